@@ -1,6 +1,7 @@
-"""The part of the frontend's gRPC face that reads what a request brings along besides its text: a
-recording to speak like, speech to speak anew, an instruction. Nothing of them is stored, and only
-lengths and the language reach a trace."""
+"""The gRPC methods that read what a request contains in addition to its text: a recording to clone,
+speech to convert, an instruction. Nothing of them is stored, and only lengths and the language
+reach a trace.
+"""
 
 import time
 from functools import partial
@@ -27,8 +28,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PromptMethods:
     """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
 
-    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. turns: run the
-    text work.
+    reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. turns: runs
+    the text work.
     """
 
     def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, turns: Turns) -> None:

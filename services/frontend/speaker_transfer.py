@@ -1,9 +1,8 @@
-"""`python -m services.frontend.speaker_transfer import|export FILE`: `spk2info.pt` into the voice
-storage, and out of it.
+"""`python -m services.frontend.speaker_transfer import|export FILE`: copy voices between
+`spk2info.pt` and the voice storage.
 
-Works on the storage itself, beside running services, which see what was imported at once. Only
-plain tensors are ever loaded. Exit status: 0 done, 1 it failed (one line on standard error), 2
-wrong usage.
+It works on the storage directly; running services see imported voices at once. Only plain tensors
+are ever loaded. Exit status: 0 success, 1 failure (one line on standard error), 2 wrong usage.
 """
 
 import argparse
@@ -31,9 +30,10 @@ _DONE = {"import": "read", "export": "written"}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the argument parser."""
     top = argparse.ArgumentParser(
-        prog="python -m services.frontend.speaker_transfer", description="spk2info.pt into and out of the storage."
+        prog="python -m services.frontend.speaker_transfer",
+        description="Copy voices between spk2info.pt and the voice storage.",
     )
     top.add_argument("direction", choices=("import", "export"))
     top.add_argument("file", type=Path)
@@ -70,13 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
-    """Keep the voices of a file, of every layout, with what it says of them; all are checked before
-    the first is kept. Returns their ids.
+    """Store the voices of a file of any layout with their notes. All are checked before the first
+    is stored. Returns their ids.
 
-    Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest
-    for an id that no caller could choose, ValueError for one of `only` that the file lacks,
-    AlreadyExists for one that comes with the model, and for one that is kept already (those before
-    it stay).
+    Raises ModelError naming file, voice and field for a voice that cannot be used, InvalidRequest
+    for an id that a caller may not choose, ValueError when the file lacks one of `only`, and
+    AlreadyExists for the id of a preset or of a stored voice (voices stored before it stay).
     """
     if not file.exists():
         raise ModelError(f"{file}: no such file")
@@ -99,9 +98,9 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
 
 
 def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
-    """Write kept voices, with all that is known of them, to a file, which comes into being whole.
-    Returns their ids. Raises ValueError for one of `only` that is not kept, and for a voice that
-    the layout cannot hold."""
+    """Write stored voices and their notes to a file, atomically. Returns their ids. Raises
+    ValueError when one of `only` is not stored or the layout cannot hold a voice.
+    """
     if not file.parent.is_dir():
         raise NotADirectoryError(0, f"{file.parent} is no directory", str(file))
     known = store.ids()

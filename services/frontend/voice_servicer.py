@@ -1,5 +1,5 @@
-"""The part of the frontend's gRPC face that keeps voices. Of a transcript or a note nothing reaches
-a log or a trace, only lengths.
+"""The gRPC methods that manage voices. Only the lengths of transcripts and notes reach a log or a
+trace.
 """
 
 import base64
@@ -30,7 +30,7 @@ _PAGE, _MOST_PAGE = 100, 1000
 
 
 class VoiceMethods:
-    """The voice methods of FrontendService. reader: None where no recording can be read."""
+    """The voice methods of FrontendService. reader: None when recordings cannot be read."""
 
     def __init__(self, library: VoiceLibrary, reader: RecordingReader | None) -> None:
         self._library = library
@@ -90,7 +90,7 @@ def _after(page_token: str) -> str:
     try:
         return base64.b64decode(page_token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
-        raise InvalidRequest(f"page_token is {page_token[:64]!r}, which no page before gave") from error
+        raise InvalidRequest(f"page_token is {page_token[:64]!r}, which no earlier page returned") from error
 
 
 def _draft(message: voice_pb2.VoiceDraft) -> Draft:
@@ -108,7 +108,7 @@ def _labels(message: voice_pb2.VoiceMetadata) -> Labels:
 
 
 def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | str]:
-    """What a trace says of a recording that was read: lengths and language."""
+    """The trace attributes of a recording: lengths and language."""
     return {
         "voice.prompt_seconds": voice.prompt_seconds,
         "voice.transcript_characters": len(recording.transcript),
@@ -117,7 +117,7 @@ def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | 
 
 
 def voice_message(voice: Voice) -> voice_pb2.Voice:
-    """A voice with its content."""
+    """The protobuf message of a voice, arrays included."""
     return voice_pb2.Voice(
         id=voice.id,
         content_hash=voice.content_hash,
@@ -143,7 +143,7 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
         try:
             message.create_time.FromJsonString(line.created)
         except ValueError:
-            # Kept by an earlier release, or part of a model: one such voice must not hide all
+            # An earlier release or a model may have written it. One such voice must not hide all
             # others.
             log.warning("a voice has a creation time that cannot be read; it is left out")
     return message

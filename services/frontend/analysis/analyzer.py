@@ -1,4 +1,4 @@
-"""A text becomes sentences with token ids: the one path behind every way of sending text."""
+"""Text to sentences with token ids: the single path for every way of sending text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,44 +23,45 @@ from services.frontend.tokenizers import placeholders
 from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
 
 RUN_CHARACTERS = 200
-"""Characters normalised at a time: 0.04 s at most, during which the turn passes on several times
-(`turns`).
+"""Characters normalised at a time. This takes at most 0.04 s, during which the scheduler may switch
+callers several times (`turns`).
 """
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model."""
+    """One sentence, synthesized by one request to the speech-token model."""
 
     text: str
-    """As it will be spoken."""
+    """The normalised text, as it is spoken."""
     token_ids: tuple[int, ...]
     """1 to 200 ids (spec.LONGEST_SENTENCE)."""
     language: str
     """As `services.frontend.text.language.language_of` gives it."""
     words: tuple[tuple[str, int, int], ...] = ()
-    """Each with the place of its first id and the number of its ids; see
+    """Each word with the index of its first id and the number of its ids; see
     `Tokenizer.spoken_words`.
     """
     rate: float = 1.0
-    """Speaking rate, beside that of the request."""
+    """Speaking rate, multiplied by that of the request."""
     continues: bool = False
-    """Goes on in mid-sentence behind the one before it."""
+    """It continues the previous sentence without a sentence end between them."""
 
 
 class Analyzer:
-    """Normalises, splits and tokenises; holds no state of a request.
+    """Normalises, splits and tokenises; holds no request state.
 
     allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only
-    where a reading allows it: elsewhere they are neither parsed nor spoken. dictionary: the
-    server's pronunciations. split: of whole texts; a normaliser in reference mode always joins.
+    where a reading allows it, and elsewhere they are neither parsed nor spoken. dictionary: the
+    server's pronunciations. split: how whole texts are split; a normaliser in reference mode always
+    joins.
 
-    Texts of up to 200 characters are treated as compatibility specification section 2.1 says,
-    faults mended (docs/text.md names them all). Longer ones are normalised in runs of whole
-    sentences, so that the first sentence need not wait for the last and no call holds the
-    interpreter for long; only a text of 200 characters without any sentence end is cut at a blank
-    or comma for it. A normaliser in reference mode sees the text as a whole, and as it is.
+    Texts of up to 200 characters are processed according to compatibility specification section 2.1
+    with its faults corrected (docs/text.md lists them). Longer texts are normalised in runs of
+    whole sentences, so that the first sentence does not wait for the last and no call holds the GIL
+    for long; only a text of 200 characters without a sentence end is cut at a blank or comma. A
+    normaliser in reference mode receives the whole text unchanged.
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class Analyzer:
         own_readings: bool = True,
         speed: float = 1.0,
     ) -> Reading:
-        """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest
-        naming what is no pronunciation.
+        """Combine the options of a request with the server's pronunciations; the request's take
+        precedence. Raises InvalidRequest naming an invalid pronunciation.
         """
         dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
@@ -99,12 +100,12 @@ class Analyzer:
     def parts(
         self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None
     ) -> "Iterator[Sentence | Pause]":
-        """The sentences of `text` and the pauses that it asks for, in order. course: of the text
-        that this is a unit of; None for a whole text, of which a passage without letters is read in
-        the language before it, else in that of the text.
+        """Yield the sentences and pauses of `text` in order. course: the context of the text that
+        this unit belongs to. None: `text` is whole; a passage without letters is then read in the
+        language of the previous passage, else in that of the text.
 
-        Raises InvalidRequest for a pause outside its range, before anything else, for a language
-        code that is none, and for pronunciations that make the text too long.
+        Raises InvalidRequest for a pause outside its range (before anything is yielded), for an
+        invalid language code, and for pronunciations that make the text too long.
         """
         found = list(passages(text))
         if course is None:
@@ -119,9 +120,9 @@ class Analyzer:
     def sentences(
         self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING, course: Course | None = None
     ) -> Iterator[Sentence]:
-        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text
-        that holds only punctuation and pictures, and nothing of what the tokenizer cannot express
-        (another script, for a model of English phonemes). course: of the text that this is a part
+        """Yield the sentences of `text` in order, each as soon as it is complete. Text that holds
+        only punctuation and emoji, or that the tokenizer cannot express (another script, for a
+        model of English phonemes), yields none. course: the context of the text that this is a part
         of.
 
         Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for
@@ -141,8 +142,9 @@ class Analyzer:
                     )
 
     def partial(self, reading: Reading, course: Course) -> PartialSentences:
-        """The sentences of one text while it is being written, language decided run by run where
-        the code is empty. course: of that text, by run."""
+        """Return the incremental sentences of one text that is still being written. With an empty
+        language code the language is chosen run by run. course: the context of that text.
+        """
 
         def spoken(run: str, before: str, last: bool) -> Spoken:
             source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
@@ -160,16 +162,16 @@ class Analyzer:
         return PartialSentences(spoken, growing, lambda text: dictionary.has_begun(text) or has_begun(text))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
-        """The normalised and split text (the specification's split mode), before anything is cut to
-        the model's limit.
+        """Yield the normalised and split text (the specification's split mode) before segments are
+        cut to the model's limit.
         """
         source = Source(self._means, text, language_code, DEFAULT_READING, Course())
         joined = self._split is Split.JOINED
         return (placeholders.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
 
     def normalise(self, text: str, language_code: str = "") -> str:
-        """The normalised text as a whole (the specification's no-split mode, used for prompt
-        transcripts); no dictionary is asked.
+        """Return the normalised text as a whole (the specification's no-split mode, used for prompt
+        transcripts). No dictionary is applied.
         """
         source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
         if source.as_is:
@@ -180,8 +182,8 @@ class Analyzer:
         if source.as_is or (self._reference and not source.text):
             yield from [source.text] if self._reference else self._speakable(iter([source.text]), source)
             return
-        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance.
-        # A comma in its end has divided a word from itself.
+        # A single unit is cut only when it is too long for one sentence, as in `WrittenText`. A
+        # comma at its end separates repeated words.
         for text in (
             [source.text]
             if joined
@@ -209,7 +211,7 @@ class Analyzer:
             yield from self._spans(run, source, before, last)
 
     def _spans(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
-        """Each stretch of one script in its own language."""
+        """Normalise each span of one script in its own language."""
         language = source.language
         found = spans(run, language, self.tokenizer.languages)
         for index, span in enumerate(found):
@@ -217,7 +219,7 @@ class Analyzer:
             spoken = self._normalizer.normalise(
                 span.text, span.language, before=before, last=ends, own_readings=source.own_readings
             )
-            # The blank rule of Chinese holds between two scripts as well.
+            # The Chinese rule for blanks also applies between two scripts.
             meets_chinese = index + 1 < len(found) and found[index + 1].language == CHINESE and language == CHINESE
             yield spoken.rstrip(" ") if meets_chinese else spoken
             before = span.text[-1:]

@@ -1,4 +1,4 @@
-"""How a request wants its text read."""
+"""The options with which the text of a request is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,27 @@ from services.frontend.text.text_warnings import WarningLog
 
 @dataclass(frozen=True)
 class Reading:
-    """How a request wants its text read."""
+    """The options with which the text of a request is read."""
 
     language_code: str = ""
-    """BCP-47 tag, or empty: by script."""
+    """BCP-47 tag, or empty to choose by script."""
     allow_control_tokens: bool = False
-    """Parse `<|...|>` control tokens; a text that has them is then not normalised, as specified."""
+    """Parse `<|...|>` control tokens. A text that has them is then not normalised, according to the
+    specification.
+    """
     dictionary: Dictionary | None = None
-    """The server's and the request's pronunciations; None: the server's."""
+    """The pronunciations of the server and the request; None: the server's."""
     joined: bool = False
-    """Join short sentences whatever the model directory says (Split.JOINED)."""
+    """Join short sentences regardless of the model directory (Split.JOINED)."""
     own_readings: bool = True
     """As in `Normalizer.normalise`."""
     speed: float = 1.0
-    """Of the request; the rates of a document multiply it."""
+    """Speed of the request, multiplied by the rates of an SSML document."""
     log: WarningLog | None = None
-    """Where what is not spoken as it is written is noted; None: nowhere."""
+    """Receives a warning for text that is not spoken as it is written; None: warnings are dropped.
+    """
     inserted: Sequence[Inserted] | None = None
-    """Of an SSML document, what its carriers stand for; None: the text is plain."""
+    """What the placeholders of an SSML document represent; None: the text is plain."""
 
 
 DEFAULT_READING = Reading()

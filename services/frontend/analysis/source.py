@@ -1,5 +1,5 @@
-"""One text on its way to its sentences: as it will be normalised, and what was taken out of it
-meanwhile.
+"""A text prepared for normalisation: markup and control tokens removed, phonemes replaced by
+placeholders, language chosen.
 """
 
 from typing import NamedTuple
@@ -21,13 +21,15 @@ from services.frontend.tokenizers.control_tokens import without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
 
 MEASURED_CHARACTERS = 512
-"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is
-spoken.
+"""Characters. A longer segment certainly has the 80 tokens at which a segment may end, or nothing
+in it is spoken.
 """
 
 
 class Means(NamedTuple):
-    """What an analyzer reads every text with. reference: leave a text as it is."""
+    """The options and resources that an analyzer uses for every text. reference: leave the text
+    unchanged.
+    """
 
     tokenizer: Tokenizer
     allow_special: bool
@@ -36,7 +38,7 @@ class Means(NamedTuple):
 
 
 class Source:
-    """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
+    """One text prepared for normalisation, with the phonemes that its placeholders represent."""
 
     def __init__(
         self, means: Means, text: str, language_code: str, reading: Reading, course: Course, *, alone: bool = True
@@ -45,7 +47,7 @@ class Source:
         self.own_readings = reading.own_readings
         self.allow_special = means.allow_special or reading.allow_control_tokens
         self.sounds: list[str] = []
-        """Phonemes that a dictionary gave, in order; their carriers count them."""
+        """Phonemes from a dictionary, in order; a placeholder is an index into this list."""
         if means.reference:
             self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
             return
@@ -66,8 +68,8 @@ class Source:
         self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
         readable = self._tokenizer.languages
         if not language_code and readable and self.language not in readable:
-            # The stretches of other scripts are told and left out; digits among them are read in a
-            # language that the model can speak.
+            # Spans of other scripts cause a warning and are left out; the digits among them are
+            # read in a language that the model supports.
             self.language = readable[0]
         if reading.inserted:
             phonemes = self._tokenizer.is_phonemes is not None
@@ -78,7 +80,7 @@ class Source:
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def note(self, text: str, *, dropped: bool) -> None:
-        """What of normalised `text` the model cannot speak; dropped: all of it."""
+        """Warn about what the model cannot speak in normalised `text`; dropped: that is all of it."""
         if self._log is not None:
             note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
 
@@ -90,7 +92,9 @@ class Source:
         return len(self.encode(text))
 
     def length_of_start(self, text: str) -> int:
-        """Enough for the splitter, which only asks about lengths up to 80 tokens."""
+        """A token count that is exact for short text, for the splitter, which compares only with
+        lengths up to 80 tokens.
+        """
         return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
 
     def _carry(self, phonemes: str) -> str:

@@ -1,4 +1,4 @@
-"""A text while it is being written, whose first characters tell whether it is plain or an SSML
+"""A text that is still being written; its first characters decide whether it is plain or an SSML
 document.
 """
 
@@ -13,8 +13,8 @@ from services.frontend.ssml.detection import begins_document
 
 
 class WrittenForm:
-    """One text; as WrittenText. Until its form is known, which takes no more than a few blanks and
-    the name of a tag, nothing is read.
+    """One text; as WrittenText. Nothing is read until it is known whether the text is a document,
+    which takes at most a few blanks and the name of a tag.
     """
 
     def __init__(
@@ -27,8 +27,8 @@ class WrittenForm:
         last_language: str = "",
         goes_on: bool = False,
     ) -> None:
-        """longest_unit: characters. goes_on: the text goes on from an earlier call, so that it is
-        plain. Others: as WrittenText.
+        """longest_unit: characters. goes_on: the text continues an earlier call, so it is plain.
+        Others: as in WrittenText.
         """
         self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
         self._partial, self._last_language = partial, last_language
@@ -39,7 +39,7 @@ class WrittenForm:
 
     @property
     def is_document(self) -> bool:
-        """Whether it is known to be an SSML document, of which nothing is settled before its
+        """Whether it is known to be an SSML document. Nothing of a document is settled before its
         end.
         """
         return isinstance(self._form, WrittenDocument)
@@ -51,7 +51,7 @@ class WrittenForm:
 
     @property
     def unsettled_sentences(self) -> int:
-        """As WrittenText.unsettled_sentences; of plain text."""
+        """As WrittenText.unsettled_sentences, for plain text."""
         return self._form.unsettled_sentences if isinstance(self._form, WrittenText) else 0
 
     @property
@@ -69,7 +69,7 @@ class WrittenForm:
         yield from self._form.feed(fragment)
 
     def flush(self, least_words: int) -> Iterator[Piece]:
-        """What may still become a document waits on."""
+        """Text that may still begin a document is not flushed."""
         if self._form is not None:
             yield from self._form.flush(least_words)
 

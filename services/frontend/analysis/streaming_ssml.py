@@ -1,5 +1,5 @@
-"""An SSML document while it is being written: fragments and flushes in, sentences and pauses out,
-sentences whole or in parts.
+"""An SSML document that is still being written: fragments and flushes in, pauses and whole or
+partial sentences out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,9 +18,10 @@ from services.frontend.ssml.reader import Reader
 
 
 class WrittenDocument:
-    """One document; as WrittenText. Its text is cut into units as plain text is, and at each border
-    of the document. Nothing of it is settled before its end, since what is behind depends on the
-    elements that are open."""
+    """One document; as WrittenText. Its text is cut into units like plain text, and at each
+    boundary of the document. Nothing of it is settled before its end, because the reading of the
+    rest depends on the open elements.
+    """
 
     def __init__(self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool) -> None:
         self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
@@ -35,9 +36,7 @@ class WrittenDocument:
         yield from self._read(self._reader.feed(fragment))
 
     def flush(self, least_words: int) -> Iterator[Piece]:
-        """least_words: as AnalyzeFlush of frontend.proto. A tag that has begun waits for its
-        end.
-        """
+        """least_words: as AnalyzeFlush of frontend.proto. An incomplete tag is not flushed."""
         yield from self._styled(self._text.flush(least_words))
 
     def finish(self) -> Iterator[Piece]:
@@ -52,8 +51,8 @@ class WrittenDocument:
     def _read(self, events: Iterable[Event]) -> Iterator[Piece]:
         for event in events:
             if isinstance(event, Said):
-                # Said before it is fed: what it completes stands behind no border that is still to
-                # come.
+                # This comes before the feed: the sentences that the text completes precede any
+                # later boundary.
                 self._joints.said(event.text)
                 yield from self._styled(self._text.feed(event.text))
             elif isinstance(event, Notice):
@@ -85,7 +84,7 @@ class WrittenDocument:
                 yield self._part(piece)
 
     def _part(self, part: Part) -> Part:
-        """A sentence's first part says whether it goes on; an end without ids is of the sentence
-        before.
+        """Only the first part of a sentence says whether it continues; a part without ids belongs
+        to the sentence before.
         """
         return replace(part, rate=self._style.rate, continues=bool(part.token_ids) and self._joints.sentence())

@@ -1,4 +1,4 @@
-"""Notes what of a text a model leaves out, in the log of a call."""
+"""Warnings about text that a model leaves out."""
 
 import re
 
@@ -9,15 +9,15 @@ from services.frontend.tokenizers.tokenizer import Tokenizer
 
 _SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)
 _PAGE_MARKS = ("<strong>", "</strong>")
-"""Marks of sound that are HTML as well: nobody misses them."""
+"""Sound tags that are HTML as well: leaving them out needs no warning."""
 OUTSIDE = (
-    "SSML is heeded only in a text that begins with <speak; elsewhere its tags are not spoken and what stands inside "
+    "SSML is parsed only in a text that begins with <speak; elsewhere its tags are not spoken and the text inside "
     "is read"
 )
 
 
 def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:
-    """text: a stretch of normalised text with its carriers; dropped: nothing of it is given to the
+    """text: a span of normalised text with its placeholders; dropped: none of it is passed to the
     tokenizer.
     """
     carried = CARRIED.findall(text)
@@ -38,14 +38,14 @@ def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: 
 
 
 def note_ssml_outside(text: str, log: WarningLog) -> None:
-    """Tags of SSML in a text that is no document of it."""
+    """Warn about SSML tags in a text that is no SSML document."""
     found = _SSML.findall(text)
     if found:
         log.add(Kind.UNSUPPORTED_MARKUP, OUTSIDE, (name.lower() for name in found))
 
 
 def languages(tokenizer: Tokenizer) -> str:
-    """For people, behind a sentence: what a model's tokenizer can read; nothing where that is every
-    language.
+    """The end of a message that names the languages that a model's tokenizer can read; empty where
+    it reads every language.
     """
     return f"; the model reads {', '.join(tokenizer.languages)}" if tokenizer.languages else ""

@@ -1,4 +1,4 @@
-"""A whole text, plain or an SSML document, as sentences and pauses."""
+"""Sentences and pauses of a whole text, plain or an SSML document."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +16,11 @@ from services.frontend.text.turns import give_way
 
 
 def parts_of(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sentence | Pause]:
-    """As `Analyzer.parts`. A document is read to its end first: what is malformed is refused before
-    anything of it is spoken.
+    """As `Analyzer.parts`. A document is parsed to its end first, so that a malformed one is
+    refused before any of it is spoken.
 
-    Raises InvalidRequest also for a document that is malformed or asks for what is out of range,
-    saying where.
+    Raises InvalidRequest also for a document that is malformed or has a value out of range, with
+    its position.
     """
     if is_document(text):
         yield from _document(analyzer, text, reading)
@@ -56,7 +56,7 @@ def _document(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sente
 
 
 def _joined(events: list[Event]) -> list[Event]:
-    """`events`, text between two others in one piece, and the notices inside it in front of it."""
+    """`events` with adjacent text merged and the notices inside that text before it."""
     found, texts = list[Event](), list[str]()
     for event in events:
         if isinstance(event, Said):

@@ -1,9 +1,9 @@
-"""URLs and mail addresses as they are said: `example dot com slash news`, `anna at example dot
+"""URLs and mail addresses as they are spoken: `example dot com slash news`, `anna at example dot
 com`.
 
-Of a URL the host and the path are spoken; the scheme, a name and password, `www.`, what stands
-behind `?` or `#`, and a path that makes it longer than 60 characters are not. Linear in the length
-of the text.
+The host and the path of a URL are spoken; the scheme, a name and password, `www.`, anything after
+`?` or `#`, and a path that makes it longer than 60 characters are not. Linear in the length of the
+text.
 """
 
 import re
@@ -29,7 +29,7 @@ _MAIL = re.compile(
 _USER = re.compile(r"(?<=://)[A-Za-z0-9._~!$&'*+=:%@-]{1,128}@(?=[\w\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
 _SAYS_WWW = re.compile(r"www\.", re.IGNORECASE)
-"""Spoken in English where no scheme stands in front: who writes it without one says it."""
+"""Spoken in English where no scheme precedes it."""
 _ENGLISH = {
     ".": " dot ",
     "/": " slash ",

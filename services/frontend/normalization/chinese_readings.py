@@ -1,9 +1,8 @@
-"""Written forms as people read them in Chinese, in front of the grammars, which read what no rule
-here takes.
+"""Chinese reading rules, which run before the grammars; the grammars read what no rule matches.
 
-Rules are tried in order: what names something (telephone, room, flight) before dates, these before
-sums, and plain numbers last. A rule decides by the words around a number. Each is linear in the
-length of the text: every repetition is bounded.
+Rules are tried in order: identifiers (telephone, room, flight) before dates, dates before
+arithmetic, and plain numbers last. A rule decides by the words around a number. Each is linear in
+the length of the text: every repetition is bounded.
 """
 
 import re
@@ -25,7 +24,7 @@ _DOTTED: tuple[Rule, ...] = (
         lambda found: digits(found[0]).replace(".", "点"),
     ),
 )
-"""Versions and addresses of hosts."""
+"""Versions and IP addresses."""
 _RULES: tuple[Rule, ...] = (
     *chinese_signs.FIRST,
     *_DOTTED,
@@ -40,7 +39,7 @@ _SIGNED = re.compile("[-#*@&+=<>≥≤≠±≈~～×÷%℃℉№–—]")
 
 
 def rewritten(text: str) -> str:
-    """`text` with its numbers and signs in words."""
+    """`text` with its numbers and signs as words."""
     text = text.translate(chinese_signs.WIDE)
     if _NUMERIC.search(text):
         text = apply_rules(_RULES, text)

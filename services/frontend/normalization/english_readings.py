@@ -1,7 +1,6 @@
-"""English written forms as people read them: the rules of this package in their order.
+"""English reading rules in their order, which run before the grammars.
 
-Plain text is told at a glance: what it costs is one search for a character or a word that some rule
-reads.
+Plain text is detected quickly: it costs one search for a character or a word that some rule reads.
 """
 
 import re
@@ -52,9 +51,7 @@ _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|g
 
 
 def rewritten(text: str) -> str:
-    """`text` with what people read otherwise than it is written in words, or in a form that is read
-    rightly behind.
-    """
+    """`text` with written forms as words, or in a form that the grammars read correctly."""
     figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = list_markers.with_markers(text)
@@ -88,6 +85,6 @@ def rewritten(text: str) -> str:
 
 
 def _abbreviates(text: str) -> bool:
-    """Whether a full stop may be that of an abbreviation."""
+    """Whether a full stop may belong to an abbreviation."""
     stopped = _STOPPED.findall(text)
     return any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text

@@ -1,4 +1,4 @@
-"""Markdown and HTML as people and chat models write it: the words stay, the marks of the page go.
+"""Markdown and HTML as people and chat models write it: the words stay, the markup is removed.
 Linear in the length of the text.
 """
 
@@ -37,7 +37,7 @@ _STARS = re.compile(
     r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*"
     r"(?![\d#和或、]|号?键)"
 )
-"""Emphasis; the star of a sum or of a telephone's keys stays."""
+"""Emphasis; the star of a multiplication or of a telephone key stays."""
 _MAIL_GOES_ON = re.compile(r"[A-Za-z0-9_.+-]{1,63}@[A-Za-z0-9]")
 _UNDERSCORES = re.compile(r"_++")
 _CONSTANT = re.compile(r"(?<![A-Za-z0-9_/.@-])[A-Z][A-Z0-9]{0,20}(?:_[A-Z0-9]{1,20}){1,6}(?![A-Za-z0-9_@/]|\.[A-Za-z])")
@@ -48,10 +48,10 @@ _SHORT_WORDS = frozenset((
 
 
 def without_markdown(text: str) -> str:
-    """The words of `text` without the marks of a page.
+    """The words of `text` without markup.
 
     Headings, list items and table rows end like sentences; a link is spoken as its text, an image
-    as its description; code fences, rules and tags are silent, what stands between them is not.
+    as its description; code fences, rules and tags are silent, the text inside them is not.
     `snake_case` is spoken as its words; `3 * 4` and `a < b` stay.
     """
     text = _ESCAPED.sub(r"\1", "\n".join(_lines(text)))
@@ -63,7 +63,7 @@ def without_markdown(text: str) -> str:
         text = _TAGS.sub(" ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
     if "*" in text:
         text = _STARS.sub("", text)
-    # That may have been hidden by the marks of the page (`&lt;|im_end|&gt;`).
+    # Markup may have hidden a control token (`&lt;|im_end|&gt;`).
     text = without_controls(text)
     if "_" in text:
         text = _CONSTANT.sub(_constant, text)
@@ -85,7 +85,7 @@ def _may_be_marked(line: str) -> bool:
 
 
 def _line(line: str, *, last: bool) -> str | None:
-    """One line as it is spoken, None when it only draws."""
+    """One line as it is spoken, None when it is only a drawing."""
     bare = line.strip()
     if bare.startswith(_FENCES) or (len(bare) >= 3 and _RULES.issuperset(bare)):
         return None
@@ -107,7 +107,7 @@ def _line(line: str, *, last: bool) -> str | None:
 
 
 def _constant(found: re.Match[str]) -> str:
-    """`"API_KEY"` as API key: in a name in capitals the parts of four letters and more are words,
+    """`"API_KEY"` as API key: parts of an upper-case name with four letters or more are words,
     shorter ones are mostly initials.
     """
     return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in found[0].split("_"))

@@ -1,4 +1,4 @@
-"""Networks that a model directory brings as ONNX files, run by ONNX Runtime."""
+"""ONNX networks of a model directory, run by ONNX Runtime."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ _ONLY_ERRORS = 3
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a size
-    that changes from call to call.
+    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a
+    dynamic size.
     """
 
     kind: str
@@ -31,12 +31,12 @@ class Port:
 
 
 class OnnxNetwork:
-    """One file of the directory. Inputs are given by position, their names are the file's affair;
-    the first output is the result.
+    """One ONNX file of the directory. Inputs are passed by position, their names are those of the
+    file; the first output is the result.
 
-    Usable from any thread. Raises ModelError naming the file when it is missing, malformed, or of
-    another signature. threads: of one call. device: `cpu`, or `cuda` with or without a number,
-    which is taken where this build of ONNX Runtime has it and the CPU otherwise.
+    Thread-safe. Raises ModelError naming the file when it is missing, malformed, or has another
+    signature. threads: per call. device: `cpu`, or `cuda` with or without a number, which falls
+    back to the CPU when this build of ONNX Runtime lacks it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class OnnxNetwork:
         if len(found) != len(inputs):
             raise ModelError(f"{self._path}: has {len(found)} inputs, expected {len(inputs)}")
         for place, (have, want) in enumerate(zip(found, inputs, strict=True)):
-            # A fixed size where any is wanted would refuse all other recordings.
+            # A fixed size in place of a dynamic one would refuse all other recordings.
             self._require(
                 f"input {place}", have, want, lambda size, wanted: not isinstance(size, int) or size == wanted
             )
@@ -78,32 +78,32 @@ class OnnxNetwork:
 
     @property
     def provider(self) -> str:
-        """What runs it: `CPUExecutionProvider` or `CUDAExecutionProvider`."""
+        """The execution provider: `CPUExecutionProvider` or `CUDAExecutionProvider`."""
         return str(self._session.get_providers()[0])
 
     def run(self, *inputs: NDArray[Any]) -> NDArray[Any]:
-        """The first output. Raises InternalFault when the network fails or makes something that is
-        not a number.
+        """Return the first output. Raises InternalFault when the network fails or returns a value
+        that is not finite.
         """
         try:
             (result,) = self._session.run([self._output], dict(zip(self._inputs, inputs, strict=True)))
         except Exception as error:
             raise InternalFault(f"{self._path.name} failed: {_first_line(error)}") from error
         if not np.isfinite(result).all():
-            raise InternalFault(f"{self._path.name} made something that is not a number")
+            raise InternalFault(f"{self._path.name} returned a value that is not finite")
         made: NDArray[Any] = result
         return made
 
     def _require(self, what: str, have: Any, want: Port, fits: Callable[[object, int | None], bool]) -> None:
-        # No shape at all is how a file says that it does not know the number of dimensions.
+        # An empty shape means that the file does not specify the number of dimensions.
         shaped = not have.shape or (len(have.shape) == len(want.shape) and all(map(fits, have.shape, want.shape)))
         if have.type != want.kind or not shaped:
             raise ModelError(f"{self._path}: {what} is {have.type} {have.shape}, expected {want}")
 
 
 def available_device() -> str:
-    """`cuda` where this build of ONNX Runtime knows it, else `cpu`. One that fails to start falls
-    back to the CPU by itself.
+    """`cuda` where this build of ONNX Runtime supports it, else `cpu`. A GPU that fails to start
+    falls back to the CPU inside ONNX Runtime.
     """
     return "cuda" if _CUDA in onnxruntime.get_available_providers() else "cpu"
 

@@ -1,5 +1,5 @@
-"""Voices of recordings that come with a request: nothing is stored, what was used last stays in
-memory for the next request.
+"""Voices of recordings that come with a request: nothing is stored; an LRU cache serves repeated
+recordings.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ _RECORDINGS = telemetry.meter.create_counter(
 
 @dataclass
 class _Reading:
-    """A recording that is being read, and for how many."""
+    """A recording that is being read, and the number of calls that wait for it."""
 
     task: asyncio.Task[Voice]
     waiting: int = 0
 
 
 class RecordedVoices:
-    """The same recording, transcript and language are the same voice, which is read once for all
-    that ask meanwhile and kept within `cache_bytes`, least recently used gone first; 0 keeps none.
-    What is refused is not kept. Use inside one event loop."""
+    """Equal recordings, transcripts and languages give the same voice. It is read once for all
+    concurrent calls and held in an LRU cache of `cache_bytes`; 0 disables the cache. Failures are
+    not cached. Use inside one event loop.
+    """
 
     def __init__(self, reader: RecordingReader, cache_bytes: int) -> None:
         self._reader = reader
@@ -40,11 +41,11 @@ class RecordedVoices:
         self._under_way: dict[str, _Reading] = {}
 
     async def voice(self, recording: PromptRecording) -> Voice:
-        """The voice of a recording that was found readable, named by its content.
+        """The voice of a recording that passed `require_readable`, named by its content.
 
-        Who hangs up ends the work only when nobody else waits for it. Raises as
-        `RecordingReader.voice` does, and Overloaded when as many recordings as are allowed are
-        being read.
+        A cancelled call ends the work only when no other call waits for it. Raises as
+        `RecordingReader.voice` does, and Overloaded when the maximum number of recordings is being
+        read.
         """
         # Not in the event loop: the file may have 10 MiB.
         key = await asyncio.to_thread(recording.sha256)
@@ -63,7 +64,7 @@ class RecordedVoices:
         finally:
             reading.waiting -= 1
             if reading.waiting == 0 and not reading.task.done():
-                # Forgotten at once: who asks from now on must not wait for what is being ended.
+                # Removed at once: later calls must not wait for a task that is being cancelled.
                 self._forget(key, reading)
                 reading.task.cancel()
 
@@ -77,4 +78,4 @@ class RecordedVoices:
         if self._under_way.get(key) is reading:
             del self._under_way[key]
         if reading.task.done() and not reading.task.cancelled():
-            reading.task.exception()  # everybody may have hung up
+            reading.task.exception()  # all callers may have cancelled

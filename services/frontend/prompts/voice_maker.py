@@ -1,4 +1,4 @@
-"""A caller's recording becomes a voice that is kept."""
+"""Creates a stored voice from a caller's recording."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ LONGEST_PROVENANCE = 2000
 
 @dataclass(frozen=True)
 class Draft:
-    """A voice to be made; fields as in VoiceDraft of `voice.proto`."""
+    """A voice to create; fields as in VoiceDraft of `voice.proto`."""
 
     id: str
     recording: PromptRecording
@@ -22,8 +22,8 @@ class Draft:
     request_id: str
 
     def checked(self) -> "Draft":
-        """With an id, when none was chosen. Raises InvalidRequest for what can be seen without
-        reading the audio.
+        """Return the draft with an id, generated when none was chosen. Raises InvalidRequest for
+        errors that are visible without reading the audio.
         """
         draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
         require_given_id(draft.id)
@@ -34,7 +34,7 @@ class Draft:
 
 
 async def make_voice(draft: Draft, reader: RecordingReader) -> KeptVoice:
-    """The voice of a checked draft. Raises as `RecordingReader.voice` does."""
+    """Create the voice of a checked draft. Raises as `RecordingReader.voice` does."""
     voice = await reader.voice(draft.id, draft.recording)
     said = draft.recording
     return KeptVoice(voice, Origin(said.transcript, said.language_code, now(), draft.provenance, draft.request_id))

@@ -1,24 +1,24 @@
-"""Whether a run of marks ends a sentence, by the text before it and as little behind it as settles
-the question.
+"""Whether a run of marks ends a sentence, from the text before it and as little as possible after
+it.
 
-A full-width end always does. An ASCII one needs a blank or a non-ASCII character behind it (`3.14`,
+A full-width end always does. An ASCII one needs a blank or a non-ASCII character after it (`3.14`,
 `a.b/c?d`); then
 
-* `;` ends a sentence that has LONG characters by then (`We came; we saw` is one sentence, and by
-  clauses it would sound chopped);
-* `...`, `…` and what stands in front of a closing quote or bracket end none where the text goes on
-  in lower case (`well... okay`, `"Really?" she asked`);
-* a comma ends one that is a single word and is said again as a whole (`Go, go, go!` is three,
-  `Really, really good` is one): in one utterance the bundled voice says such words once more than
-  they are written;
-* a full stop ends none behind a title or an initial (`Dr. Smith`, `J. Doe`), behind a number that
-  opens a list (`1. Wash`), behind `No` and its like in front of a digit (`Fig. 3`, `Apr. 9`),
-  behind an abbreviation in front of lower case (`at 5 p.m. today`, `Mon. to Fri.`), behind one of
-  an amount and behind a unit in front of a digit, too (`approx. 5`, `6 ft. 2 in. tall`), and behind
-  letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`) but in front of a word that
-  opens sentences.
+* `;` ends a sentence that has at least LONG characters (`We came; we saw` is one sentence; cutting
+  it by clauses would sound chopped);
+* `...`, `…` and a mark before a closing quote or bracket do not end a sentence that continues in
+  lower case (`well... okay`, `"Really?" she asked`);
+* a comma ends a sentence that is a single word which is repeated as a whole (`Go, go, go!` is
+  three, `Really, really good` is one): in one utterance the bundled voice repeats such words once
+  too often;
+* a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
+  number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
+  9`), after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to Fri.`), after an
+  abbreviation of an amount or a unit before a digit (`approx. 5`, `6 ft. 2 in. tall`), and after
+  letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`), unless the next word is one
+  that opens sentences.
 
-The answer depends on the text up to at most REACH characters behind the marks and on nothing else.
+The result depends only on the text up to at most REACH characters after the marks.
 """
 
 import re
@@ -26,15 +26,15 @@ from collections.abc import Callable
 
 END = re.compile(r"""[。？！；.?!;…][。？！；.?!;…"'”’)）\]】」』》›»]*|(?<=\w),""")
 REACH = 40
-"""Characters behind the marks that are waited for at most; beyond them (blanks, a very long word)
-the sentence ends.
+"""Characters after the marks that may be needed for a decision; beyond them (blanks, a very long
+word) the sentence ends.
 """
 LONG = 60
 LONGEST_SAID_AGAIN = 16
-"""Letters of a word that a comma may divide from itself."""
+"""Letters of a repeated word at whose comma a sentence may end."""
 _MARKS_BEHIND = frozenset(",.!?;…")
 BEFORE = 24
-"""Characters in front of the marks that are looked at."""
+"""Characters before the marks that are examined."""
 _FULL_WIDTH = frozenset("。？！；")
 _OPEN = r"(?:^|[\s(\"“‘'])"
 _TITLE = re.compile(
@@ -78,13 +78,13 @@ OPENERS = frozenset(
         """,
     )
 )
-"""Words that seldom go on a name."""
+"""Words that seldom continue a name."""
 
 
 def ends_sentence(text: str, start: int, end: int) -> bool | None:
-    """Whether the marks `text[start:end]`, a match of END, end the sentence that begins where
-    `text` does. There is at least one character behind them. None when that depends on text to
-    come."""
+    """Whether the marks `text[start:end]`, a match of END, end the sentence that begins at the
+    start of `text`. At least one character follows them. None when more text is needed.
+    """
     marks, behind = text[start:end], text[end]
     if _FULL_WIDTH & set(marks):
         return True
@@ -104,8 +104,8 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
 
 
 def _said_again(text: str, comma: int) -> bool | None:
-    """Whether the sentence so far is one word that stands behind the comma once more, in front of
-    another mark.
+    """Whether the sentence so far is one word that follows the comma once more, before another
+    mark.
     """
     word = text[:comma].strip(" \n\"“'")
     if not word.isalpha() or len(word) > LONGEST_SAID_AGAIN:
@@ -140,8 +140,8 @@ def _is_no_lower(character: str) -> bool:
 
 
 def _follows(text: str, end: int, ends: Callable[[str], bool]) -> bool | None:
-    """What `ends` says of the first character behind `end` that is neither a blank nor an opening
-    quote or bracket.
+    """The result of `ends` for the first character after `end` that is neither a blank nor an
+    opening quote or bracket.
     """
     found = _NEXT.match(text, end, end + REACH)
     if found is not None:

@@ -1,5 +1,5 @@
-"""Which sentences go on in mid-sentence: those behind a border where only the style changes and the
-text in front has not ended.
+"""Which sentences continue the previous one: those after a boundary that only changes the style,
+where the preceding text has not ended.
 """
 
 from services.frontend.ssml.events import Border
@@ -8,7 +8,7 @@ _ENDS = frozenset(".?!;:…。？！；：")
 
 
 class Joints:
-    """Told of what stands in a document, in order."""
+    """Receives the contents of a document in order."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -24,14 +24,14 @@ class Joints:
             self._joined = True
 
     def pause(self) -> None:
-        """Nothing behind this goes on with what stands in front."""
+        """Sentences after this do not continue those before."""
         self._last, self._joined = "", False
 
     def text_pause(self) -> None:
-        """A pause that is written in the text."""
+        """A pause that is part of the text."""
         self._joined = False
 
     def sentence(self) -> bool:
-        """A sentence begins; whether it goes on in mid-sentence."""
+        """Start a sentence; returns whether it continues the previous one."""
         joined, self._joined = self._joined, False
         return joined

@@ -1,8 +1,8 @@
-"""What a document puts in the place of written text: phonemes, and values to be read as what they
-are.
+"""What a document inserts into its text: phonemes, and values that are read according to their
+kind.
 
 Each is one private-use character in the text (`placeholders`) until the language around it is
-known, so that no rule for written text sees it.
+known, so that no rule for written text applies to it.
 """
 
 import re
@@ -17,12 +17,12 @@ from services.frontend.tokenizers.placeholders import INSERTED, place_of
 _LETTER = re.compile("(?P<han>[\u3400-\u9fff\U00020000-\U0003ffff])|[A-Za-z\u00c0-\u024f]")
 _AROUND = re.compile(f"({INSERTED.pattern})")
 _NEAR = 200
-"""Characters around an inserted value in which its language is looked for."""
+"""Characters around an inserted value that are searched for its language."""
 
 
 @dataclass(frozen=True)
 class Sound:
-    """Phonemes of the model's alphabet, words divided by single blanks."""
+    """Phonemes of the model's alphabet, words separated by single blanks."""
 
     phonemes: str
 
@@ -33,11 +33,11 @@ Inserted = Sound | Value
 def with_inserted(
     text: str, inserted: Sequence[Inserted], language: str, carry: Callable[[str], str], *, phonemes: bool
 ) -> str:
-    """`text` with words, or carriers of phonemes, in the place of what was inserted.
+    """`text` with words, or placeholders of phonemes, in place of the inserted items.
 
-    language: of the text as a whole. A value is read in it where it is neither Chinese nor English,
-    else in that of the letter before it, or behind it where there is none before. carry: makes of
-    phonemes the character that stands for them. phonemes: whether the model reads phonemes.
+    language: of the whole text. A value is read in it unless it is Chinese or English; then the
+    letter before the value decides, or the one after it where there is none before. carry: returns
+    the placeholder character of phonemes. phonemes: whether the model reads phonemes.
     """
 
     def put(found: re.Match[str]) -> str:
@@ -55,7 +55,7 @@ def with_inserted(
 
 
 def speakable_around(text: str) -> str:
-    """`text` as `characters.speakable` makes it, its carriers untouched."""
+    """`characters.speakable` applied to `text` without changing its placeholders."""
     if text.isascii():
         return speakable(text)
     return "".join(part if INSERTED.fullmatch(part) else speakable(part) for part in _AROUND.split(text))

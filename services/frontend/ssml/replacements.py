@@ -1,7 +1,7 @@
-"""Elements whose text is said as something else: `sub`, `say-as`, `phoneme`.
+"""Elements whose text is replaced by something else: `sub`, `say-as`, `phoneme`.
 
-Each function gives what is said instead, None where the text is to be read as it is written, with a
-warning; it raises ValueError saying what is wrong with the element.
+Each function returns the replacement, or a warning when the text is to be read as it is written; it
+raises ValueError with the problem of an invalid element.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from services.frontend.ssml.say_as.values import KINDS, value_of
 from services.frontend.text.text_warnings import Kind
 
 Speaks = Callable[[str], bool] | None
-"""Whether a word of phonemes is one that the model has; None for a model that reads text."""
+"""Whether the model has all phonemes of a word; None for a model that reads text."""
 
 
 class Replaced(NamedTuple):
-    """One of text, inserted and notice is there."""
+    """Exactly one of text, inserted and notice is set."""
 
     text: str = ""
     inserted: Inserted | None = None
@@ -28,7 +28,7 @@ class Replaced(NamedTuple):
 
 
 def replaced(name: str, attributes: Mapping[str, str], content: str, speaks: Speaks) -> Replaced:
-    """What element `name` of elements.TEXT_ALONE says in the place of `content`."""
+    """The replacement of `content` in element `name` of elements.TEXT_ALONE."""
     if len(content) > LONGEST_CONTENT:
         raise ValueError(f"it holds {len(content)} characters of text, allowed are at most {LONGEST_CONTENT}")
     if name == "sub":
@@ -37,7 +37,7 @@ def replaced(name: str, attributes: Mapping[str, str], content: str, speaks: Spe
 
 
 def require(name: str, attributes: Mapping[str, str]) -> None:
-    """Raise ValueError for what is wrong with the start tag of such an element."""
+    """Raise ValueError when the start tag of such an element lacks its attribute."""
     _required(attributes, {"sub": "alias", "say-as": "interpret-as", "phoneme": "ph"}[name])
 
 
@@ -46,11 +46,11 @@ def _value(attributes: Mapping[str, str], content: str) -> Replaced:
     kind, written = KINDS.get(named.strip().lower()), " ".join(content.split())
     if kind is None:
         known = ", ".join(KINDS)
-        message = f"say-as is known for {known}; the text inside others is read as it is written"
+        message = f"say-as supports {known}; the text inside others is read as it is written"
         return Replaced(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",)))
     value = value_of(kind, attributes.get("format", ""), written)
     if value is None:
-        message = f"say-as: what it holds is no {kind} of a known form; it is read as it is written"
+        message = f"say-as: its content is not a {kind} in a supported form; it is read as it is written"
         return Replaced(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (written,)))
     return Replaced(inserted=value)
 
@@ -58,10 +58,10 @@ def _value(attributes: Mapping[str, str], content: str) -> Replaced:
 def _sound(attributes: Mapping[str, str], speaks: Speaks) -> Replaced:
     ph, alphabet = _required(attributes, "ph"), attributes.get("alphabet", "ipa").strip().lower()
     if speaks is None:
-        message = "phoneme: this model reads text, so that phonemes are of no use to it; the text inside is read"
+        message = "phoneme: this model reads text, so it cannot use phonemes; the text inside is read"
         return Replaced(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,)))
     if alphabet not in ("ipa", "misaki"):
-        message = "phoneme: the alphabets ipa and misaki are known; the text inside others is read"
+        message = "phoneme: the supported alphabets are ipa and misaki; the text inside others is read"
         return Replaced(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",)))
     words = misaki_of(ph) if alphabet == "ipa" else " ".join(ph.strip(" /").split())
     wrong = next((word for word in words.split(" ") if not speaks(word)), None)

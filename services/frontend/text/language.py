@@ -1,4 +1,4 @@
-"""Which language a text is read in: the caller's BCP-47 tag, or the script of the text."""
+"""The language in which a text is read: the caller's BCP-47 tag, or the script of the text."""
 
 import re
 
@@ -43,16 +43,15 @@ def language_of(code: str, text: str) -> str:
 
 
 def traced_language(code: str) -> str:
-    """What a trace says of a language code: the two letters of its language, "und", "other" for
-    what is longer, as a caller may write anything there; empty for none."""
+    """The language code for a trace: the two letters of its language, "und", "other" for anything
+    longer, as callers choose the code; empty for none.
+    """
     language = code.split("-")[0].lower()
     return language if _TRACED.fullmatch(language) else "other"
 
 
 def require_tag(code: str, name: str = "language_code") -> None:
-    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47
-    tag.
-    """
+    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47 tag."""
     if code and (len(code) > LONGEST_TAG or not _TAG.fullmatch(code)):
         raise InvalidRequest(
             f'{name} is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing'

@@ -1,5 +1,5 @@
-"""What of a text is not spoken as it is written: collected while it is read, taken with each
-message.
+"""Warnings about text that is not spoken as it is written: collected while it is read, sent with
+each message.
 """
 
 import enum
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_WARNINGS = 50
-"""Of one call, the one that says that there are more among them."""
+"""Per call, including the one that reports that there are more."""
 MOST_STRETCHES = 8
 LONGEST_STRETCH = 64
 
@@ -23,11 +23,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class TextWarning:
-    """left_out: at most MOST_STRETCHES stretches of text of at most LONGEST_STRETCH characters."""
+    """left_out: at most MOST_STRETCHES spans of text of at most LONGEST_STRETCH characters."""
 
     kind: Kind
     message: str
-    """For people; holds no part of the text."""
+    """For people; contains no part of the text."""
     left_out: tuple[str, ...] = ()
 
 
@@ -36,8 +36,8 @@ _MORE = TextWarning(Kind.MORE, f"there are more than {_LISTED} warnings; the res
 
 
 class WarningLog:
-    """Of one call; bounded. Of one message, what is of the same kind and says the same is one
-    warning.
+    """The warnings of one call; bounded. Within one message, warnings with the same kind and text
+    are merged.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class WarningLog:
         self._given = 0
 
     def add(self, kind: Kind, message: str, left_out: Iterable[str] = ()) -> None:
-        """Take note of a warning; of what was left out no more is kept than a message holds."""
+        """Add a warning; spans beyond the limit of a message are dropped."""
         if self._given > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
             return
         kept = self._waiting.setdefault((kind, message), [])
@@ -56,7 +56,7 @@ class WarningLog:
                 kept.append(cut)
 
     def take(self) -> list[TextWarning]:
-        """Those since the last call of this."""
+        """Return and remove the warnings since the last call."""
         if not self._waiting:
             return []
         found = [TextWarning(kind, message, tuple(kept)) for (kind, message), kept in self._waiting.items()]

@@ -1,8 +1,8 @@
-"""The text tokenizer of the model directory: Qwen2's byte-level BPE with the marks of CosyVoice2
-behind it.
+"""The text tokenizer of the model directory: Qwen2's byte-level BPE followed by the special tokens
+of CosyVoice2.
 
-Source: compatibility specification section 2.3. The published vocabulary gets ids 151643 to 151662
-for the 20 special tokens; a smaller one gets them behind its own entries, in the same order.
+Source: compatibility specification section 2.3. The published vocabulary uses ids 151643 to 151662
+for the 20 special tokens; a smaller one places them after its own entries, in the same order.
 """
 
 import json
@@ -26,7 +26,7 @@ _WORDS = (
 
 
 class TextTokenizer:
-    """Text to token ids. Immutable, usable from any thread.
+    """Text to token ids. Immutable and thread-safe.
 
     Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or
     not Qwen2's.
@@ -43,15 +43,16 @@ class TextTokenizer:
 
     @property
     def is_phonemes(self) -> None:
-        """This model reads written text."""
+        """None: this model reads written text."""
         return None
 
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Ids of `text` after NFC. Sound marks such as `[breath]` are always parsed; `<|...|>`
-        control tokens only with `allow_special`, otherwise they are ordinary characters."""
+        """Ids of `text` after NFC. Sound tags such as `[breath]` are always parsed; `<|...|>`
+        control tokens only with `allow_special`, otherwise they are ordinary characters.
+        """
         encoding = (self._parsing if allow_special else self._plain).encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids
@@ -61,27 +62,28 @@ class TextTokenizer:
         return GrowingWords(self, allow_special)
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """None: no alignment of this tokenizer's ids with speech exists."""
+        """Always empty: there is no alignment of this tokenizer's ids with speech."""
         return []
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Bytes express every text."""
+        """Empty: bytes express every text."""
         return ()
 
     def unread(self, text: str) -> list[str]:
-        """Nothing."""
+        """Always empty."""
         return []
 
     def id_of(self, token: str) -> int | None:
-        """The id of one token, None when there is none of that name."""
+        """The id of one token, None when it does not exist."""
         found: int | None = self._parsing.token_to_id(token)
         return found
 
 
 class GrowingWords:
-    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so
-    runs of whole words are encoded one by one. Meets `tokenizers.tokenizer.GrowingIds`."""
+    """Encodes runs of whole words one by one: no merge crosses a word boundary, and a blank belongs
+    to the word after it. Implements `tokenizers.tokenizer.GrowingIds`.
+    """
 
     opening: tuple[int, ...] = ()
 
@@ -108,8 +110,8 @@ def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_pat
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    # Only control tokens are "special" to the library: that is what encode_special_tokens turns
-    # into ordinary characters.
+    # Only control tokens are "special" to the library: encode_special_tokens turns them into
+    # ordinary characters.
     tokenizer.add_tokens(
         [AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP]
     )
@@ -146,8 +148,8 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _check_specials(path: Path, vocabulary_length: int) -> None:
-    """The config must declare Qwen2's three specials behind the vocabulary and nothing else, so
-    that the marks get their trained ids.
+    """Require that the config declares exactly Qwen2's three special tokens after the vocabulary,
+    so that the tokens of CosyVoice2 get their trained ids.
     """
     declared = _read_json(path).get("added_tokens_decoder")
     if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):

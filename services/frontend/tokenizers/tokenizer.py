@@ -1,12 +1,12 @@
-"""What the frontend asks of a tokenizer, and of the incremental encoding of a text that still arrives."""
+"""The interfaces of a tokenizer and of its incremental encoder."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 
 class Certain(NamedTuple):
-    """Ids that no later text changes. words: those that they say, as `Tokenizer.spoken_words`,
-    places counted in `ids`.
+    """Ids that no later text changes. words: those of the ids, as in `Tokenizer.spoken_words`, with
+    indices into `ids`.
     """
 
     ids: list[int]
@@ -14,31 +14,29 @@ class Certain(NamedTuple):
 
 
 class GrowingIds(Protocol):
-    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No
-    run to come changes an id given.
+    """Encodes one text that arrives run by run; each run begins with a blank or a mark. Later runs
+    never change ids that were returned.
     """
 
     @property
     def opening(self) -> tuple[int, ...]:
-        """Ids in front of every sentence; not among those that `feed` and `finish` give."""
+        """Ids at the start of every sentence; `feed` and `finish` do not return them."""
         ...
 
     def feed(self, run: str) -> Certain:
-        """The ids that are certain with this run, all those of a word together."""
+        """The ids that this run makes final; the ids of a word come together."""
         ...
 
     def finish(self, run: str) -> Certain:
-        """The ids that are left, with the last run."""
+        """The remaining ids, with the last run."""
         ...
 
 
 class Tokenizer(Protocol):
-    """Text to token ids. Immutable, usable from any thread; encodes any text, and the same text
-    always to the same ids.
-    """
+    """Text to token ids. Immutable and thread-safe; encodes any text, deterministically."""
 
     def __len__(self) -> int:
-        """How many tokens there are: ids are below it."""
+        """The number of tokens: ids are smaller."""
         ...
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
@@ -49,33 +47,33 @@ class Tokenizer(Protocol):
 
     @property
     def is_phonemes(self) -> Callable[[str], bool] | None:
-        """Whether a word of phonemes can be spoken between `placeholders.BEGIN` and
-        `placeholders.END`; None for a tokenizer of written text."""
+        """Returns whether a word consists of phonemes that may be given between
+        `placeholders.BEGIN` and `placeholders.END`; None for a tokenizer of written text.
+        """
         ...
 
     def growing(self, *, allow_special: bool = False) -> GrowingIds:
-        """For one text that arrives over time. allow_special: as in `encode`."""
+        """An encoder of one text that arrives over time. allow_special: as in `encode`."""
         ...
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """Words as they are spoken, each with the place of its first id in `encode` of the same and
-        the number of its ids; none when ids do not tell words apart. Given phonemes are a word
-        between slashes."""
+        """Words as they are spoken, each with the index of its first id in `encode` of the same
+        text and the number of its ids; empty when ids do not separate words. Given phonemes are a
+        word between slashes.
+        """
         ...
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Primary tags of the languages that it can express; none where it can express every
-        text.
-        """
+        """Primary tags of the languages that it can express; empty where it can express every text."""
         ...
 
     def unread(self, text: str) -> list[str]:
-        """The stretches of `text`, without carriers, that `encode` leaves out though they have a
+        """The spans of `text`, without placeholders, that `encode` leaves out although they have a
         meaning (`meaningful_characters`).
         """
         ...
 
     def id_of(self, token: str) -> int | None:
-        """The id of one token, None when there is none of that name."""
+        """The id of one token, None when it does not exist."""
         ...

@@ -1,7 +1,7 @@
-"""Named byte strings that several processes share: a directory, or an object store by its URL.
+"""Named byte strings shared by several processes: a directory, or an object store by its URL.
 
-Every write is seen whole or not at all. On an object store a put is that by itself; in a directory
-a file is written aside, flushed, and then linked or renamed into its place.
+Every write is atomic. On an object store a put is atomic by itself; in a directory a temporary file
+is written, flushed, and then linked or renamed to its name.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 
 
 class Taken(Exception):
-    """There is a blob of that name already."""
+    """A blob of that name already exists."""
 
 
 class Blobs:
-    """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything
-    blocks; usable from any thread.
+    """Blobs below one URL of `fsspec`. Names are chosen by this service, never by a caller:
+    `folder/name`. All methods block; thread-safe.
 
-    Raises Overloaded, which names no blob (the log does), when the storage does not do what it was
-    asked for; ValueError for a URL that is none.
+    Raises Overloaded, which names no blob (the log does), when a storage operation fails;
+    ValueError for an invalid URL.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -39,7 +39,7 @@ class Blobs:
         self.root = root
 
     def read(self, name: str) -> bytes | None:
-        """Its bytes; None when there is no such blob."""
+        """The bytes of a blob; None when it does not exist."""
         with self._asked("read", name):
             try:
                 found: bytes = self._files.cat_file(self._path(name))
@@ -48,7 +48,7 @@ class Blobs:
             return found
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The bytes of those that are there."""
+        """The bytes of the blobs that exist."""
         with self._asked("read", f"{len(names)} blobs"):
             answers = self._files.cat([self._path(name) for name in names], on_error="return") if names else {}
             found: dict[str, bytes] = {}
@@ -60,12 +60,14 @@ class Blobs:
             return found
 
     def put(self, name: str, data: bytes) -> None:
-        """Write it, or write over it."""
+        """Write or overwrite a blob."""
         with self._asked("write", name):
             self._files.pipe_file(self._path(name), data)
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Write it. Raises Taken when it is there; of several at once one succeeds."""
+        """Write a new blob. Raises Taken when it exists; of several concurrent writers one
+        succeeds.
+        """
         with self._asked("write", name):
             try:
                 self._files.pipe_file(self._path(name), data, mode="create")
@@ -73,7 +75,7 @@ class Blobs:
                 raise Taken(name) from error
 
     def delete(self, name: str) -> bool:
-        """Remove it; whether it was there (where the storage says)."""
+        """Delete a blob; returns whether it existed (where the storage reports it)."""
         with self._asked("delete", name):
             try:
                 self._files.rm_file(self._path(name))
@@ -82,14 +84,14 @@ class Blobs:
             return True
 
     def take(self, name: str) -> bytes | None:
-        """Remove it and give its bytes; None when it is not there. In a directory one of several
-        takers gets it.
+        """Delete a blob and return its bytes; None when it does not exist. In a directory one of
+        several concurrent takers gets it.
         """
         data = self.read(name)
         return data if data is not None and self.delete(name) else None
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, without the folder, in no order."""
+        """The names in a folder, without the folder, unordered."""
         with self._asked("list", folder):
             self._files.invalidate_cache(self._path(folder))
             try:
@@ -99,8 +101,8 @@ class Blobs:
             return [path.rpartition("/")[2] for path in found]
 
     def age_seconds(self, name: str) -> float | None:
-        """How long ago it was written, by the storage's clock against ours; None when there is no
-        such blob.
+        """Seconds since it was written, by the storage's clock against ours; None when it does not
+        exist.
         """
         with self._asked("look at", name):
             try:
@@ -120,7 +122,7 @@ class Blobs:
         except (Taken, Overloaded):
             raise
         except Exception as error:  # each object store has its own
-            # The reason names paths and addresses, which are none of the caller's.
+            # The reason names paths and addresses, which the caller must not see.
             log.warning(
                 "the voice storage could not %s %s: %s: %s",
                 what,
@@ -128,13 +130,14 @@ class Blobs:
                 type(error).__name__,
                 str(error).split("\n", 1)[0],
             )
-            # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
+            # Not UNAVAILABLE: clients would treat this replica as dead although its presets still
+            # work.
             raise Overloaded(f"the voice storage could not {what} it; try again in 1 s", retry_after=1.0) from error
 
 
 class DirectoryBlobs(Blobs):
-    """Blobs as files of one directory, which several hosts may share. It has to know hard links, as
-    every Unix file system and NFS do.
+    """Blobs as files of one directory, which several hosts may share. It needs hard links, which
+    every Unix file system and NFS support.
     """
 
     def __init__(self, root: Path) -> None:
@@ -201,7 +204,7 @@ class DirectoryBlobs(Blobs):
         target = Path(self._path(name))
         target.parent.mkdir(parents=True, exist_ok=True)
         move(aside, target)
-        # The name itself is on disk only when its directory is.
+        # The name is durable only after its directory is flushed.
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -213,7 +216,7 @@ def open_blobs(url: str, folder: str) -> Blobs:
     """The blobs in `folder` below a directory (its path, or file://) or below the URL of an object
     store (s3://bucket/prefix, gs://...).
 
-    Raises ValueError naming what is missing: a protocol that fsspec does not know, or its package.
+    Raises ValueError naming a protocol that fsspec does not know, or its missing package.
     """
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
@@ -226,6 +229,6 @@ def open_blobs(url: str, folder: str) -> Blobs:
 
 
 def sweep_aside(blobs: Blobs, older_than_seconds: float) -> int:
-    """Remove what writers that died left aside; gives the number."""
+    """Delete the temporary files of writers that died; returns their number."""
     old = [name for name in blobs.names(_ASIDE) if (blobs.age_seconds(f"{_ASIDE}/{name}") or 0.0) > older_than_seconds]
     return sum(blobs.delete(f"{_ASIDE}/{name}") for name in old)

@@ -1,4 +1,4 @@
-"""The voices this service knows, by id."""
+"""The preset voices of the model directory, by id."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ _MOST_NAMED = 10
 
 
 class Registry:
-    """An immutable set of voices, one of which is the default: the one named, else the first by id.
+    """An immutable set of voices with a default: the one named, else the first by id.
 
     Raises ValueError when the default is not among them or two voices share an id.
     """
@@ -29,7 +29,7 @@ class Registry:
         return list(self._voices.values())
 
     def has(self, voice_id: str) -> bool:
-        """Whether there is a voice of that very id."""
+        """Whether a voice has exactly this id."""
         return voice_id in self._voices
 
     def get(self, voice_id: str) -> Voice:

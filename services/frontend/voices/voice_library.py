@@ -1,5 +1,5 @@
-"""All voices that this replica can be asked for: those of the model directory and those that
-callers made.
+"""All voices of this replica: the presets of the model directory and the stored ones that callers
+created.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from services.frontend.voices.voice_notes import Notes
 from services.frontend.voices.voice_store import Entry, VoiceStore
 
 MOST_ENTRIES = 10_000
-"""Names held in memory, about 500 bytes each."""
+"""Cached index entries, about 500 bytes each."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the list of voices."""
+    """A voice in the list of voices."""
 
     id: str
     content_hash: str
@@ -36,13 +36,13 @@ class Line:
     labels: Labels
     language_code: str
     created: str
-    """ISO 8601; empty where it is not known."""
+    """ISO 8601; empty when unknown."""
     is_preset: bool
 
 
 @dataclass(frozen=True)
 class Details:
-    """A line with what only one voice at a time is asked for."""
+    """A list entry with the details that are only returned for a single voice."""
 
     line: Line
     voice: Voice
@@ -51,12 +51,12 @@ class Details:
 
 
 class VoiceLibrary:
-    """Presets are in memory and win over a kept voice of the same id. Kept voices are looked up in
-    the store: content, which never changes, within `cache_bytes`; names, which do, for
-    `fresh_seconds`. So a voice that another replica made is found at once, and one that another
-    replica deleted is forgotten after that time.
+    """Presets are in memory and take precedence over a stored voice of the same id. Stored voices
+    are looked up in the store: their content, which never changes, is cached within `cache_bytes`;
+    their index entries, which do, for `fresh_seconds`. So a voice that another replica created is
+    available at once, and one that another replica deleted is dropped after that time.
 
-    io: runs everything that waits for the storage. Use inside one event loop. Without a store there
+    io: runs everything that blocks on the storage. Use inside one event loop. Without a store there
     are only presets.
     """
 
@@ -72,13 +72,13 @@ class VoiceLibrary:
         most_voices: int = 10_000,
         notes: Mapping[str, Notes] | None = None,
     ) -> None:
-        """notes: what is known of presets beside their arrays, by id."""
+        """notes: notes on the presets, by id."""
         self._presets = presets
         self._notes = notes or {}
         self._store = store
         self._io = io
         self.default = default or presets.default
-        """Id that an empty one means; None when there is none."""
+        """The id that an empty one selects; None when there is none."""
         self._contents: ByteCache[KeptVoice] = ByteCache(cache_bytes)
         self._fresh_seconds = fresh_seconds
         self._most_voices = most_voices
@@ -94,7 +94,7 @@ class VoiceLibrary:
         return preset if preset is not None else (await self._kept(voice_id or self.default or ""))[1].voice
 
     async def details(self, voice_id: str) -> Details:
-        """What is known of a voice. Raises as `voice` does."""
+        """The details of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
             notes = self._notes.get(preset.id, Notes())
@@ -106,8 +106,8 @@ class VoiceLibrary:
         return Details(self._line(entry, lines[0][1]), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def page(self, size: int, after: str) -> tuple[list[Line], str]:
-        """At most `size` voices behind the id `after`, in order, and the id of the last one of them
-        when there are more.
+        """At most `size` voices after the id `after`, in order, and the id of the last one when
+        there are more.
         """
         presets = {voice.id: voice for voice in self._presets.all()}
         kept = await self._work(lambda store: store.ids()) if self._store else []
@@ -127,10 +127,11 @@ class VoiceLibrary:
         return [found[voice_id] for voice_id in shown if voice_id in found], shown[-1] if len(ahead) > size else ""
 
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
-        """Before work is spent on a new voice: the one that the same request made before, or None.
+        """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
+        the same request created earlier, or None.
 
-        Raises InvalidRequest for an id that cannot be given, FailedPrecondition without a store,
-        AlreadyExists, Overloaded when there are as many voices as are allowed.
+        Raises InvalidRequest for an id that callers may not choose, FailedPrecondition without a
+        store, AlreadyExists, Overloaded when the maximum number of voices is stored.
         """
         store = self._require_store()
         require_given_id(voice_id)
@@ -146,7 +147,7 @@ class VoiceLibrary:
         return None
 
     async def add(self, kept: KeptVoice, labels: Labels) -> Details:
-        """Keep a new voice. Raises AlreadyExists when its id was taken meanwhile."""
+        """Store a new voice. Raises AlreadyExists when its id has been taken in the meantime."""
         self._require_store()
         entry = await self._work(lambda store: store.add(kept, labels))
         if entry.created != kept.origin.created:
@@ -154,15 +155,15 @@ class VoiceLibrary:
         return Details(self._line(entry, labels), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
-        """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition
-        for a preset.
+        """Change the labels of a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for
+        a preset.
         """
         self._require_changeable(voice_id)
         await self._work(lambda store: store.relabel(voice_id, new, fields))
         return await self.details(voice_id)
 
     async def remove(self, voice_id: str) -> None:
-        """Delete a voice; this replica forgets it at once. Raises as `relabel` does."""
+        """Delete a voice; this replica drops it at once. Raises as `relabel` does."""
         self._require_changeable(voice_id)
         self._forget(voice_id)
         try:
@@ -171,7 +172,7 @@ class VoiceLibrary:
             self._forget(voice_id)
 
     async def sweep(self, older_than_seconds: float) -> None:
-        """Remove what no voice needs (see VoiceStore.sweep)."""
+        """Delete blobs that no voice needs (see VoiceStore.sweep)."""
         if self._store is not None:
             await self._work(lambda store: store.sweep(older_than_seconds))
 
@@ -180,7 +181,7 @@ class VoiceLibrary:
         if self._presets.has(wanted):
             return self._presets.get(wanted)
         if self._store is None or not is_given_id(wanted):
-            # Raises with the names that there are.
+            # Raises an error that lists the existing names.
             return self._presets.get(wanted)
         return None
 
@@ -190,7 +191,7 @@ class VoiceLibrary:
             return entry, kept
         task = self._under_way.get(voice_id)
         if task is None:
-            # One look-up for all that ask meanwhile; whoever hangs up does not end it for the
+            # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
             task = self._under_way[voice_id] = asyncio.create_task(self._look_up(voice_id))
             task.add_done_callback(lambda done: self._looked_up(voice_id, done))
@@ -224,7 +225,7 @@ class VoiceLibrary:
         if self._under_way.get(voice_id) is task:
             del self._under_way[voice_id]
         if not task.cancelled():
-            task.exception()  # everybody may have hung up
+            task.exception()  # all callers may have cancelled
 
     def _forget(self, voice_id: str) -> None:
         self._removals += 1
@@ -245,13 +246,11 @@ class VoiceLibrary:
         return Line(voice.id, voice.content_hash, voice.prompt_seconds, default, *told, is_preset=True)
 
     def _not_found(self, voice_id: str) -> NotFound:
-        return NotFound(f"there is no voice {voice_id!r}; ListVoices names those that there are")
+        return NotFound(f"there is no voice {voice_id!r}; ListVoices returns the existing ones")
 
     def _require_store(self) -> VoiceStore:
         if self._store is None:
-            raise FailedPrecondition(
-                "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"
-            )
+            raise FailedPrecondition("this server stores no voices: COSYSERVE_FRONTEND_VOICES_URL is not set")
         return self._store
 
     def _require_changeable(self, voice_id: str) -> None:

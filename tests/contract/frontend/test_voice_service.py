@@ -273,7 +273,7 @@ async def test_too_many_at_once_and_too_many_in_all(settings: FrontendSettings) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"voices_url": None}, "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"),
+        ({"voices_url": None}, "this server stores no voices: COSYSERVE_FRONTEND_VOICES_URL is not set"),
         (
             {"model": ROOT / "tests" / "golden" / "tiny"},
             "no voice can be made: the model directory has no speech tokenizer",

@@ -21,7 +21,7 @@ _OPERAND = (
     r"(?:\^-?[0-9]{1,3}|[²³⁰¹⁴-⁹])?(?:!(?!=))?[)）]{0,3})"
 )
 _FURTHER = rf"(?:[ ]?(?:{_RELATION}|[-−+×*÷/·±]|{_TIMES})[ ]?{_OPERAND})"
-"""Both are matched in one way only, so that a row that ends wrongly is not tried in others."""
+"""Both match in one way only, so that a failing expression causes no backtracking."""
 _TOKEN = re.compile(
     rf"(?P<number>{NUMBER})(?P<percent>[%％]?)|\^(?P<power>-?[0-9]{{1,3}})|(?P<operator>[<>!=]=|[-−+×*÷/=≈≠<>≤≥±·])|(?P<other>.)",
     re.DOTALL,
@@ -45,8 +45,8 @@ def _related(found: re.Match[str]) -> str:
 
 
 def _sum(written: str) -> str:
-    """A row of operands and operators. A stroke between numbers is a fraction where the first is
-    smaller, else a division.
+    """The words of a row of operands and operators. A slash between numbers is a fraction where the
+    first is smaller, else a division.
     """
     text = _SPLIT.sub("×", written)
     text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _stroke, text)
@@ -98,7 +98,7 @@ def _score(found: re.Match[str]) -> str:
 
 
 def _parts(found: re.Match[str]) -> str:
-    """Equal numbers are shares (50/50); what has a stroke and is no small fraction is left."""
+    """Equal numbers are shares (50/50); other numbers with a slash that are no small fraction stay."""
     part, whole = found["part"], found["whole"]
     if int(whole) and (int(part) < int(whole) or int(whole) <= 10):
         return (cardinal(found["ones"].strip()) + "又" if found["ones"] else "") + fraction(part, whole)
@@ -124,7 +124,7 @@ SCORES: tuple[Rule, ...] = (
         _score,
     ),
 )
-"""In front of the times of day, which are written alike."""
+"""Before the times of day, which look the same."""
 
 RULES: tuple[Rule, ...] = (
     (

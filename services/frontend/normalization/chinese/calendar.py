@@ -69,7 +69,7 @@ def _years(found: re.Match[str]) -> str:
 
 
 def _year(found: re.Match[str]) -> str:
-    """A year by its digits, a span of years as a number."""
+    """A year digit by digit, a duration of years as a number."""
     number, before, behind = found["year"], found.string[: found.start()][-6:], found.string[found.end() :][:6]
     if re.match("[ ]?[0-9]{1,2}月", behind):
         return digits(number) + "年"
@@ -105,8 +105,8 @@ _RESULT = re.compile("(?:[=是为得]|等于|约|占)[ ]?$")
 
 
 def _slashed(found: re.Match[str]) -> str:
-    """A day of a month, by the words around it or since no fraction is written so (`5/1`, `10/7`);
-    else it stays.
+    """A day of a month, by the words around it or because no fraction is written like this (`5/1`,
+    `10/7`); else unchanged.
     """
     month, day, text = found["month"].lstrip("0"), found["day"].lstrip("0"), found.string
     before = text[max(0, found.start() - 10) : found.start()]

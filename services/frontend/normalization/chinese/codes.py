@@ -1,5 +1,5 @@
-"""Numbers that name something, read digit by digit in Chinese: telephone, room, flight and train
-numbers, number plates, passwords.
+"""Identifiers, read digit by digit in Chinese: telephone, room, flight and train numbers, number
+plates, passwords.
 
 Each rule is linear in the length of the text: every repetition is bounded.
 """

@@ -1,5 +1,5 @@
-"""Money, parts of a hundred, units, ranges and plain numbers as Chinese words. Each rule is linear
-in the length of the text.
+"""Money, percentages, units, ranges and plain numbers as Chinese words. Each rule is linear in the
+length of the text.
 """
 
 import re
@@ -22,7 +22,7 @@ _SHORT_UNIT = re.compile(r"[A-Za-z] ?$")
 
 
 def _sign(found: re.Match[str], behind: str) -> str:
-    """What a sign in front of a number says: a stroke behind a name (歼-20) says nothing."""
+    """The word of a sign before a number; a dash after a name (歼-20) is silent."""
     sign = found["sign"]
     if not sign:
         return ""
@@ -62,8 +62,8 @@ def _one(number: str, scale: str, unit: str) -> str:
 
 
 def _with_unit(found: re.Match[str]) -> str:
-    """A number or two with a unit of letters. Units of one letter are none behind a name (iPhone
-    5s), nor is the g of 4g网络.
+    """One or two numbers with a Latin unit. After a name a single letter is no unit (iPhone 5s),
+    and neither is the g of 4g网络.
     """
     unit, scale, first = found["unit"], found["scale"] or "", found["first"]
     before, behind = found.string[: found.start()][-2:], found.string[found.end() :][:2]
@@ -96,7 +96,7 @@ def _more(found: re.Match[str]) -> str:
 
 
 def _range(found: re.Match[str]) -> str:
-    """A short stroke between numbers that do not rise is a minus."""
+    """A short dash between numbers that do not rise is a minus."""
     first, last, behind = found["first"], found["last"], found.string[found.end() :][:4]
     counted = "" if found.string[: found.start()].endswith("第") else behind
     scale = found["scale"] or ""

@@ -1,4 +1,4 @@
-"""Signs, list marks and names of files as Chinese words. Each rule is linear in the length of the
+"""Signs, list markers and file names as Chinese words. Each rule is linear in the length of the
 text.
 """
 
@@ -73,7 +73,7 @@ FIRST: tuple[Rule, ...] = (
     ),
     (re.compile(rf"(?<=[A-Za-z0-9_{_HAN}-])\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"), "点"),
 )
-"""In front of the rules for numbers."""
+"""Before the rules for numbers."""
 
 LAST: tuple[Rule, ...] = (
     (re.compile(r"#号?(?=键)|(?<=[按拨输入])#号?|(?<=[*号][和或、])#"), "井号"),
@@ -112,4 +112,4 @@ LAST: tuple[Rule, ...] = (
     (re.compile("℉"), "华氏度"),
     (re.compile("№[ ]?"), "编号"),
 )
-"""Behind them."""
+"""After the rules for numbers."""

@@ -1,4 +1,4 @@
-"""Signs of currencies and units, and how they are said in Chinese."""
+"""Signs of currencies and units, and their Chinese names."""
 
 import re
 
@@ -28,7 +28,7 @@ UNITS = {
     "rpm": "转每分钟", "w": "万", "μA": "微安", "Nm": "牛米", "N·m": "牛米", "%": "百分之#", "％": "百分之#",
     "‰": "千分之#",
 }  # fmt: skip
-"""What stands in front of # comes before the amount: 80 km/h is 每小时八十公里."""
+"""The part before # precedes the amount: 80 km/h is 每小时八十公里."""
 CURRENCY = "|".join(sorted(map(re.escape, CURRENCIES), key=len, reverse=True))
 UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
 """Patterns, longer ones first."""

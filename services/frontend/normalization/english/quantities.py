@@ -1,6 +1,4 @@
-"""How much there is of something: whole numbers, decimals, fractions, mixed numbers and ranges of
-them.
-"""
+"""Quantities: whole numbers, decimals, fractions, mixed numbers and their ranges."""
 
 import re
 
@@ -14,9 +12,9 @@ FRACTION_SIGNS = "".join(_SIGNS)
 NUMBER = rf"(?:(?:{numerals.GROUPED}|[0-9]{{1,15}})(?:\.[0-9]{{1,20}})?|\.[0-9]{{1,20}})"
 _PROPER = r"[0-9]{1,3}[/⁄][0-9]{1,3}"
 QUANTITY = rf"(?:[0-9]{{1,4}}[ -]{_PROPER}|{_PROPER}|(?:[0-9]{{1,4}} ?)?[{FRACTION_SIGNS}]|{NUMBER})"
-"""What stands around it is the caller's to look at."""
+"""The caller checks the context."""
 ALONE = r"(?<![\w.,/^$£€¥₹-])"
-"""In front of a quantity: nothing that it could be a part of."""
+"""Before a quantity: it is not part of something longer."""
 _MIXED = re.compile(
     rf"(?:(?P<whole>[0-9]{{1,4}})[ -]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|"
     rf"(?P<sign>[{FRACTION_SIGNS}]))"
@@ -39,8 +37,8 @@ def said(quantity: str) -> str:
 
 
 def fraction(above: str, below: str) -> str:
-    """`"3", "4"` as three quarters; `"17", "23"` as seventeen over twenty three; by zero it is
-    over, too.
+    """`"3", "4"` as three quarters; `"17", "23"` as seventeen over twenty three; also "over" for a
+    zero denominator.
     """
     value = int(below)
     if value < 2 or (value > 20 and value not in (32, 64, 100)):
@@ -52,7 +50,7 @@ def fraction(above: str, below: str) -> str:
 
 
 def is_singular(quantity: str) -> bool:
-    """Whether a unit behind it is in the singular: one, and parts of one."""
+    """Whether a unit after it is in the singular: one, and fractions of one."""
     bare = quantity.strip()
     mixed = _MIXED.fullmatch(bare)
     return bare == "1" or (

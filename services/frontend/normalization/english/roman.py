@@ -1,4 +1,4 @@
-"""Roman numerals: of chapters and wars as amounts, of kings and popes as ordinals."""
+"""Roman numerals: chapters and wars as amounts, kings and popes as ordinals."""
 
 import re
 
@@ -39,7 +39,7 @@ _SMALL = r"(?P<numeral>i{2,3}|iv|vi{0,3}|ix|xi{0,3})"
 
 
 def value(numeral: str) -> int:
-    """Of a well-formed numeral."""
+    """The value of a well-formed numeral."""
     numeral = numeral.upper()
     values = [_VALUES[letter] for letter in numeral]
     return sum(-own if own < following else own for own, following in zip(values, [*values[1:], 0], strict=True))

@@ -1,6 +1,4 @@
-"""Units of measurement: symbol, name of one, name of several. Symbols that are words or other
-things too stand in `units`.
-"""
+"""Units of measurement: symbol, singular, plural. Ambiguous symbols are in `units`."""
 
 _REGULAR = {
     "mm": "millimeter", "cm": "centimeter", "dm": "decimeter", "m": "meter", "km": "kilometer", "µm": "micrometer",
@@ -70,4 +68,4 @@ NAMES = {
 NAMES["H"] = ("henry", "henries")
 POWERS = {"²": "square ", "2": "square ", "^2": "square ", "³": "cubic ", "3": "cubic ", "^3": "cubic "}
 LENGTHS = ("mm", "cm", "dm", "m", "km", "µm", "μm", "nm", "ft", "yd", "mi", "in")
-"""That have squares and cubes."""
+"""These have squares and cubes."""

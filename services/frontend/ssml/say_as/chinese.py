@@ -1,4 +1,4 @@
-"""Values in Chinese words. Fields as in `english`."""
+"""Values as Chinese words. Fields as in `english`."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ _SIGNS = {
 
 
 def whole(number: str) -> str:
-    """A run of digits as a number, zeros in front of it left out: 一千零二十三. It begins with 二 where
+    """A run of digits as a number, without its leading zeros: 一千零二十三. It begins with 二 where
     nothing is counted: 二万零五百.
     """
     words = chinese_numbers.cardinal(number.lstrip("0") or "0")
@@ -98,4 +98,4 @@ WORDS: dict[str, Callable[..., str]] = {
     "characters": _characters, "date": _date, "time": _time, "currency": _currency, "fraction": _fraction,
     "unit": _unit,
 }  # fmt: skip
-"""Kind to what makes words of its fields."""
+"""Maps a kind to the function that puts its fields into words."""

@@ -1,5 +1,5 @@
-"""Values in English words. Fields are strings of digits as they are written, signs "+", "-" or
-nothing.
+"""Values as English words. Fields are strings of digits as they are written; signs are "+", "-" or
+empty.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ CURRENCIES = {
     "$": "USD", "USD": "USD", "€": "EUR", "EUR": "EUR", "£": "GBP", "GBP": "GBP", "¥": "CNY", "￥": "CNY", "CNY": "CNY",
     "RMB": "CNY", "元": "CNY", "JPY": "JPY",
 }  # fmt: skip
-"""Signs and codes to the code of the currency."""
+"""Maps signs and codes to the code of the currency."""
 _MONEY = {
     "USD": ("dollar", "dollars", "cent", "cents"), "EUR": ("euro", "euros", "cent", "cents"),
     "GBP": ("pound", "pounds", "penny", "pence"), "CNY": ("yuan", "yuan", "fen", "fen"),
@@ -52,9 +52,7 @@ _SIGNS = {
 
 
 def unit_of(written: str) -> str | None:
-    """The abbreviation under which a unit is known, None for another one. Words are taken too:
-    "kilograms".
-    """
+    """The abbreviation of a unit, None for an unknown one. Words are accepted too: "kilograms"."""
     plain = written.lower()
     if plain in _UNITS:
         return plain
@@ -65,8 +63,8 @@ def unit_of(written: str) -> str | None:
 
 
 def characters(written: str, spell: Callable[[str], str] | None) -> str:
-    """Letters by name, digits and signs as words. spell: makes of the phonemes of letters what
-    stands for them; None: capital letters.
+    """Letters by name, digits and signs as words. spell: returns the placeholder for the phonemes
+    of letters; None: capital letters.
     """
     words, letters = list[str](), ""
     for character in [*written, ""]:
@@ -169,4 +167,4 @@ WORDS: dict[str, Callable[..., str]] = {
     "cardinal": _cardinal, "ordinal": _ordinal, "digits": _digits, "telephone": _telephone, "date": _date,
     "time": _time, "currency": _currency, "fraction": _fraction, "unit": _unit,
 }  # fmt: skip
-"""Kind to what makes words of its fields; characters are apart."""
+"""Maps a kind to the function that puts its fields into words; `characters` is separate."""

@@ -1,4 +1,4 @@
-"""What is written inside a `say-as`, as the value that its kind says it is."""
+"""Parses the content of a `say-as` as a value of the kind that it names."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ KINDS = {
     "verbatim": "characters", "date": "date", "time": "time", "currency": "currency", "money": "currency",
     "fraction": "fraction", "unit": "unit", "measure": "unit",
 }  # fmt: skip
-"""`interpret-as` to the kind that it names."""
+"""Maps `interpret-as` to its kind."""
 _DIGITS = r"[0-9]{1,3}(?:,[0-9]{3}){1,11}|[0-9]{1,36}"
 _NUMBER = rf"(?P<sign>[+\u2212-]?)(?P<whole>{_DIGITS})(?:\.(?P<decimals>[0-9]{{1,36}}))?"
 _CARDINAL = re.compile(_NUMBER)
@@ -35,15 +35,16 @@ _UNIT = re.compile(rf"{_NUMBER}\s?(?P<unit>[^\s0-9]{{1,12}})")
 
 @dataclass(frozen=True)
 class Value:
-    """fields: by kind, as the functions of `english` and `chinese` of that name take them."""
+    """fields: by kind, the arguments of the functions of `english` and `chinese` for that kind."""
 
     kind: str
     fields: tuple[str, ...]
     written: str
 
     def words(self, language: str, spell: Callable[[str], str] | None) -> str:
-        """In words of "zh" or "en"; as it is written in any other language. spell: makes of
-        phonemes what stands for them in the text; None for a model that reads text."""
+        """The value in words of "zh" or "en"; as it is written in any other language. spell:
+        returns the placeholder of phonemes in the text; None for a model that reads text.
+        """
         if language == CHINESE:
             return chinese.WORDS[self.kind](*self.fields)
         if language == ENGLISH:
@@ -56,8 +57,8 @@ class Value:
 
 
 def value_of(kind: str, form: str, written: str) -> Value | None:
-    """The value of `written`, blanks in it single and none around it; None when it is none of that
-    kind.
+    """The value of `written`, with single blanks inside it and none around it; None when it is not
+    of that kind.
 
     kind: a value of KINDS; form: the `format`.
     """

@@ -1,8 +1,8 @@
-"""Which pronunciation of a word that is spelled one way and spoken in several (read, live, record,
-use): told from its neighbours.
+"""Homographs: chooses the pronunciation of a word with one spelling and several pronunciations
+(read, live, record, use) from its neighbours.
 
-A handful of rules instead of a tagger: what stands in front decides in most sentences, what follows
-in the rest.
+A handful of rules instead of a tagger: in most sentences the words before it decide, in the rest
+the words after it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,8 +61,8 @@ def form_of(forms: Mapping[str, str], words: Sequence[str], place: int) -> str |
 
 
 def _uses(words: Sequence[str], place: int, before: str, after: str) -> tuple[str, ...]:
-    """What a word of several uses is here, most likely first; nothing when its neighbours do not
-    tell.
+    """The uses of a word that has several, most likely first; empty when its neighbours do not
+    decide.
     """
     plural = words[place].endswith("s")
     if before == "which" and place == 1:
@@ -153,7 +153,7 @@ def _wound(words: Sequence[str], place: int, before: str, after: str) -> str | N
 
 
 def _that(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    """Stressed where it points (that is right, after that), weak where it joins."""
+    """Stressed as a demonstrative (that is right, after that), weak as a conjunction."""
     pointing = (
         place == 0
         or after in ("is", "was", "will", "would", "one", "way", "day", "night", "time")

@@ -1,8 +1,8 @@
-"""The phonemes of a text that is told run by run.
+"""The phonemes of a text that arrives run by run.
 
-How a word sounds depends on its neighbours: the two behind it (the, to, a; read, use, live) and all
-before it. So a word is given when two more are known, and is then what it would be if the text
-ended with those two. That is a function of the text and its runs alone. It differs from
+The pronunciation of a word depends on its neighbours: the two words after it (the, to, a; read,
+use, live) and all before it. So a word is emitted when two more are known, and is pronounced as if
+the text ended with those two. The result depends only on the text and its runs. It differs from
 `PhonemeTokenizer.encode` only where a rule looks further: at a time word late in the sentence
 ("read ... yesterday"), or at a text in capitals.
 """
@@ -19,11 +19,12 @@ WORDS_AHEAD = 2
 
 
 class GrowingPhonemes:
-    """One unit of a text, at most 4,000 characters with its replacements (`reading_context`): its
-    time grows with their square. Meets `tokenizers.tokenizer.GrowingIds`."""
+    """Encodes one unit of a text, at most 4,000 characters with its replacements
+    (`reading_context`): time is quadratic in it. Implements `tokenizers.tokenizer.GrowingIds`.
+    """
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
-        """silent: what is passed over."""
+        """silent: text that is skipped."""
         self.opening: tuple[int, ...] = (ids[START],)
         self._pronouncer, self._ids, self._silent = pronouncer, ids, silent
         self._text = ""
@@ -42,7 +43,7 @@ class GrowingPhonemes:
         return read_words(self._text)
 
     def _certain(self, words: list[Word], until: int) -> Certain:
-        """The words from the first that was not given yet up to `until`."""
+        """The words up to `until` that were not emitted yet."""
         if until <= self._given:
             return Certain([])
         given = slice(self._given, until)

@@ -1,4 +1,4 @@
-"""The pronunciation of each word of a text in its context, and all of them as one string of symbols."""
+"""The pronunciation of each word in its context, and the symbol string of all words."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from services.frontend.tokenizers.phonemes.spelling import spell
 from services.frontend.tokenizers.phonemes.symbols import BLANK, starts_with_vowel
 
 MOST_LETTERS = 40
-"""Longer runs of letters are no words: they are spelled."""
+"""Longer runs of letters are not words: they are spelled."""
 _REMEMBERED = 4096
 _WEAK = {
     "a": ("ɐ", "ɐ"),
@@ -24,24 +24,24 @@ _WEAK = {
     "am": ("ɐm", "ɐm"),
     "i": ("ˌI", "ˌI"),
 }
-"""In front of a consonant, in front of a vowel."""
+"""Before a consonant, before a vowel."""
 _BEFORE_PAUSE = {"a": "ɐ", "an": "ˈæn", "the": "ðə", "to": "tu", "am": "ˈæm", "i": "ˈI", "in": "ˈɪn"}
 _SHORT_WORDS = word_set(
     "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in "
     "is me my new no "
     "not now of off oh ok old on one or our out own she so the too two up was we why yes you your"
 )
-"""Words that people capitalise for emphasis; other short words in capitals are acronyms."""
+"""Words that are often capitalised for emphasis; other short words in capitals are acronyms."""
 _ACRONYM_LETTERS = 4
 _SENTENCE_END = frozenset(".?!…;:—")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ACRONYMS = re.compile(r"(?P<letters>[A-Z]{2,5})(?:s|'s)")
-"""Acronyms of several things, or in the genitive."""
+"""Acronyms in the plural or genitive."""
 _VOWEL_LETTERS = frozenset("aeiouyAEIOUY")
 
 
 class Pronouncer:
-    """Immutable, usable from any thread."""
+    """Immutable and thread-safe."""
 
     def __init__(self, lexicon: Lexicon, letters: LetterModel) -> None:
         self._lexicon = lexicon
@@ -62,8 +62,8 @@ class Pronouncer:
         return pronunciations
 
     def knows(self, word: str) -> bool:
-        """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending,
-        and not from its letters.
+        """Whether the pronunciation of `word` comes from the lexicon, possibly with an ending, and
+        not from its letters.
         """
         if word[0] == GIVEN:
             return True
@@ -87,7 +87,7 @@ class Pronouncer:
         return pronunciations
 
     def _word(self, texts: Sequence[str], lower: Sequence[str], place: int, following: str, shouted: bool) -> str:
-        """following: the pronunciation that comes next without a pause, or nothing."""
+        """following: the next pronunciation when no pause precedes it, else empty."""
         text, plain = texts[place], lower[place]
         if text[0] == GIVEN:
             return text[1:]
@@ -104,7 +104,7 @@ class Pronouncer:
             or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text)))
         ):
             return spell(text)
-        # The first word is capitalised whatever it is: mostly the common one.
+        # The first word is always capitalised: mostly it is the common one.
         entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
         acronym = None if shouted else _ACRONYMS.fullmatch(text)
         if acronym is not None and (entry is None or entry != text):
@@ -119,8 +119,8 @@ class Pronouncer:
         return self._lexicon.get(entry) or spell(text)
 
     def _acronym(self, letters: str) -> str:
-        """How the capitals of an acronym in the plural are said: as a word where the lexicon has
-        them so, else letter by letter.
+        """The pronunciation of an acronym without its plural: as a word where the lexicon has it,
+        else letter by letter.
         """
         if letters in self._lexicon:
             return self._lexicon.get(letters) or spell(letters)
@@ -140,7 +140,7 @@ class Pronouncer:
         )
 
     def _trimmed(self, text: str) -> str:
-        """Without the apostrophes around it, unless they belong to the word ('em, goin')."""
+        """`text` without the apostrophes around it, unless they belong to the word ('em, goin')."""
         if text[0] != "'" and text[-1] != "'":
             return text
         bare = text.strip("'")
@@ -149,14 +149,14 @@ class Pronouncer:
         return next((word for word in candidates if "'" in (word[0], word[-1]) and word in self._lexicon), bare)
 
     def _entry(self, text: str) -> str | None:
-        """The spelling under which the lexicon has the word."""
+        """The spelling of the word in the lexicon."""
         if text in self._lexicon:
             return text
         plain = text.lower()
         return plain if plain in self._lexicon else None
 
     def _derived(self, plain: str) -> str | None:
-        """A known stem with an ending."""
+        """The pronunciation of a known stem with an ending."""
         parts = endings.split_clitic(plain)
         if parts is not None and parts[0] in self._lexicon:
             return endings.with_clitic(self._lexicon.get(parts[0]) or "", parts[1])
@@ -167,7 +167,9 @@ class Pronouncer:
         return None
 
     def _without_lexicon(self, text: str) -> str:
-        """A word that the lexicon lacks: its parts, else its letters."""
+        """The pronunciation of a word that the lexicon lacks, from its parts, else from its
+        letters.
+        """
         if len(text) > MOST_LETTERS:
             return spell(text)
         plain = text.lower()
@@ -190,9 +192,10 @@ class Pronouncer:
 
 
 class PhonemeString(NamedTuple):
-    """Words as one string of symbols: a blank between two words, each mark behind its word. words:
-    each with the place of its first symbol and the number of its symbols; given phonemes are a word
-    between slashes."""
+    """Words as one string of symbols: a blank between two words, each mark after its word. words:
+    each with the index of its first symbol and the number of its symbols; given phonemes are a word
+    between slashes.
+    """
 
     symbols: str
     words: list[tuple[str, int, int]]

@@ -1,4 +1,4 @@
-"""Letters by name: acronyms, initials, and words that cannot be pronounced."""
+"""Names of letters: for acronyms, initials, and words that cannot be pronounced."""
 
 from services.frontend.tokenizers.phonemes.symbols import PRIMARY, SECONDARY
 
@@ -14,7 +14,7 @@ _VOWEL_OF = {
 
 def spell(letters: str) -> str:
     """The names of `letters` as one word: light stress on each, full stress on the last. Other
-    characters are passed over.
+    characters are skipped.
     """
     known = [letter for letter in letters.lower() if letter in _NAMES]
     return "".join(

@@ -258,7 +258,7 @@ def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: st
 
 def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.full((1, 192), np.nan, np.float32), ["batch", 192])
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made something that is not a number"):
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned a value that is not finite"):
         PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
 
 

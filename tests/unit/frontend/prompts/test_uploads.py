@@ -73,10 +73,10 @@ LOW = 0.3 * np.sin(np.arange(8_000 * 2) / 3).astype(np.float32)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"fLaC" + bytes(200), "is no whole flac file"),
-        (b"OggS" + bytes(200), "is no whole ogg file"),
-        (b"ID3" + bytes(200), "is no whole mp3 file|lasts 0.00 s"),
-        (FILES["16.flac"][:200], "is no whole flac file|lasts 0.0"),
+        (b"fLaC" + bytes(200), "is not a complete flac file"),
+        (b"OggS" + bytes(200), "is not a complete ogg file"),
+        (b"ID3" + bytes(200), "is not a complete mp3 file|lasts 0.00 s"),
+        (FILES["16.flac"][:200], "is not a complete flac file|lasts 0.0"),
         (encoded(LOW, 8_000, "MP3", "MPEG_LAYER_III"), "sample rate of 8000, allowed 16000"),
         (encoded(np.zeros((48_000, 3), np.float32), 24_000, "FLAC", "PCM_16"), "has 3 channels, allowed 1 to 2"),
         (

@@ -178,14 +178,14 @@ def test_a_model_that_reads_text_reads_the_text() -> None:
         ('<say-as interpret-as=" ">', "SSML, line 1, column 8: say-as: interpret-as is missing or empty"),
         (
             '<sub alias="a">b<break/></sub>',
-            "SSML, line 1, column 24: break stands inside sub, which may hold text alone",
+            "SSML, line 1, column 24: break is inside sub, which may contain text only",
         ),
-        ("<speak>", "SSML, line 1, column 8: speak stands inside speak"),
+        ("<speak>", "SSML, line 1, column 8: speak is inside speak"),
         ("<![CDATA[a]]>", "SSML, line 1, column 8: a CDATA section is not allowed; write &lt; and &amp;"),
         ("&nbsp;", "SSML, line 1, column 8: undefined entity"),
         ("a & b", "SSML, line 1, column 11: not well-formed (invalid token)"),
         ("<p></s>", "SSML, line 1, column 13: mismatched tag"),
-        ("<b>" * 40, "SSML, line 1, column 101: elements lie over 32 deep"),
+        ("<b>" * 40, "SSML, line 1, column 101: elements are nested over 32 deep"),
         (f'<sub alias="{"x" * 201}">', "SSML, line 1, column 8: sub: alias has 201 characters, allowed are 1 to 200"),
         (
             f'<sub alias="a">{"x" * 201}</sub>',

@@ -127,7 +127,8 @@ def test_a_recording_is_no_file_of_voices(tmp_path: Path, begin: bytes, capsys: 
     file.write_bytes(begin + bytes(100))
     assert transfer(tmp_path, "import", file) == 1
     said = (
-        f"cosyserve: {file}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {file}\n"
+        f"cosyserve: {file}: a recording, not a file of voices; "
+        f"create a voice from it with: cosyserve voices add {file}\n"
     )
     assert capsys.readouterr().err == said
 

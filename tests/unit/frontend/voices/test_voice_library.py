@@ -227,7 +227,7 @@ async def test_the_default_may_be_a_kept_voice(blobs: Counting, io: ThreadPoolEx
 
 @pytest.mark.parametrize("voice_id", ["recording-0123456789abcdef", "recording-0", "recording-ABC"])
 def test_an_id_of_a_recording_cannot_be_given_to_a_voice(voice_id: str) -> None:
-    with pytest.raises(InvalidRequest, match="hexadecimal digits are kept for recordings"):
+    with pytest.raises(InvalidRequest, match="hexadecimal digits are reserved for recordings"):
         require_given_id(voice_id)
     for allowed in ("recording-", "recording-of-me", "my-recording-0"):
         require_given_id(allowed)

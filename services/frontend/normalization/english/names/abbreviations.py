@@ -1,5 +1,5 @@
-"""Abbreviations with a full stop, each by what stands around it, and whether their full stop ends
-the sentence.
+"""Abbreviations with a full stop: their words by context, and whether their full stop ends the
+sentence.
 """
 
 import re
@@ -97,13 +97,13 @@ _NEXT = re.compile(r"[ ]+[\"“‘'(\[]?(?P<word>[A-Za-z]+|[^ ])")
 
 
 def _following(found: re.Match[str]) -> str:
-    """The word behind, or its first character; empty at the end."""
+    """The next word, or its first character; empty at the end."""
     behind = _NEXT.match(found.string, found.end(), found.end() + 48)
     return behind["word"] if behind else ""
 
 
 def _ends(following: str) -> bool:
-    """Whether an abbreviation ends the sentence, by the word behind it."""
+    """Whether an abbreviation ends the sentence, by the next word."""
     return not following or (following[0].isupper() and following.lower() in OPENERS)
 
 
@@ -117,7 +117,7 @@ def _stop(found: re.Match[str]) -> str:
 
 
 def _word_above(found: re.Match[str]) -> str:
-    """The word in front."""
+    """The previous word."""
     above = re.search(r"([A-Za-z0-9'’]+)[ ]$", found.string[max(0, found.start() - 24) : found.start()])
     return above[1] if above else ""
 
@@ -174,7 +174,7 @@ def _latin(found: re.Match[str]) -> str:
 
 
 KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, "D", "eg", "ie"))
-"""What may stand in front of the full stop of an abbreviation."""
+"""Words that an abbreviation's full stop may follow."""
 
 
 def _number_or_no(found: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
-"""Numbers that name something and are read digit by digit or in pairs: accounts, codes, flights,
-rooms, ports, houses, roads.
+"""Identifiers, read digit by digit or in pairs: accounts, codes, flights, rooms, ports, houses,
+roads.
 """
 
 import re
@@ -19,7 +19,7 @@ _STATES = {
     "WI": "Wisconsin", "WY": "Wyoming", "DC": "DC",
 }  # fmt: skip
 _WORDS_TOO = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
-"""Capitals that are states only in front of a ZIP code."""
+"""Abbreviations that mean states only before a ZIP code."""
 _STRONG = (
     "accounts?|acct|PIN|pin code|passcode|password|OTP|ISBN(?:-1[03])?|ISSN|SSN|IBAN|VIN|IMEI|UPC|SKU|EIN|serial|card "
     "number|zip(?: code)?|ZIP(?: code)?|postal|"
@@ -61,7 +61,7 @@ _AIRLINES = (
 
 
 def spelled(code: str, *, amounts: bool = False) -> str:
-    """Letters one by one and figures: `"X7K29"` as X seven K two nine. amounts: figures of up to
+    """Letters and figures one by one: `"X7K29"` as X seven K two nine. amounts: figures of up to
     three digits in their short form.
     """
     words = []

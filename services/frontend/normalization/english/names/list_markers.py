@@ -30,8 +30,8 @@ _BEHIND_A_FIRST: tuple[Rule, ...] = (
 
 
 def with_markers(text: str) -> str:
-    """`text` with its markers in words. Within a line a number with a full stop is one only where
-    the list begins with 1.
+    """`text` with its markers as words. Within a line a number with a full stop is a marker only
+    where the list begins with 1.
     """
     begins = _FIRST.search(text) is not None
     text = apply_rules(RULES, text)

@@ -1,4 +1,4 @@
-"""Signs that stand for words: `© 2019`, `§ 4`, `α`, `°`."""
+"""Signs that are read as words: `© 2019`, `§ 4`, `α`, `°`."""
 
 import re
 
@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def _divided(found: re.Match[str], words: dict[str, str]) -> str:
-    """The word, with a blank on each side where there are letters."""
+    """The word, separated by a blank from adjacent letters."""
     text = found.string
     before, behind = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
     left = " " if found[0][0] == " " or before.isalnum() else ""

@@ -1,4 +1,4 @@
-"""Paths, flags and keys, and words with a slash between them."""
+"""Paths, flags and keys, and words separated by a slash."""
 
 import re
 
@@ -135,7 +135,7 @@ def _flag(found: re.Match[str]) -> str:
 
 
 def _flag_name(name: str, dashes: str) -> str:
-    """Behind a single dash each letter of two or three is a flag of its own."""
+    """After a single dash, each of two or three letters is a separate flag."""
     return (
         " ".join(name.upper())
         if len(name) == 1 or (dashes == "-" and len(name) < 4)

@@ -1,6 +1,4 @@
-"""Names from computing that are not said as they are spelled, and names of several words written as
-one.
-"""
+"""Computing names that are not spoken as they are spelled, and names that join several words."""
 
 import re
 
@@ -27,7 +25,7 @@ SPOKEN = {
     "nvme": "N V M E", "btrfs": "butter F S", "ext4": "ext four", "numpy": "Num Pie", "scipy": "Sci Pie",
     "pypi": "Pie P I", "pytest": "Pie Test", "pytorch": "Pie Torch", "pyspark": "Pie Spark", "pyyaml": "Pie YAML",
 }  # fmt: skip
-"""By the word in lower case."""
+"""Keys are lower-case words."""
 _BRAND = re.compile(r"[ie](?:[A-Z][a-z]+|OS|TV)s?")
 _CAMEL = re.compile(
     r"(?<![A-Za-z0-9'’.])(?:[a-z]{1,24}+(?:[A-Z][a-z]{0,24}+|[0-9]{1,4}+(?![0-9])){1,12}|[A-Z]{2,12}[A-Z][a-z]{2,24}"

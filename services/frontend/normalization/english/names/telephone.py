@@ -1,4 +1,4 @@
-"""Telephone numbers, extensions, and the numbers that everybody calls."""
+"""Telephone numbers, extensions, and emergency and service numbers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Signs of arithmetic and comparison between two operands, and signs in front of a number."""
+"""Signs of arithmetic and comparison between two operands, and signs before a number."""
 
 import re
 
@@ -35,8 +35,8 @@ _DIMENSION = (
 
 
 def _between(found: re.Match[str]) -> str:
-    """A blank in front is there, or comes with the word; behind a whole word the verb would be one
-    too many (`where age >= 21`).
+    """The word of the sign with its blanks; without a verb when a whole word precedes it (`where
+    age >= 21`).
     """
     text, word = found.string, _BETWEEN[found["sign"]]
     if word.startswith("is ") and (
@@ -65,7 +65,7 @@ IN_FRONT: tuple[Rule, ...] = (
     ),
 )
 RULES: tuple[Rule, ...] = (
-    # A way through menus.
+    # A path through menus.
     (re.compile(r"(?<=[a-z]) (?:>|→|->) (?=[A-Z][a-z])"), ", "),
     (
         re.compile(

@@ -1,5 +1,5 @@
-"""Dates with months in letters or figures, months and weekdays that are shortened, quarters and
-fiscal years.
+"""Dates with months as words or figures, abbreviated months and weekdays, quarters and fiscal
+years.
 """
 
 import re
@@ -36,7 +36,7 @@ _MEASURED = re.compile(
 
 
 def month_of(written: str) -> str:
-    """The full name of a month that may be shortened."""
+    """The full name of a month that may be abbreviated."""
     name = written.rstrip(".")
     return _SHORT_MONTHS.get(name, name)
 
@@ -63,7 +63,7 @@ def _in_month(found: re.Match[str]) -> str:
 
 
 def _of(year: str, month: str, day: str, written: str) -> str:
-    """A date in figures; what is none stays as it is."""
+    """A date in figures; an invalid one stays unchanged."""
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return written
     spoken = "" if not year else f" {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
@@ -201,8 +201,8 @@ SHORTENED: tuple[Rule, ...] = (
 
 
 def _stop(found: re.Match[str]) -> str:
-    """The full stop stays where the text ends, or goes on with a capital that is no name of a day
-    or month.
+    """The full stop stays at the end of the text, and before a capital that is not the name of a
+    day or month.
     """
     behind = found.string[found.end() : found.end() + 4]
     return "." if not behind.strip() or (behind[:1] == " " and behind[1:2].isupper()) else ""

@@ -1,5 +1,5 @@
-"""Figures in one shape for all rules behind: long dashes between them are hyphens, groups of three
-with blanks have commas.
+"""Normalises figures for all later rules: long dashes between them become hyphens, groups of three
+with blanks get commas.
 """
 
 import re
@@ -30,11 +30,11 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<=[0-9%°])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])|(?<=[0-9] )[–‒—](?= [0-9])"), "-"),
     (re.compile(r"(?<=[0-9][kKmMbB])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])"), "-"),
     (re.compile(r"(?<![\w)])−(?=[0-9.$£€])"), "-"),
-    # Blanks that no line break may divide are written between groups and hardly anywhere else.
+    # Non-breaking blanks are written between groups and hardly anywhere else.
     (re.compile(rf"{_NOT_BEHIND}[0-9]{{1,3}}(?:[{_NARROW}][0-9]{{3}}){{1,5}}(?![0-9]|[{_NARROW}][0-9])"), _with_commas),
     (re.compile(rf"{_NOT_BEHIND}[1-9][0-9]?(?:[ ][0-9]{{3}}){{2,5}}(?![0-9-]|[ ][0-9])"), _with_commas),
     (re.compile(rf"{_NOT_BEHIND}[1-9][0-9]{{0,2}}(?:[ ][0-9]{{3}}){{0,4}}[ ]000(?![0-9-]|[ ][0-9])"), _with_commas),
-    # One blank alone may also divide two numbers: an amount of something follows.
+    # A single blank may also separate two numbers: an amount of something follows.
     (
         re.compile(
             r"(?<=[a-z] )[1-9][0-9]{0,2} [0-9]{3}(?= "

@@ -1,4 +1,4 @@
-"""Amounts of money, their ranges, and what costs so much."""
+"""Amounts of money, their ranges and rates."""
 
 import re
 
@@ -51,7 +51,7 @@ _PER = {
 
 
 def _parts(written: str, sign: str, *, of: bool) -> str:
-    """An amount without a scale: units, and hundredths where there are two decimals."""
+    """An amount without a scale: units, and hundredths when there are two decimals."""
     one, many, part, parts = _CURRENCIES[sign]
     whole, _, decimals = written.partition(".")
     whole = whole.replace(",", "").lstrip("0")

@@ -1,5 +1,5 @@
-"""What is left when every form around it has been looked at: ordinals, decades, years, decimals,
-whole numbers, codes of both.
+"""Numbers that no other rule matched: ordinals, decades, years, decimals, whole numbers, codes of
+letters and figures.
 """
 
 import re
@@ -67,7 +67,7 @@ def _whole(found: re.Match[str]) -> str:
 
 
 def _of_letters(found: re.Match[str]) -> str:
-    """Letters and figures in one: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
+    """Letters and figures in one word: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
     parts = re.findall(r"[A-Za-z]+|[0-9]+", found[0])
     return " ".join(numerals.short(part) if part.isdigit() else part for part in parts)
 
@@ -97,7 +97,7 @@ MILLIONS: tuple[Rule, ...] = (
         lambda found: f"{numerals.amount(found['count'])} million",
     ),
 )
-"""In front of the units, where `m` is a metre."""
+"""Before the units, where `m` is a metre."""
 DECADES: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.,])(?P<century>1[1-9]|20)(?P<tens>[0-9])0['’]?s(?![A-Za-z0-9])"), _decade),
     (

@@ -67,7 +67,7 @@ def _range(found: re.Match[str]) -> str:
 
 
 def _spaced(found: re.Match[str]) -> str:
-    """With blanks around the hyphen the smaller number first is a range, else a difference."""
+    """With blanks around the hyphen, a rising pair is a range, else a difference."""
     left, right = (float(found[side].replace(",", "")) for side in ("left", "right"))
     asked = re.search(
         r"(?:[Ww]hat(?:'s| is)|[Cc]alculate|[Cc]ompute|[-+=×*÷/] ?)[ ]?$",

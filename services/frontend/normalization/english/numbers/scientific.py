@@ -1,6 +1,4 @@
-"""Powers, roots, indices, chemical formulas, powers of ten in the short form, and hexadecimal
-numbers.
-"""
+"""Powers, roots, indices, chemical formulas, scientific notation, and hexadecimal numbers."""
 
 import re
 
@@ -41,12 +39,12 @@ def _raised(found: re.Match[str]) -> str:
 
 
 def _base(name: str) -> str:
-    """A variable, or the product of several: the name of each letter (`mc²`)."""
+    """A variable, or a product of several: the name of each letter (`mc²`)."""
     return " ".join(name.upper()) if name == "a" or _PRODUCT.fullmatch(name) else name
 
 
 def _unit(found: re.Match[str]) -> str:
-    """The unit behind a power of a number, in the plural."""
+    """The unit after a power of a number, in the plural."""
     written = found.groupdict().get("unit")
     return "" if not written else f" {NAMES[written][1]}"
 

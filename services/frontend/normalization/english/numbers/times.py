@@ -1,4 +1,4 @@
-"""Times of the day, their ranges, and ratios that look like them."""
+"""Times of day, their ranges, and ratios that look like them."""
 
 import re
 
@@ -37,7 +37,7 @@ def _half(written: str | None) -> str:
 
 
 def _stop(found: re.Match[str]) -> str:
-    """`p.m.` has taken the full stop of the sentence with it."""
+    """`p.m.` has consumed the full stop of the sentence."""
     half = found["half"] or ""
     behind = found.string[found.end() : found.end() + 3]
     return "." if half.endswith(".") and (not behind.strip() or (behind[0] == " " and behind[1:2].isupper())) else ""
@@ -60,7 +60,7 @@ _LASTED = re.compile(r"[ ](?:long|remaining|left|elapsed|into the|marathon|finis
 
 
 def _spans(found: re.Match[str]) -> bool:
-    """Whether hours, minutes and seconds tell how long something takes, not a time of the day."""
+    """Whether hours, minutes and seconds are a duration, not a time of day."""
     before = found.string[max(0, found.start() - 32) : found.start()]
     return not before.endswith(" at ") and (
         _LASTING.search(before) is not None or _LASTED.match(found.string, found.end()) is not None
@@ -68,9 +68,7 @@ def _spans(found: re.Match[str]) -> bool:
 
 
 def _span(written: str) -> str:
-    """`"2:03:11"` as two hours three minutes and eleven seconds; parts that are none are left
-    out.
-    """
+    """`"2:03:11"` as two hours three minutes and eleven seconds; zero parts are left out."""
     parts = [
         f"{numerals.cardinal(number.lstrip('0'))} {name}{'' if number.lstrip('0') == '1' else 's'}"
         for number, name in zip(written.split(":"), ("hour", "minute", "second"), strict=True)

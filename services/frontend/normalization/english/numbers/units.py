@@ -1,4 +1,4 @@
-"""Figures with a unit behind them: `2.4m`, `15-18°C`, `a 20 A fuse`, `5 ft 11 in`, `9.8 m/s²`."""
+"""Figures with a unit: `2.4m`, `15-18°C`, `a 20 A fuse`, `5 ft 11 in`, `9.8 m/s²`."""
 
 import re
 
@@ -83,7 +83,7 @@ def _per(found: re.Match[str]) -> str:
 
 
 def _attributive(found: re.Match[str]) -> bool:
-    """Whether the measure stands in front of what it measures: a 5 km run, a 15-oz can."""
+    """Whether the measure precedes the noun that it describes: a 5 km run, a 15-oz can."""
     if found["joint"] == "-":
         return re.match(r"[ -][a-z]{3}", found.string[found.end() : found.end() + 4]) is not None
     if not _NOUN_FOLLOWS.match(found.string, found.end()):
@@ -99,7 +99,7 @@ def _measure(found: re.Match[str]) -> str:
 
 
 def _dot(found: re.Match[str]) -> str:
-    """The full stop of an abbreviation goes, that of a sentence stays."""
+    """The full stop of an abbreviation is removed, that of a sentence stays."""
     return (
         ""
         if found["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", found.string[found.end() : found.end() + 2])
@@ -173,12 +173,12 @@ def _inch_signs(text: str) -> str:
 
 
 def with_inches(text: str) -> str:
-    """`text` with inches that are written with a double prime or quotation mark in words."""
+    """`text` with inches in words that are written with a double prime or quotation mark."""
     return _inch_signs(text) if any(sign in text for sign in '"”″') else text
 
 
 def _without_figure(found: re.Match[str]) -> str:
-    """One of a unit behind `per`, several behind `in`."""
+    """Singular after `per`, plural after `in`."""
     one, many = NAMES[found["unit"]]
     power = POWERS[found["power"]] if found["power"] else ""
     return f"{found['lead']}{power}{one if found['lead'].startswith('per') else many}{_per(found)}"
@@ -197,7 +197,7 @@ WITHOUT_FIGURE: tuple[Rule, ...] = (
         _without_figure,
     ),
 )
-"""Units behind a word: the price per kg, the distance in km."""
+"""Units after a word: the price per kg, the distance in km."""
 _RANGE = rf"(?:(?P<low>{QUANTITY})(?:[ ]?(?:°[CF]?|%|[a-zA-Z]{{1,2}}))?[ ]?-[ ]?)?"
 RULES: tuple[Rule, ...] = (
     (

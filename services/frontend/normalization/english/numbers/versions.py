@@ -1,4 +1,4 @@
-"""Versions of programs and standards: each number of them is read as a whole."""
+"""Versions of programs and standards: each of their numbers is read as a whole."""
 
 import re
 
