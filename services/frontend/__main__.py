@@ -22,8 +22,8 @@ from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
-from services.frontend.text.turns import MOST_CALLS, Caller, Turns
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import is_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -45,11 +45,11 @@ class Loaded:
     """Everything that is loaded before the first call is accepted."""
 
     analyzer: Analyzer
-    presets: Registry
+    presets: PresetVoices
     notes: dict[str, Notes]
     """Notes of the presets, by voice id."""
     store: VoiceStore | None
-    listeners: PromptReader | None
+    prompt_reader: PromptReader | None
     """None when the model directory has no prompt networks."""
 
 
@@ -87,17 +87,17 @@ def read_model(settings: FrontendSettings) -> Loaded:
     )
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    notes = {voice.id: told for voice, told in noted}
-    return Loaded(analyzer, presets, notes, _store(directory, settings), _listeners(directory, settings))
+    notes = {voice.id: note for voice, note in noted}
+    return Loaded(analyzer, presets, notes, _store(directory, settings), _prompt_reader(directory, settings))
 
 
-def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
+def _presets(voices: list[Voice], settings: FrontendSettings) -> PresetVoices:
     wanted = settings.default_voice
     known = any(voice.id == wanted for voice in voices)
     # With a storage, the default voice may be a stored one that is created later.
     later = bool(settings.voices_url) and wanted is not None and is_given_id(wanted)
     try:
-        return Registry(voices, wanted if known or not later else None)
+        return PresetVoices(voices, wanted if known or not later else None)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
 
@@ -120,11 +120,11 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
     return store
 
 
-def _listeners(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
+def _prompt_reader(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
     from services.frontend.prompts.onnx_network import available_device
-    from services.frontend.prompts.voice_model import can_listen
+    from services.frontend.prompts.voice_model import has_prompt_networks
 
-    if not can_listen(directory):
+    if not has_prompt_networks(directory):
         return None
     device = available_device() if settings.prompt_device == "auto" else settings.prompt_device
     reader = PromptReader(directory, device=device, threads=settings.prompt_threads)
@@ -145,7 +145,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         for worker in workers:
             worker.shutdown(wait=False)
         raise
-    turns = Turns(text, settings.text_workers)
+    scheduler = TextScheduler(text, settings.text_workers)
     library = VoiceLibrary(
         loaded.presets,
         loaded.store,
@@ -157,8 +157,8 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         notes=loaded.notes,
     )
     reader = None
-    if loaded.listeners is not None:
-        reader = RecordingReader(loaded.listeners, loaded.analyzer, prompts, settings.max_voice_makings)
+    if loaded.prompt_reader is not None:
+        reader = RecordingReader(loaded.prompt_reader, loaded.analyzer, prompts, settings.max_voice_makings)
     log.info(
         "%d voices of the model, default %s, normalizer %s",
         len(loaded.presets.all()),
@@ -169,7 +169,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         loaded.analyzer,
         library,
         reader,
-        turns,
+        scheduler,
         settings.max_characters,
         settings.max_stream_characters,
         settings.recordings_cache_bytes,
@@ -188,7 +188,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
             limits=limits_of(settings, *names),
             libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext"),
         ),
-        lambda: _analyze_once(loaded.analyzer, turns),
+        lambda: _analyze_once(loaded.analyzer, scheduler),
     )
     sweeping = asyncio.create_task(_sweep(library))
 
@@ -201,10 +201,10 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
     return close
 
 
-async def _analyze_once(analyzer: Analyzer, turns: Turns) -> None:
+async def _analyze_once(analyzer: Analyzer, scheduler: TextScheduler) -> None:
     """Analyze one text per language, scheduled like a request."""
     for sample in WARM_UP:
-        await turns.run(Caller(), lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
+        await scheduler.run(Caller(), lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
 
 
 async def _sweep(library: VoiceLibrary) -> None:

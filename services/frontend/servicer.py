@@ -21,7 +21,7 @@ from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.text.language import language_of, require_tag
-from services.frontend.text.turns import Caller, Turns
+from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.text_call import TextCall
 from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
-    turns: runs the text work outside the event loop in short steps. A cancelled call stops at its
+    scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at its
     next step.
     """
 
@@ -43,15 +43,15 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         analyzer: Analyzer,
         library: VoiceLibrary,
         reader: RecordingReader | None,
-        turns: Turns,
+        scheduler: TextScheduler,
         most_characters: int,
         most_stream_characters: int,
         recordings_cache_bytes: int,
     ) -> None:
         VoiceMethods.__init__(self, library, reader)
-        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, turns)
+        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
         self._analyzer = analyzer
-        self._turns = turns
+        self._scheduler = scheduler
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
 
@@ -134,7 +134,7 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
 
     async def _each(self, work: Iterator[T], caller: Caller) -> AsyncIterator[T]:
         """Yield the items of `work`, each computed while `caller` is scheduled."""
-        while (piece := await self._turns.run(caller, partial(next, work, None))) is not None:
+        while (piece := await self._scheduler.run(caller, partial(next, work, None))) is not None:
             yield piece
 
     def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "TextCall":
@@ -157,10 +157,10 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "setup":
-        found = (
+        problem = (
             "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         )
-        raise InvalidRequest(f"{found}, expected the setup")
+        raise InvalidRequest(f"{problem}, expected the setup")
     return first.setup
 
 

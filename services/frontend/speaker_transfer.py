@@ -21,7 +21,7 @@ from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.voice_model import voice_model
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_file import Origin, StoredVoice, now
 from services.frontend.voices.voice_labels import Labels, require_given_id
 from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
 from services.frontend.voices.voice_store import VoiceStore
@@ -82,7 +82,7 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     tokenizer = read_tokenizer(directory)
     pairs = read_file(file, tokenizer)
     _require_known(only, [voice.id for voice, _ in pairs], str(file))
-    chosen = [(voice, told) for voice, told in pairs if not only or voice.id in only]
+    chosen = [(voice, notes_of_voice) for voice, notes_of_voice in pairs if not only or voice.id in only]
     presets = {voice.id for voice in read_voices(directory, tokenizer)}
     for voice, _ in chosen:
         require_given_id(voice.id)
@@ -90,10 +90,10 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
             raise AlreadyExists(
                 f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only"
             )
-    for voice, told in chosen:
-        notes = told.imported(now(), f"imported from {file.name}")
+    for voice, notes_of_voice in chosen:
+        notes = notes_of_voice.imported(now(), f"imported from {file.name}")
         origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance, "")
-        store.add(KeptVoice(voice, origin), notes.labels)
+        store.add(StoredVoice(voice, origin), notes.labels)
     return [voice.id for voice, _ in chosen]
 
 
@@ -108,20 +108,20 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
     speakers: dict[str, dict[str, Any]] = {}
     for voice_id in known:
         entry = store.entry(voice_id) if not only or voice_id in only else None
-        kept = None if entry is None else store.content(entry)
-        if kept is not None:
-            origin = kept.origin
+        stored = None if entry is None else store.content(entry)
+        if stored is not None:
+            origin = stored.origin
             labels = next((labels for _, labels in store.lines([voice_id])), Labels())
             notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
-            arrays = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
-            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, kept.voice.prompt_text_ids)}
-    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+            arrays = triton_entry_of(stored.voice, stored.origin.transcript) if triton else entry_of(stored.voice)
+            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        with aside.open("xb") as target:
+        with temporary.open("xb") as target:
             torch.save(speakers, target)
-        os.replace(aside, file)  # noqa: PTH105 - the same file system
+        os.replace(temporary, file)  # noqa: PTH105 - the same file system
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return list(speakers)
 
 

@@ -11,14 +11,14 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.analyzer import Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.language import traced_language
 from services.frontend.text.meaningful_characters import scripts_of
+from services.frontend.text.text_scheduler import Caller
 from services.frontend.text.text_warnings import Kind, WarningLog
-from services.frontend.text.turns import Caller
 
 _KINDS = {
     Kind.UNREADABLE: TextWarning.KIND_UNREADABLE,
@@ -62,9 +62,10 @@ class TextCall:
     def require_speech(self) -> None:
         if self.sentences == 0:
             scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
-            found = f" ({', '.join(scripts)})" if scripts else ""
+            script_names = f" ({', '.join(scripts)})" if scripts else ""
             problem = (
-                f"text holds only punctuation, blanks or what this model cannot read{found}; there is nothing to speak"
+                f"text holds only punctuation, blanks or what this model cannot read{script_names}; "
+                "there is nothing to speak"
             )
             raise InvalidRequest(problem + self._languages)
 
@@ -86,7 +87,7 @@ class TextCall:
             continues=sentence.continues,
         )
 
-    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
+    def streamed(self, piece: Sentence | SentencePart) -> pb.AnalyzeStreamResponse:
         if isinstance(piece, Sentence):
             whole = self.message(piece)
             return pb.AnalyzeStreamResponse(sentence=whole, warnings=self.warnings(whole.index))
@@ -108,8 +109,10 @@ class TextCall:
     def warnings(self, sentence: int) -> list[TextWarning]:
         """The warnings since the last message that carried some, attributed to `sentence`."""
         return [
-            TextWarning(kind=_KINDS[found.kind], message=found.message, left_out=found.left_out, sentence=sentence)
-            for found in self._log.take()
+            TextWarning(
+                kind=_KINDS[warning.kind], message=warning.message, left_out=warning.left_out, sentence=sentence
+            )
+            for warning in self._log.take()
         ]
 
     def progress(self, text: WrittenForm) -> pb.AnalyzeProgress:

@@ -22,7 +22,7 @@ from services.frontend.text.language import traced_language
 from services.frontend.voices.prompt_cut import cut_of, tokens_before_sound
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import Labels
-from services.frontend.voices.voice_library import Details, Line, VoiceLibrary
+from services.frontend.voices.voice_library import Details, VoiceLibrary, VoiceSummary
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -49,7 +49,7 @@ class VoiceMethods:
             raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
         lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token))
         token = base64.urlsafe_b64encode(last.encode()).decode()
-        return pb.FrontendServiceListVoicesResponse(voices=map(_line_message, lines), next_page_token=token)
+        return pb.FrontendServiceListVoicesResponse(voices=map(_summary_message, lines), next_page_token=token)
 
     async def CreateVoice(
         self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
@@ -61,13 +61,13 @@ class VoiceMethods:
                 raise FailedPrecondition(
                     "no voice can be made: the model directory has no speech tokenizer or no speaker encoder"
                 )
-            with self._reader.place():
+            with self._reader.slot():
                 start = time.time_ns()
-                kept = await make_voice(draft, self._reader)
+                stored = await make_voice(draft, self._reader)
                 telemetry.record(
-                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, kept.voice))
+                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, stored.voice))
                 )
-                details = await self._library.add(kept, draft.labels)
+                details = await self._library.add(stored, draft.labels)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
     async def UpdateVoice(
@@ -128,20 +128,20 @@ def voice_message(voice: Voice) -> voice_pb2.Voice:
     )
 
 
-def _line_message(line: Line) -> voice_pb2.VoiceSummary:
+def _summary_message(summary: VoiceSummary) -> voice_pb2.VoiceSummary:
     message = voice_pb2.VoiceSummary(
-        id=line.id,
-        content_hash=line.content_hash,
-        prompt_seconds=line.prompt_seconds,
-        is_default=line.is_default,
-        is_preset=line.is_preset,
-        language_code=line.language_code,
-        display_name=line.labels.display_name,
-        labels=line.labels.labels,
+        id=summary.id,
+        content_hash=summary.content_hash,
+        prompt_seconds=summary.prompt_seconds,
+        is_default=summary.is_default,
+        is_preset=summary.is_preset,
+        language_code=summary.language_code,
+        display_name=summary.labels.display_name,
+        labels=summary.labels.labels,
     )
-    if line.created:
+    if summary.created:
         try:
-            message.create_time.FromJsonString(line.created)
+            message.create_time.FromJsonString(summary.created)
         except ValueError:
             # An earlier release or a model may have written it. One such voice must not hide all
             # others.
@@ -151,8 +151,8 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
 
 def _details_message(details: Details) -> voice_pb2.VoiceDetails:
     message = voice_pb2.VoiceDetails(
-        summary=_line_message(details.line),
-        description=details.line.labels.description,
+        summary=_summary_message(details.summary),
+        description=details.summary.labels.description,
         transcript=details.transcript,
         provenance=details.provenance,
     )

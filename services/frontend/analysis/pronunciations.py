@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.text.characters import speakable
 
 MOST_OF_A_REQUEST = 200
@@ -38,12 +38,12 @@ class Dictionary:
         entries: Mapping[str, str],
         is_phonemes: Callable[[str], bool] | None,
         most: int,
-        behind: "Dictionary | None" = None,
+        after: "Dictionary | None" = None,
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
         own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
-        self._behind = behind
+        self._behind = after
         self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
         self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
         self._lengths: dict[str, list[int]] = {}
@@ -55,28 +55,28 @@ class Dictionary:
 
     def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
         """This dictionary with a request's entries, which take precedence."""
-        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
+        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, after=self) if entries else self
 
-    def apply(self, text: str, carry: Callable[[str], str], course: Course | None = None) -> str:
-        """`text` with every written form replaced. carry: returns the placeholder character of
-        phonemes; course: the context of the text that this is a part of, None for a whole one.
+    def apply(self, text: str, placeholder: Callable[[str], str], context: ReadingContext | None = None) -> str:
+        """`text` with every written form replaced. placeholder: returns the placeholder character of
+        phonemes; context: the context of the text that this is a part of, None for a whole one.
 
-        Raises InvalidRequest when replacements make the text too long (`Course.respell`).
+        Raises InvalidRequest when replacements make the text too long (`ReadingContext.respell`).
         """
         if not self._lengths and (self._behind is None or not self._behind._lengths):
             return text
         parts, start, place, grown = [], 0, 0, 0
         while place < len(text):
-            found = self._at(text, place)
-            if found is None:
+            match = self._at(text, place)
+            if match is None:
                 place += 1
                 continue
-            end, spoken = found
+            end, spoken = match
             slashed = _SLASHED.fullmatch(spoken)
-            parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
+            parts += [text[start:place], placeholder(slashed["phonemes"]) if slashed else spoken]
             grown += len(spoken) - (end - place)
             start = place = end
-        (course or Course()).respell(len(text), len(text) + grown)
+        (context or ReadingContext()).respell(len(text), len(text) + grown)
         return "".join([*parts, text[start:]])
 
     def has_begun(self, text: str) -> bool:
@@ -91,8 +91,8 @@ class Dictionary:
         """The end of the longest form that begins at `place`, and its replacement."""
         first = text[place].lower()
         lengths = self._lengths.get(first, [])
-        behind = [] if self._behind is None else self._behind._lengths.get(first, [])
-        for length in sorted({*lengths, *behind}, reverse=True) if behind else lengths:
+        after = [] if self._behind is None else self._behind._lengths.get(first, [])
+        for length in sorted({*lengths, *after}, reverse=True) if after else lengths:
             form = text[place : place + length]
             spoken = self._spoken(form) if len(form) == length else None
             if spoken is not None and _is_whole(text, place, place + length):

@@ -14,7 +14,7 @@ time.
 
 
 @dataclass
-class Course:
+class ReadingContext:
     """State of one text. A text that continues in another call starts there with the language and
     nothing else.
     """

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_ssml import WrittenDocument
-from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.analysis.streaming_ssml import StreamingSsml
+from services.frontend.analysis.streaming_text import Piece, StreamingText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.ssml.detection import begins_document
 
 
 class WrittenForm:
-    """One text; as WrittenText. Nothing is read until it is known whether the text is a document,
+    """One text; as StreamingText. Nothing is read until it is known whether the text is a document,
     which takes at most a few blanks and the name of a tag.
     """
 
@@ -28,12 +28,12 @@ class WrittenForm:
         goes_on: bool = False,
     ) -> None:
         """longest_unit: characters. goes_on: the text continues an earlier call, so it is plain.
-        Others: as in WrittenText.
+        Others: as in StreamingText.
         """
         self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
         self._partial, self._last_language = partial, last_language
         self._undecided = ""
-        self._form: WrittenText | WrittenDocument | None = None
+        self._form: StreamingText | StreamingSsml | None = None
         if goes_on:
             self._form = self._plain()
 
@@ -42,22 +42,22 @@ class WrittenForm:
         """Whether it is known to be an SSML document. Nothing of a document is settled before its
         end.
         """
-        return isinstance(self._form, WrittenDocument)
+        return isinstance(self._form, StreamingSsml)
 
     @property
     def settled(self) -> int:
-        """As WrittenText.settled."""
-        return self._form.settled if isinstance(self._form, WrittenText) else 0
+        """As StreamingText.settled."""
+        return self._form.settled if isinstance(self._form, StreamingText) else 0
 
     @property
     def unsettled_sentences(self) -> int:
-        """As WrittenText.unsettled_sentences, for plain text."""
-        return self._form.unsettled_sentences if isinstance(self._form, WrittenText) else 0
+        """As StreamingText.unsettled_sentences, for plain text."""
+        return self._form.unsettled_sentences if isinstance(self._form, StreamingText) else 0
 
     @property
     def last_language(self) -> str:
-        """As WrittenText.last_language."""
-        return self._form.last_language if isinstance(self._form, WrittenText) else self._last_language
+        """As StreamingText.last_language."""
+        return self._form.last_language if isinstance(self._form, StreamingText) else self._last_language
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         if self._form is None:
@@ -79,13 +79,13 @@ class WrittenForm:
             yield from self._form.feed(self._undecided)
         yield from self._form.finish()
 
-    def _decided(self, is_document: bool) -> WrittenText | WrittenDocument:
+    def _decided(self, is_document: bool) -> StreamingText | StreamingSsml:
         if is_document:
-            return WrittenDocument(self._analyzer, self._reading, self._longest, partial=self._partial)
+            return StreamingSsml(self._analyzer, self._reading, self._longest, partial=self._partial)
         return self._plain()
 
-    def _plain(self) -> WrittenText:
-        return WrittenText(
+    def _plain(self) -> StreamingText:
+        return StreamingText(
             self._analyzer,
             self._reading,
             Units(self._longest),

@@ -5,17 +5,19 @@ sentences out.
 from collections.abc import Iterable, Iterator
 
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 
-Piece = Sentence | Part | Pause
+Piece = Sentence | SentencePart | Pause
 
 
-class WrittenText:
-    """One text. The iterator of `feed`, `flush` or `finish` must be exhausted before the next call."""
+class StreamingText:
+    """One text. The iterator of `feed`, `flush` or `finish` must be exhausted before the next
+    call.
+    """
 
     def __init__(
         self,
@@ -25,17 +27,17 @@ class WrittenText:
         *,
         partial: bool,
         last_language: str = "",
-        course: Course | None = None,
+        context: ReadingContext | None = None,
     ) -> None:
         """partial: yield the ids of a sentence as soon as they are final, instead of whole
-        sentences; last_language: that of the earlier call that this one continues. course: the
+        sentences; last_language: that of the earlier call that this one continues. context: the
         context of the document that this is a part of.
         """
         self._analyzer, self._reading, self._units = analyzer, reading, units
-        self._course = course or Course(last_language, by_run=partial)
-        self._partial = analyzer.partial(reading, self._course) if partial else None
+        self._context = context or ReadingContext(last_language, by_run=partial)
+        self._partial = analyzer.partial(reading, self._context) if partial else None
         self.last_language = last_language
-        """Language of the last complete unit (`Course.language`)."""
+        """Language of the last complete unit (`ReadingContext.language`)."""
         self.settled = 0
         """Characters in complete units: later sentences do not depend on them."""
 
@@ -61,8 +63,8 @@ class WrittenText:
             if not unit:
                 continue
             if self._partial is None:
-                yield from self._analyzer.parts(unit, self._reading, self._course)
+                yield from self._analyzer.parts(unit, self._reading, self._context)
             else:
                 yield from self._partial.finish(unit)
             self.settled += len(unit)
-            self.last_language = self._course.language
+            self.last_language = self._context.language

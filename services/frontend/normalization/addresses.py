@@ -50,22 +50,22 @@ def spoken_addresses(text: str, language: str) -> str:
         return text
     if "@" in text:
         text = _USER.sub("", text)
-        text = _MAIL.sub(lambda found: _said(found[0], language), text)
-    return _URL.sub(lambda found: _url(found[0], language), text)
+        text = _MAIL.sub(lambda match: _said(match[0], language), text)
+    return _URL.sub(lambda match: _url(match[0], language), text)
 
 
 def _url(address: str, language: str) -> str:
     bare = address.rstrip(".,;:!?/…")
-    behind = address[len(bare) :].lstrip("/")
+    after = address[len(bare) :].lstrip("/")
     www = language != CHINESE and _SAYS_WWW.match(bare) is not None
     place = re.split(r"[?#]", _SCHEME.sub("", bare, count=1), maxsplit=1)[0].rstrip("/")
     if len(place) > _LONGEST:
         place = place.split("/", 1)[0][: 4 * _LONGEST]
-    return ("www dot " if www and place else "") + (_said(place, language) if place else bare) + behind
+    return ("www dot " if www and place else "") + (_said(place, language) if place else bare) + after
 
 
 def _said(address: str, language: str) -> str:
     signs = _CHINESE if language == CHINESE else _ENGLISH
     if language == CHINESE:
         address = digits(address)
-    return " ".join(_SIGN.sub(lambda found: signs.get(found[0], " "), address).split())
+    return " ".join(_SIGN.sub(lambda match: signs.get(match[0], " "), address).split())

@@ -21,7 +21,7 @@ _DOTTED: tuple[Rule, ...] = (
             r"(?<![0-9.])(?!(?:19|20)[0-9]{2}\.[01]?[0-9]\.[0-3]?[0-9](?![0-9.]))[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}"
             r"(?![0-9]|\.[0-9])"
         ),
-        lambda found: digits(found[0]).replace(".", "点"),
+        lambda match: digits(match[0]).replace(".", "点"),
     ),
 )
 """Versions and IP addresses."""
@@ -38,7 +38,7 @@ _NUMERIC = re.compile("第[IVX]|[IVX]{2}|I[期级型类]|[0-9①-⑳⓪¼-¾⅓-
 _SIGNED = re.compile("[-#*@&+=<>≥≤≠±≈~～×÷%℃℉№–—]")
 
 
-def rewritten(text: str) -> str:
+def rewrite(text: str) -> str:
     """`text` with its numbers and signs as words."""
     text = text.translate(chinese_signs.WIDE)
     if _NUMERIC.search(text):

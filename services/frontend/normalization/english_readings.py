@@ -50,7 +50,7 @@ _MARKER = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z]|[ivx]{2,4})\)")
 _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|gal|hr|sec)")
 
 
-def rewritten(text: str) -> str:
+def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
     figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):

@@ -31,7 +31,7 @@ _JOINS = ".,:/-"
 _NUMERAL = re.compile(r"\d")
 
 
-def windows(text: str, language: str) -> Iterator[tuple[bool, str]]:
+def split_for_grammar(text: str, language: str) -> Iterator[tuple[bool, str]]:
     """Split `text` into pieces, each with whether the grammar must see it; joined they are the
     text.
     """
@@ -71,7 +71,7 @@ def _chinese(text: str) -> list[tuple[bool, str]]:
 
 
 def _around_digits(clause: str) -> list[tuple[bool, str]]:
-    places = [found.start() for found in _NUMERAL.finditer(clause)]
+    places = [match.start() for match in _NUMERAL.finditer(clause)]
     if not places:
         return [(False, clause)]
     start, end = max(0, places[0] - _BEFORE), min(len(clause), places[-1] + 1 + _BEHIND)

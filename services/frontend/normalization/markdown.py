@@ -56,7 +56,7 @@ def without_markdown(text: str) -> str:
     """
     text = _ESCAPED.sub(r"\1", "\n".join(_lines(text)))
     if "&" in text:
-        text = _ENTITY.sub(lambda found: _ENTITIES[found[1]], text)
+        text = _ENTITY.sub(lambda match: _ENTITIES[match[1]], text)
     if "[" in text:
         text = _FOOTNOTE.sub("", _LINK.sub(r"\g<text>", text))
     if "<" in text:
@@ -67,7 +67,7 @@ def without_markdown(text: str) -> str:
     text = without_controls(text)
     if "_" in text:
         text = _CONSTANT.sub(_constant, text)
-        text = _UNDERSCORES.sub(lambda found: _underscore(found, text), text)
+        text = _UNDERSCORES.sub(lambda match: _underscore(match, text), text)
     return text.replace("`", "").replace("~~", "")
 
 
@@ -106,15 +106,15 @@ def _line(line: str, *, last: bool) -> str | None:
     return line
 
 
-def _constant(found: re.Match[str]) -> str:
+def _constant(match: re.Match[str]) -> str:
     """`"API_KEY"` as API key: parts of an upper-case name with four letters or more are words,
     shorter ones are mostly initials.
     """
-    return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in found[0].split("_"))
+    return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in match[0].split("_"))
 
 
-def _underscore(found: re.Match[str], text: str) -> str:
-    if _MAIL_GOES_ON.match(text, found.end()):
-        return found[0]
-    inside = text[found.start() - 1 : found.start()].isalnum() and text[found.end() : found.end() + 1].isalnum()
+def _underscore(match: re.Match[str], text: str) -> str:
+    if _MAIL_GOES_ON.match(text, match.end()):
+        return match[0]
+    inside = text[match.start() - 1 : match.start()].isalnum() and text[match.end() : match.end() + 1].isalnum()
     return " " if inside else ""

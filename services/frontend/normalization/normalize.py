@@ -18,10 +18,10 @@ import inflect
 
 from services.frontend.normalization import chinese_readings
 from services.frontend.normalization import english_readings as readings_of_english
-from services.frontend.normalization.grammar_spans import windows
+from services.frontend.normalization.grammar_spans import split_for_grammar
 from services.frontend.text.language import CHINESE, ENGLISH
-from services.frontend.text.turns import give_way
-from services.frontend.tokenizers.placeholders import CARRIED
+from services.frontend.text.text_scheduler import yield_turn
+from services.frontend.tokenizers.placeholders import PLACEHOLDERS
 
 _inflect, _inflect_lock = inflect.engine(), threading.Lock()
 """The engine keeps state between the steps of a number, so threads use it one at a time."""
@@ -61,7 +61,7 @@ class Normalizer:
         if language not in (CHINESE, ENGLISH):
             return text
         if not self.reference:
-            text = "".join(self._rewritten(part, language, own_readings) for part in CARRIED.split(text))
+            text = "".join(self._rewrite(part, language, own_readings) for part in PLACEHOLDERS.split(text))
         else:
             text = self._with_package(text, language)
         if language == ENGLISH:
@@ -71,14 +71,14 @@ class Normalizer:
         text = text.translate(_CHINESE_DELETED).replace("——", " ")
         return _TRAILING_COMMAS.sub("。", text) if last else text
 
-    def _rewritten(self, text: str, language: str, own_readings: bool) -> str:
+    def _rewrite(self, text: str, language: str, own_readings: bool) -> str:
         """Apply our reading rules and then the package; placeholders pass neither."""
-        if not text or CARRIED.fullmatch(text):
+        if not text or PLACEHOLDERS.fullmatch(text):
             return text
         if own_readings:
             readings = chinese_readings if language == CHINESE else readings_of_english
-            text = readings.rewritten(text)
-            give_way()
+            text = readings.rewrite(text)
+            yield_turn()
         # The English grammar joins lines around a number, so it receives them one by one.
         return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
@@ -103,16 +103,17 @@ class Normalizer:
             return text
         if not self.reference:
             return "".join(
-                self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language)
+                self._without_margins(piece, language) if seen else piece
+                for seen, piece in split_for_grammar(text, language)
             )
-        return self._margins_kept(text, language)
+        return self._without_margins(text, language)
 
-    def _margins_kept(self, text: str, language: str) -> str:
+    def _without_margins(self, text: str, language: str) -> str:
         core = text.strip()
         # Long runs of marks take the grammars longest and have no reading.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
-        give_way()
+        yield_turn()
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
 
@@ -121,15 +122,15 @@ def drop_blanks(text: str, before: str = "") -> str:
     """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not
     spaces.
     """
-    kept = []
+    characters = []
     for index, character in enumerate(text):
         if character == " ":
             left = text[index - 1] if index else before
             right = text[index + 1 : index + 2]
             if not (_is_ascii_mark(left) and _is_ascii_mark(right)):
                 continue
-        kept.append(character)
-    return "".join(kept)
+        characters.append(character)
+    return "".join(characters)
 
 
 def _is_ascii_mark(character: str) -> bool:

@@ -58,10 +58,10 @@ class OnnxNetwork:
             self._session = onnxruntime.InferenceSession(self._path, options, providers=_providers(device))
         except Exception as error:  # the runtime has a class of its own for everything that can be wrong with a file
             raise ModelError(f"{self._path}: not a network that ONNX Runtime can run: {_first_line(error)}") from error
-        found = self._session.get_inputs()
-        if len(found) != len(inputs):
-            raise ModelError(f"{self._path}: has {len(found)} inputs, expected {len(inputs)}")
-        for place, (have, want) in enumerate(zip(found, inputs, strict=True)):
+        session_inputs = self._session.get_inputs()
+        if len(session_inputs) != len(inputs):
+            raise ModelError(f"{self._path}: has {len(session_inputs)} inputs, expected {len(inputs)}")
+        for place, (have, want) in enumerate(zip(session_inputs, inputs, strict=True)):
             # A fixed size in place of a dynamic one would refuse all other recordings.
             self._require(
                 f"input {place}", have, want, lambda size, wanted: not isinstance(size, int) or size == wanted
@@ -73,7 +73,7 @@ class OnnxNetwork:
             output,
             lambda size, wanted: not isinstance(size, int) or wanted in (None, size),
         )
-        self._inputs = [each.name for each in found]
+        self._inputs = [each.name for each in session_inputs]
         self._output = results[0].name
 
     @property
@@ -91,8 +91,8 @@ class OnnxNetwork:
             raise InternalFault(f"{self._path.name} failed: {_first_line(error)}") from error
         if not np.isfinite(result).all():
             raise InternalFault(f"{self._path.name} returned a value that is not finite")
-        made: NDArray[Any] = result
-        return made
+        output_values: NDArray[Any] = result
+        return output_values
 
     def _require(self, what: str, have: Any, want: Port, fits: Callable[[object, int | None], bool]) -> None:
         # An empty shape means that the file does not specify the number of dimensions.

@@ -89,8 +89,10 @@ class PromptReader:
         log_mel = whisper_mel.whisper_log_mel(wave).numpy()
         tokens = self._tokenizer.run(log_mel, np.array([log_mel.shape[2]], np.int32)).reshape(-1)
         if len(tokens) == 0 or tokens.min() < 0 or tokens.max() >= SPEECH_VOCABULARY:
-            made = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")
-            raise InternalFault(f"{SPEECH_TOKENIZER} returned {made}, expected some from 0 to {SPEECH_VOCABULARY - 1}")
+            output = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")
+            raise InternalFault(
+                f"{SPEECH_TOKENIZER} returned {output}, expected some from 0 to {SPEECH_VOCABULARY - 1}"
+            )
         return tuple(tokens.tolist())
 
     def _speaker_vector(self, wave: Tensor) -> bytes:

@@ -16,13 +16,13 @@ _ID_DIGITS = 16
 _RECORDINGS = telemetry.meter.create_counter(
     "cosyserve.frontend.recordings",
     "{request}",
-    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), "
-    "miss (neither)",
+    "Recordings that came with a request, by result: hit (its voice was cached), "
+    "shared (it was being read for another), miss (neither)",
 )
 
 
 @dataclass
-class _Reading:
+class _PendingRead:
     """A recording that is being read, and the number of calls that wait for it."""
 
     task: asyncio.Task[Voice]
@@ -37,8 +37,8 @@ class RecordedVoices:
 
     def __init__(self, reader: RecordingReader, cache_bytes: int) -> None:
         self._reader = reader
-        self._kept: ByteCache[Voice] = ByteCache(cache_bytes)
-        self._under_way: dict[str, _Reading] = {}
+        self._cache: ByteCache[Voice] = ByteCache(cache_bytes)
+        self._under_way: dict[str, _PendingRead] = {}
 
     async def voice(self, recording: PromptRecording) -> Voice:
         """The voice of a recording that passed `require_readable`, named by its content.
@@ -49,14 +49,14 @@ class RecordedVoices:
         """
         # Not in the event loop: the file may have 10 MiB.
         key = await asyncio.to_thread(recording.sha256)
-        kept = self._kept.get(key)
-        if kept is not None:
+        cached = self._cache.get(key)
+        if cached is not None:
             _RECORDINGS.add(1, {"result": "hit"})
-            return kept
+            return cached
         reading = self._under_way.get(key)
         _RECORDINGS.add(1, {"result": "miss" if reading is None else "shared"})
         if reading is None:
-            reading = self._under_way[key] = _Reading(asyncio.create_task(self._read(key, recording)))
+            reading = self._under_way[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
             reading.task.add_done_callback(lambda _: self._forget(key, reading))
         reading.waiting += 1
         try:
@@ -69,12 +69,12 @@ class RecordedVoices:
                 reading.task.cancel()
 
     async def _read(self, key: str, recording: PromptRecording) -> Voice:
-        with self._reader.place():
+        with self._reader.slot():
             voice = await self._reader.voice(f"{OF_RECORDING}{key[:_ID_DIGITS]}", recording)
-        self._kept.put(key, voice, voice.bytes_held)
+        self._cache.put(key, voice, voice.bytes_held)
         return voice
 
-    def _forget(self, key: str, reading: _Reading) -> None:
+    def _forget(self, key: str, reading: _PendingRead) -> None:
         if self._under_way.get(key) is reading:
             del self._under_way[key]
         if reading.task.done() and not reading.task.cancelled():

@@ -16,7 +16,7 @@ from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.transcript_pace import require_plausible
 from services.frontend.recordings.decoding import decode
 from services.frontend.recordings.recording_checks import check_recording
-from services.frontend.recordings.trimming import trimmed
+from services.frontend.recordings.trimming import trim_silence
 from services.frontend.recordings.wav_reader import Sound
 from services.frontend.voices.prompt_cut import cut_of
 from services.frontend.voices.voice import Voice
@@ -37,11 +37,11 @@ class RecordingReader:
         self._under_way = 0
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
+    def slot(self) -> Iterator[None]:
         """Reserve a slot while the block runs. Raises Overloaded when there is none."""
         if self._under_way >= self._most_at_once:
-            taken = f"{self._under_way} of {self._most_at_once} recordings are being read"
-            raise Overloaded(f"{taken}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
+            busy = f"{self._under_way} of {self._most_at_once} recordings are being read"
+            raise Overloaded(f"{busy}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
         self._under_way += 1
         try:
             yield
@@ -71,7 +71,7 @@ class RecordingReader:
         # The check precedes the trimming, so that positions in its messages count from the
         # beginning of the file.
         check_recording(torch.from_numpy(sound.samples), sound.rate)
-        speech = trimmed(sound)
+        speech = trim_silence(sound)
         ids = self._transcript_ids(recording, len(speech.samples) / speech.rate)
         voice = self._networks.read(voice_id, torch.from_numpy(speech.samples), speech.rate, ids)
         return voice.cut(cut_of(voice.decoder_tokens)) if recording.cut_prompt else voice

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from services.frontend.prompts.prompt_recording import PromptRecording, require_length
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_file import Origin, StoredVoice, now
 from services.frontend.voices.voice_labels import Labels, require_given_id, require_request_id
 
 LONGEST_PROVENANCE = 2000
@@ -33,8 +33,10 @@ class Draft:
         return draft
 
 
-async def make_voice(draft: Draft, reader: RecordingReader) -> KeptVoice:
+async def make_voice(draft: Draft, reader: RecordingReader) -> StoredVoice:
     """Create the voice of a checked draft. Raises as `RecordingReader.voice` does."""
     voice = await reader.voice(draft.id, draft.recording)
-    said = draft.recording
-    return KeptVoice(voice, Origin(said.transcript, said.language_code, now(), draft.provenance, draft.request_id))
+    recording = draft.recording
+    return StoredVoice(
+        voice, Origin(recording.transcript, recording.language_code, now(), draft.provenance, draft.request_id)
+    )

@@ -30,6 +30,6 @@ def voice_model(directory: ModelDirectory) -> str:
     return digest.hexdigest()[:16]
 
 
-def can_listen(directory: ModelDirectory) -> bool:
+def has_prompt_networks(directory: ModelDirectory) -> bool:
     """Whether the directory has the two prompt networks."""
     return all((directory.path / name).exists() for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER))

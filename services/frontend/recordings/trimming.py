@@ -11,11 +11,11 @@ BELOW_LOUDEST = 0.01
 Room noise can exceed a fixed limit.
 """
 _WINDOWS_PER_SECOND = 100
-_KEPT_BEFORE, _KEPT_BEHIND = 0.1, 0.2
+_MARGIN_BEFORE, _MARGIN_AFTER = 0.1, 0.2
 """Seconds of silence that stay, for soft consonants and the breath after the last word."""
 
 
-def trimmed(sound: Sound) -> Sound:
+def trim_silence(sound: Sound) -> Sound:
     """`sound` without the silence at its ends. Raises InvalidRequest when less than a second
     remains.
     """
@@ -26,8 +26,8 @@ def trimmed(sound: Sound) -> Sound:
     loud = np.flatnonzero(power >= BELOW_LOUDEST * power.max(initial=0.0))
     if len(loud) == 0:
         return sound
-    start = max(0, loud[0] * length - round(_KEPT_BEFORE * sound.rate))
-    stop = min(len(sound.samples), (loud[-1] + 1) * length + round(_KEPT_BEHIND * sound.rate))
+    start = max(0, loud[0] * length - round(_MARGIN_BEFORE * sound.rate))
+    stop = min(len(sound.samples), (loud[-1] + 1) * length + round(_MARGIN_AFTER * sound.rate))
     if stop - start < SHORTEST_SECONDS * sound.rate:
         raise InvalidRequest(
             f"the recording is too short: {(stop - start) / sound.rate:.2f} s are left of "

@@ -63,7 +63,7 @@ _ORDINARY = frozenset(
 _MARKS = re.compile(r"[，。！？；：、,.!?;:…—(（)）]")
 
 
-class Span(NamedTuple):
+class LanguageSpan(NamedTuple):
     """A span of text and the language in which it is read."""
 
     language: str
@@ -105,7 +105,7 @@ def language_by_script(text: str, before: str = "", *, alone: bool = True) -> st
     return ENGLISH if count[_LATIN] else ""
 
 
-def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Span]:
+def spans(text: str, language: str, readable: Collection[str] = ()) -> list[LanguageSpan]:
     """`text` as spans of one language each; joined they are the text. language: of the whole text,
     "zh" or "en". readable: the languages that the model supports; empty: all of them. A span of
     another language has no normaliser and never takes a word or number from its neighbours.
@@ -114,14 +114,14 @@ def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Span
     if not readable or CHINESE in readable:
         groups = _joined(_weak_ones_decided(groups, language))
     if not groups:
-        return [Span(language, text)]
-    found, start = [], 0
+        return [LanguageSpan(language, text)]
+    result, start = [], 0
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         end = len(text) if following is None else _border(text, group.end, following.start)
         spoken = _LANGUAGES.get(group.kind, OTHER)
-        found.append(Span(spoken if not readable or spoken in readable else OTHER, text[start:end]))
+        result.append(LanguageSpan(spoken if not readable or spoken in readable else OTHER, text[start:end]))
         start = end
-    return [span for span in found if span.text]
+    return [span for span in result if span.text]
 
 
 _LANGUAGES = {_HAN: CHINESE, _LATIN: ENGLISH}
@@ -192,9 +192,9 @@ def _border(text: str, end: int, start: int) -> int:
         return start
     if " " not in gap[last:] and not _MARKS.search(gap, last + 1):
         blank = gap.rfind(" ", 0, last)
-        mark = max((found.end() for found in _MARKS.finditer(gap, 0, first)), default=0)
+        mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
         return end + max(blank + 1, mark)
-    mark = max((found.end() for found in _MARKS.finditer(gap, 0, first)), default=0)
+    mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
     return end + mark if mark and not _MARKS.search(gap, last + 1) else start
 
 

@@ -47,7 +47,9 @@ def passages(text: str) -> Iterator[str | Pause]:
 
 
 def added(waiting: int, pause: Pause) -> int:
-    """The sum of the `waiting` milliseconds and the next pause. Raises InvalidRequest above 60 s."""
+    """The sum of the `waiting` milliseconds and the next pause. Raises InvalidRequest above 60
+    s.
+    """
     if waiting + pause.milliseconds > LONGEST_TOGETHER:
         raise InvalidRequest(
             f"consecutive pauses add up to {waiting + pause.milliseconds} ms, allowed are at most {LONGEST_TOGETHER} ms"

@@ -85,10 +85,10 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     """Whether the marks `text[start:end]`, a match of END, end the sentence that begins at the
     start of `text`. At least one character follows them. None when more text is needed.
     """
-    marks, behind = text[start:end], text[end]
+    marks, after = text[start:end], text[end]
     if _FULL_WIDTH & set(marks):
         return True
-    if not (behind.isspace() or not behind.isascii()):
+    if not (after.isspace() or not after.isascii()):
         return False
     if marks == ",":
         return _said_again(text, start)
@@ -110,11 +110,11 @@ def _said_again(text: str, comma: int) -> bool | None:
     word = text[:comma].strip(" \n\"“'")
     if not word.isalpha() or len(word) > LONGEST_SAID_AGAIN:
         return False
-    behind = text[comma + 1 : comma + 1 + REACH].lstrip()
-    if not word.casefold().startswith(behind[: len(word)].casefold()):
+    after = text[comma + 1 : comma + 1 + REACH].lstrip()
+    if not word.casefold().startswith(after[: len(word)].casefold()):
         return False
-    if len(behind) > len(word):
-        return behind[len(word)] in _MARKS_BEHIND
+    if len(after) > len(word):
+        return after[len(word)] in _MARKS_BEHIND
     return False if len(text) > comma + REACH else None
 
 
@@ -125,9 +125,9 @@ def _full_stop(text: str, end: int) -> bool | None:
     if _TITLE.search(head) or (end <= BEFORE and _LIST_MARKER.search(head)):
         return False
     if _NUMBER.search(head):
-        return _follows(text, end, lambda behind: not behind.isdigit())
+        return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):
-        return _follows(text, end, lambda behind: not behind.isdigit() and not behind.islower())
+        return _follows(text, end, lambda after: not after.isdigit() and not after.islower())
     if _DAY.search(head) or _LETTER_OF_A_LABEL.search(head) or _PRONOUN.search(head) or _ABBREVIATION.search(head):
         return _follows(text, end, _is_no_lower)
     if _INITIAL.search(head):
@@ -143,17 +143,17 @@ def _follows(text: str, end: int, ends: Callable[[str], bool]) -> bool | None:
     """The result of `ends` for the first character after `end` that is neither a blank nor an
     opening quote or bracket.
     """
-    found = _NEXT.match(text, end, end + REACH)
-    if found is not None:
-        return ends(found[1])
+    match = _NEXT.match(text, end, end + REACH)
+    if match is not None:
+        return ends(match[1])
     return True if len(text) >= end + REACH else None
 
 
 def _opens(text: str, end: int) -> bool | None:
     """Whether the next word, once it is complete, is one that opens sentences."""
-    found = _WORD.match(text, end, end + REACH)
-    if found is not None:
-        return found[1][0].isupper() and found[1].lower() in OPENERS
+    match = _WORD.match(text, end, end + REACH)
+    if match is not None:
+        return match[1][0].isupper() and match[1].lower() in OPENERS
     if _NEXT.match(text, end, end + REACH) and not _BEGUN_WORD.match(text, end):
         return True
     return True if len(text) >= end + REACH else None

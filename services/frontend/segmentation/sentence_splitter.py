@@ -115,7 +115,7 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
     """
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
-        # A shorter text may have more tokens where words sound different in front of a pause.
+        # A shorter text may have more tokens where words sound different before a pause.
         cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), part)
         yield segment[:cut]
         segment = segment[cut:]
@@ -123,7 +123,9 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
 
 
 def _places(segment: str, part: int) -> Iterator[int]:
-    """Candidate ends within the first `part` characters, best first, the last of each kind first."""
+    """Candidate ends within the first `part` characters, best first, the last of each kind
+    first.
+    """
     half = part // 2
     for marks in (_PAUSES, " "):
         place = max(segment.rfind(mark, half, part) for mark in marks)

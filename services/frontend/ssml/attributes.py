@@ -39,10 +39,10 @@ def rate_of(value: str) -> float:
 def break_milliseconds(time: str | None, strength: str | None) -> int:
     """Duration of a `break`: its time, else its strength, else strength medium. 0: no pause."""
     if time is not None:
-        found = _TIME.fullmatch(time.strip().lower())
-        if found is None:
+        match = _TIME.fullmatch(time.strip().lower())
+        if match is None:
             raise ValueError(f"time is {shown(time)}, expected {SHORTEST}ms to {LONGEST}ms, such as 300ms or 1.5s")
-        milliseconds = round(float(found["number"]) * (1000 if found["unit"] == "s" else 1))
+        milliseconds = round(float(match["number"]) * (1000 if match["unit"] == "s" else 1))
         if not SHORTEST <= milliseconds <= LONGEST:
             raise ValueError(f"time is {milliseconds} ms, allowed are {SHORTEST} to {LONGEST} ms")
         return milliseconds

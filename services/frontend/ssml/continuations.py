@@ -2,36 +2,36 @@
 where the preceding text has not ended.
 """
 
-from services.frontend.ssml.events import Border
+from services.frontend.ssml.events import Boundary
 
 _ENDS = frozenset(".?!;:…。？！；：")
 
 
-class Joints:
+class ContinuationTracker:
     """Receives the contents of a document in order."""
 
     def __init__(self) -> None:
         self._last = ""
-        self._joined = False
+        self._continues = False
 
-    def said(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._last = text.rstrip()[-1:] or self._last
 
-    def border(self, border: Border) -> None:
-        if not border.joint:
-            self.pause()
+    def add_boundary(self, boundary: Boundary) -> None:
+        if not boundary.style_only:
+            self.add_pause()
         elif self._last and self._last not in _ENDS:
-            self._joined = True
+            self._continues = True
 
-    def pause(self) -> None:
+    def add_pause(self) -> None:
         """Sentences after this do not continue those before."""
-        self._last, self._joined = "", False
+        self._last, self._continues = "", False
 
-    def text_pause(self) -> None:
+    def add_text_pause(self) -> None:
         """A pause that is part of the text."""
-        self._joined = False
+        self._continues = False
 
-    def sentence(self) -> bool:
+    def begin_sentence(self) -> bool:
         """Start a sentence; returns whether it continues the previous one."""
-        joined, self._joined = self._joined, False
-        return joined
+        continues, self._continues = self._continues, False
+        return continues

@@ -1,4 +1,6 @@
-"""Whether a text is an SSML document, decided by its first characters as soon as they have arrived."""
+"""Whether a text is an SSML document, decided by its first characters as soon as they have
+arrived.
+"""
 
 import regex
 
@@ -14,9 +16,11 @@ _DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0
 
 
 def begins_document(text: str) -> bool | None:
-    """Whether a text that begins with `text` is an SSML document; None while more of it is needed."""
-    found = _BEGINNING.match(text, partial=True)
-    return False if found is None else None if found.partial else True
+    """Whether a text that begins with `text` is an SSML document; None while more of it is
+    needed.
+    """
+    match = _BEGINNING.match(text, partial=True)
+    return False if match is None else None if match.partial else True
 
 
 def is_document(text: str) -> bool:

@@ -15,19 +15,19 @@ class Style(NamedTuple):
     """BCP-47 tag of the nearest `xml:lang`; empty: that of the request."""
 
 
-class Said(NamedTuple):
+class SpokenText(NamedTuple):
     """Text in any fragmentation; its placeholders represent inserted items (`inserted`)."""
 
     text: str
 
 
-class Border(NamedTuple):
-    """A sentence ends here and `style` applies from here on. joint: only the style changes, so the
+class Boundary(NamedTuple):
+    """A sentence ends here and `style` applies from here on. style_only: only the style changes, so the
     sentence may continue.
     """
 
     style: Style
-    joint: bool
+    style_only: bool
 
 
 class Notice(NamedTuple):
@@ -38,4 +38,4 @@ class Notice(NamedTuple):
     left_out: tuple[str, ...] = ()
 
 
-Event = Said | Pause | Border | Notice
+Event = SpokenText | Pause | Boundary | Notice

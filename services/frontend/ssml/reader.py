@@ -15,12 +15,12 @@ from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
 from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
 from services.frontend.ssml.detection import without_declaration
-from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
 from services.frontend.ssml.inserted import Inserted
-from services.frontend.ssml.replacements import Speaks, replaced, require
+from services.frontend.ssml.replacements import IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
-from services.frontend.tokenizers.placeholders import carry_inserted
+from services.frontend.tokenizers.placeholders import inserted_placeholder
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 """Reserved for placeholders; a caller may not write them."""
@@ -38,7 +38,7 @@ class _Open(NamedTuple):
 
 
 class Reader:
-    """Reader of one document. speed: that of the request; speaks: as `replacements.Speaks`.
+    """Reader of one document. speed: that of the request; is_phonemes: as `replacements.IsPhonemes`.
     inserted: the items that the placeholders in the text represent; it grows while the document is
     read.
 
@@ -46,9 +46,9 @@ class Reader:
     after the events before it.
     """
 
-    def __init__(self, speed: float, speaks: Speaks) -> None:
+    def __init__(self, speed: float, is_phonemes: IsPhonemes) -> None:
         self.inserted: list[Inserted] = []
-        self._speed, self._speaks = speed, speaks
+        self._speed, self._is_phonemes = speed, is_phonemes
         self._events: list[Event] = []
         self._open: list[_Open] = []
         self._style = Style()
@@ -141,7 +141,7 @@ class Reader:
             style = style._replace(language=attributes["xml:lang"])
         if name == "prosody" and "rate" in attributes:
             style = style._replace(rate=self._rate(attributes["rate"]))
-        self._change(style, joint=name not in elements.SENTENCES)
+        self._change(style, style_only=name not in elements.SENTENCES)
 
     def _end(self, name: str) -> None:
         element = self._open.pop()
@@ -151,21 +151,21 @@ class Reader:
         if name in elements.TEXT_ALONE:
             self._replace(element)
         elif name in elements.READ:
-            self._change(element.outside, joint=name not in elements.SENTENCES)
+            self._change(element.outside, style_only=name not in elements.SENTENCES)
 
     def _replace(self, element: _Open) -> None:
         content, self._content = "".join(self._content or ()), None
         try:
-            said = replaced(element.name, element.attributes, content, self._speaks)
+            replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes)
         except ValueError as error:
             raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
-        if said.inserted is not None:
-            self._events.append(Said(carry_inserted(len(self.inserted))))
-            self.inserted.append(said.inserted)
+        if replacement.inserted is not None:
+            self._events.append(SpokenText(inserted_placeholder(len(self.inserted))))
+            self.inserted.append(replacement.inserted)
             return
-        if said.notice is not None:
-            self._events.append(said.notice)
-        self._events.append(Said(_PRIVATE.sub("", said.text) if said.notice is None else content))
+        if replacement.notice is not None:
+            self._events.append(replacement.notice)
+        self._events.append(SpokenText(_PRIVATE.sub("", replacement.text) if replacement.notice is None else content))
 
     def _text(self, text: str) -> None:
         if self._unread:
@@ -174,11 +174,11 @@ class Reader:
         if self._content is not None:
             self._content.append(text)
         elif text:
-            self._events.append(Said(text))
+            self._events.append(SpokenText(text))
 
-    def _change(self, style: Style, *, joint: bool) -> None:
-        if style != self._style or not joint:
-            self._events.append(Border(style, joint))
+    def _change(self, style: Style, *, style_only: bool) -> None:
+        if style != self._style or not style_only:
+            self._events.append(Boundary(style, style_only))
         self._style = style
 
     def _rate(self, value: str) -> float:

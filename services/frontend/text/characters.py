@@ -35,18 +35,18 @@ def speakable(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", _PILES.sub(r"\1", text))
 
 
-def without_pictures(text: str) -> str:
+def without_emoji(text: str) -> str:
     """`text` without emoji and dingbats, which are not spoken. Words that only an emoji separated
     stay separated by a blank.
     """
 
-    def gap(found: re.Match[str]) -> str:
-        before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
+    def gap(match: re.Match[str]) -> str:
+        before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         return (
             " "
             if before.isalnum() and after.isalnum()
             else " "
-            if before.isalnum() and found[0][-1] == " " and after
+            if before.isalnum() and match[0][-1] == " " and after
             else ""
         )
 

@@ -80,14 +80,14 @@ def _group(value: int, *, first: bool) -> str:
     return words
 
 
-def amount(number: str, behind: str = "") -> str:
+def amount(number: str, after: str = "") -> str:
     """A number that counts something: groups of three are joined, the decimal part is read digit by
-    digit; behind: the following text, which selects 两 or 二.
+    digit; after: the following text, which selects 两 or 二.
     """
     whole, point, decimals = number.replace(",", "").partition(".")
     if point:
         return cardinal(whole if whole.strip("0") else "0") + "点" + digits(decimals)
-    return "两" if whole == "2" and PAIR.match(behind) else cardinal(whole)
+    return "两" if whole == "2" and PAIR.match(after) else cardinal(whole)
 
 
 def fraction(part: str, whole: str) -> str:

@@ -51,7 +51,9 @@ def traced_language(code: str) -> str:
 
 
 def require_tag(code: str, name: str = "language_code") -> None:
-    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47 tag."""
+    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47
+    tag.
+    """
     if code and (len(code) > LONGEST_TAG or not _TAG.fullmatch(code)):
         raise InvalidRequest(
             f'{name} is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing'

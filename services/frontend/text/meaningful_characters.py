@@ -21,25 +21,25 @@ def stretches(text: str, is_left_out: Callable[[int], bool]) -> list[str]:
     """The spans of `text` whose meaningful characters are all left out, without the characters
     around them. is_left_out: takes an index.
     """
-    found, start, end = list[str](), -1, -1
+    spans, start, end = list[str](), -1, -1
     for place, character in enumerate(text):
         if not has_meaning(character):
             continue
         if is_left_out(place):
             start, end = (place if start < 0 else start), place + 1
         elif start >= 0:
-            found.append(text[start:end])
+            spans.append(text[start:end])
             start = -1
-    return [*found, text[start:end]] if start >= 0 else found
+    return [*spans, text[start:end]] if start >= 0 else spans
 
 
-def scripts_of(found: tuple[str, ...]) -> list[str]:
-    """The scripts of the letters in `found` as Unicode names them, at most four: "CJK",
+def scripts_of(texts: tuple[str, ...]) -> list[str]:
+    """The scripts of the letters in `texts` as Unicode names them, at most four: "CJK",
     "CYRILLIC".
     """
     names = (
         unicodedata.name(character, "").split(" ")[0].split("-")[0]
-        for text in found
+        for text in texts
         for character in text
         if character.isalpha()
     )

@@ -42,25 +42,25 @@ class WarningLog:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Kind, str], list[str]] = {}
-        self._given = 0
+        self._reported = 0
 
     def add(self, kind: Kind, message: str, left_out: Iterable[str] = ()) -> None:
         """Add a warning; spans beyond the limit of a message are dropped."""
-        if self._given > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
+        if self._reported > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
             return
-        kept = self._waiting.setdefault((kind, message), [])
+        spans = self._waiting.setdefault((kind, message), [])
         for stretch in left_out:
-            if len(kept) >= MOST_STRETCHES:
+            if len(spans) >= MOST_STRETCHES:
                 break
-            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in kept:
-                kept.append(cut)
+            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in spans:
+                spans.append(cut)
 
     def take(self) -> list[TextWarning]:
         """Return and remove the warnings since the last call."""
         if not self._waiting:
             return []
-        found = [TextWarning(kind, message, tuple(kept)) for (kind, message), kept in self._waiting.items()]
+        warnings = [TextWarning(kind, message, tuple(spans)) for (kind, message), spans in self._waiting.items()]
         self._waiting.clear()
-        room = _LISTED - self._given
-        self._given += len(found)
-        return found if len(found) <= room else [*found[:room], _MORE]
+        room = _LISTED - self._reported
+        self._reported += len(warnings)
+        return warnings if len(warnings) <= room else [*warnings[:room], _MORE]

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.frontend.tokenizers.tokenizer import Certain
+from services.frontend.tokenizers.tokenizer import FinalIds
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
@@ -57,9 +57,9 @@ class TextTokenizer:
         ids: list[int] = encoding.ids
         return ids
 
-    def growing(self, *, allow_special: bool = False) -> "GrowingWords":
-        """As `tokenizers.tokenizer.Tokenizer.growing`."""
-        return GrowingWords(self, allow_special)
+    def incremental_encoder(self, *, allow_special: bool = False) -> "IncrementalBpe":
+        """As `tokenizers.tokenizer.Tokenizer.incremental_encoder`."""
+        return IncrementalBpe(self, allow_special)
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
         """Always empty: there is no alignment of this tokenizer's ids with speech."""
@@ -76,13 +76,13 @@ class TextTokenizer:
 
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when it does not exist."""
-        found: int | None = self._parsing.token_to_id(token)
-        return found
+        token_id: int | None = self._parsing.token_to_id(token)
+        return token_id
 
 
-class GrowingWords:
+class IncrementalBpe:
     """Encodes runs of whole words one by one: no merge crosses a word boundary, and a blank belongs
-    to the word after it. Implements `tokenizers.tokenizer.GrowingIds`.
+    to the word after it. Implements `tokenizers.tokenizer.IncrementalEncoder`.
     """
 
     opening: tuple[int, ...] = ()
@@ -90,10 +90,10 @@ class GrowingWords:
     def __init__(self, tokenizer: TextTokenizer, allow_special: bool) -> None:
         self._tokenizer, self._allow_special = tokenizer, allow_special
 
-    def feed(self, run: str) -> Certain:
-        return Certain(self._tokenizer.encode(run, allow_special=self._allow_special))
+    def feed(self, run: str) -> FinalIds:
+        return FinalIds(self._tokenizer.encode(run, allow_special=self._allow_special))
 
-    def finish(self, run: str) -> Certain:
+    def finish(self, run: str) -> FinalIds:
         return self.feed(run)
 
 
@@ -129,9 +129,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         raise ModelError(
             f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}"
         )
-    taken = [token for token in CONTROLS + MARKUP if token in vocabulary]
-    if taken:
-        raise ModelError(f"{path}: holds {taken[0]!r}, which belongs behind the vocabulary")
+    reserved = [token for token in CONTROLS + MARKUP if token in vocabulary]
+    if reserved:
+        raise ModelError(f"{path}: holds {reserved[0]!r}, which must come after the vocabulary")
     return vocabulary
 
 
@@ -154,11 +154,11 @@ def _check_specials(path: Path, vocabulary_length: int) -> None:
     declared = _read_json(path).get("added_tokens_decoder")
     if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):
         raise ModelError(f"{path}: added_tokens_decoder is missing or not a mapping of id to token")
-    found = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
+    tokens = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
     expected = {str(vocabulary_length + place): token for place, token in enumerate(_QWEN_SPECIALS)}
-    if found != expected:
+    if tokens != expected:
         raise ModelError(
-            f"{path}: added_tokens_decoder declares {found}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)"
+            f"{path}: added_tokens_decoder declares {tokens}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)"
         )
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from services.frontend.tokenizers.control_tokens import MARKUP
 
 _FIRST_MARK = 0xE000
-_FIRST_SOUND = 0xF0000
-MOST_SOUNDS = 60_000
-CARRIED = re.compile(f"([\ue000-{chr(_FIRST_MARK + len(MARKUP) - 1)}\U000f0000-\U000ffffd]+)")
+_FIRST_PHONEMES = 0xF0000
+MOST_PHONEMES = 60_000
+PLACEHOLDERS = re.compile(f"([\ue000-{chr(_FIRST_MARK + len(MARKUP) - 1)}\U000f0000-\U000ffffd]+)")
 BEGIN, BLANK, END = "\uf8f0", "\uf8f1", "\uf8f2"
 """Delimit given phonemes, and separate their words, in the text that the tokenizer receives."""
 _FIRST_INSERTED = 0x100000
@@ -23,17 +23,17 @@ _MARKS = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _PLACES = {mark: chr(_FIRST_MARK + place) for place, mark in enumerate(MARKUP)}
 
 
-def carry_marks(text: str) -> str:
+def replace_marks(text: str) -> str:
     """`text` with a placeholder for each sound tag (`[laughter]`, `<strong>`)."""
-    return _MARKS.sub(lambda found: _PLACES[found[0]], text) if "[" in text or "<" in text else text
+    return _MARKS.sub(lambda match: _PLACES[match[0]], text) if "[" in text or "<" in text else text
 
 
-def carry_sound(place: int) -> str:
+def phoneme_placeholder(place: int) -> str:
     """The placeholder of entry `place` of the call's list of phonemes."""
-    return chr(_FIRST_SOUND + place)
+    return chr(_FIRST_PHONEMES + place)
 
 
-def carry_inserted(place: int) -> str:
+def inserted_placeholder(place: int) -> str:
     """The placeholder of entry `place` of what a document inserts; `ssml.elements.LONGEST_DOCUMENT`
     keeps it in its range.
     """
@@ -45,24 +45,28 @@ def place_of(inserted: str) -> int:
     return ord(inserted) - _FIRST_INSERTED
 
 
-def mark_of(carrier: str) -> str:
+def mark_of(placeholder: str) -> str:
     """The sound tag that a placeholder represents; empty for one of phonemes."""
-    code = ord(carrier)
-    return MARKUP[code - _FIRST_MARK] if code < _FIRST_SOUND else ""
+    code = ord(placeholder)
+    return MARKUP[code - _FIRST_MARK] if code < _FIRST_PHONEMES else ""
 
 
-def for_tokenizer(text: str, sounds: Sequence[str]) -> str:
+def for_tokenizer(text: str, phonemes: Sequence[str]) -> str:
     """`text` with its sound tags as they are written and phonemes between `BEGIN` and `END`."""
-    return CARRIED.sub(lambda found: "".join(_opened(c, sounds, BEGIN, BLANK, END) for c in found[0]), text)
+    return PLACEHOLDERS.sub(lambda match: "".join(_opened(c, phonemes, BEGIN, BLANK, END) for c in match[0]), text)
 
 
-def for_reader(text: str, sounds: Sequence[str]) -> str:
+def for_reader(text: str, phonemes: Sequence[str]) -> str:
     """`text` with its sound tags as they are written and phonemes between slashes."""
-    return CARRIED.sub(lambda found: "".join(_opened(c, sounds, "/", " ", "/") for c in found[0]), text)
+    return PLACEHOLDERS.sub(lambda match: "".join(_opened(c, phonemes, "/", " ", "/") for c in match[0]), text)
 
 
-def _opened(carrier: str, sounds: Sequence[str], begin: str, blank: str, end: str) -> str:
-    code = ord(carrier)
-    if code < _FIRST_SOUND:
+def _opened(placeholder: str, phonemes: Sequence[str], begin: str, blank: str, end: str) -> str:
+    code = ord(placeholder)
+    if code < _FIRST_PHONEMES:
         return MARKUP[code - _FIRST_MARK]
-    return begin + sounds[code - _FIRST_SOUND].replace(" ", blank) + end if code - _FIRST_SOUND < len(sounds) else ""
+    return (
+        begin + phonemes[code - _FIRST_PHONEMES].replace(" ", blank) + end
+        if code - _FIRST_PHONEMES < len(phonemes)
+        else ""
+    )

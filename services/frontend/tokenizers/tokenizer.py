@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 
-class Certain(NamedTuple):
+class FinalIds(NamedTuple):
     """Ids that no later text changes. words: those of the ids, as in `Tokenizer.spoken_words`, with
     indices into `ids`.
     """
@@ -13,7 +13,7 @@ class Certain(NamedTuple):
     words: Sequence[tuple[str, int, int]] = ()
 
 
-class GrowingIds(Protocol):
+class IncrementalEncoder(Protocol):
     """Encodes one text that arrives run by run; each run begins with a blank or a mark. Later runs
     never change ids that were returned.
     """
@@ -23,11 +23,11 @@ class GrowingIds(Protocol):
         """Ids at the start of every sentence; `feed` and `finish` do not return them."""
         ...
 
-    def feed(self, run: str) -> Certain:
+    def feed(self, run: str) -> FinalIds:
         """The ids that this run makes final; the ids of a word come together."""
         ...
 
-    def finish(self, run: str) -> Certain:
+    def finish(self, run: str) -> FinalIds:
         """The remaining ids, with the last run."""
         ...
 
@@ -52,7 +52,7 @@ class Tokenizer(Protocol):
         """
         ...
 
-    def growing(self, *, allow_special: bool = False) -> GrowingIds:
+    def incremental_encoder(self, *, allow_special: bool = False) -> IncrementalEncoder:
         """An encoder of one text that arrives over time. allow_special: as in `encode`."""
         ...
 
@@ -65,7 +65,9 @@ class Tokenizer(Protocol):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Primary tags of the languages that it can express; empty where it can express every text."""
+        """Primary tags of the languages that it can express; empty where it can express every
+        text.
+        """
         ...
 
     def unread(self, text: str) -> list[str]:

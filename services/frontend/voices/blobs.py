@@ -18,11 +18,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cosyserve.errors import Overloaded
 
-_ASIDE = "aside"
+_TEMPORARY = "temporary"
 log = logging.getLogger(__name__)
 
 
-class Taken(Exception):
+class BlobExists(Exception):
     """A blob of that name already exists."""
 
 
@@ -40,43 +40,43 @@ class Blobs:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a blob; None when it does not exist."""
-        with self._asked("read", name):
+        with self._storage_errors("read", name):
             try:
-                found: bytes = self._files.cat_file(self._path(name))
+                data: bytes = self._files.cat_file(self._path(name))
             except FileNotFoundError:
                 return None
-            return found
+            return data
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         """The bytes of the blobs that exist."""
-        with self._asked("read", f"{len(names)} blobs"):
+        with self._storage_errors("read", f"{len(names)} blobs"):
             answers = self._files.cat([self._path(name) for name in names], on_error="return") if names else {}
-            found: dict[str, bytes] = {}
+            blobs: dict[str, bytes] = {}
             for path, answer in answers.items():
                 if isinstance(answer, bytes):
-                    found["/".join(path.rsplit("/", 2)[1:])] = answer
+                    blobs["/".join(path.rsplit("/", 2)[1:])] = answer
                 elif not isinstance(answer, FileNotFoundError):
                     raise answer
-            return found
+            return blobs
 
     def put(self, name: str, data: bytes) -> None:
         """Write or overwrite a blob."""
-        with self._asked("write", name):
+        with self._storage_errors("write", name):
             self._files.pipe_file(self._path(name), data)
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Write a new blob. Raises Taken when it exists; of several concurrent writers one
+        """Write a new blob. Raises BlobExists when it exists; of several concurrent writers one
         succeeds.
         """
-        with self._asked("write", name):
+        with self._storage_errors("write", name):
             try:
                 self._files.pipe_file(self._path(name), data, mode="create")
             except FileExistsError as error:
-                raise Taken(name) from error
+                raise BlobExists(name) from error
 
     def delete(self, name: str) -> bool:
         """Delete a blob; returns whether it existed (where the storage reports it)."""
-        with self._asked("delete", name):
+        with self._storage_errors("delete", name):
             try:
                 self._files.rm_file(self._path(name))
             except FileNotFoundError:
@@ -92,19 +92,19 @@ class Blobs:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without the folder, unordered."""
-        with self._asked("list", folder):
+        with self._storage_errors("list", folder):
             self._files.invalidate_cache(self._path(folder))
             try:
-                found = self._files.ls(self._path(folder), detail=False)
+                paths = self._files.ls(self._path(folder), detail=False)
             except FileNotFoundError:
                 return []
-            return [path.rpartition("/")[2] for path in found]
+            return [path.rpartition("/")[2] for path in paths]
 
     def age_seconds(self, name: str) -> float | None:
         """Seconds since it was written, by the storage's clock against ours; None when it does not
         exist.
         """
-        with self._asked("look at", name):
+        with self._storage_errors("look at", name):
             try:
                 written: datetime = self._files.modified(self._path(name))
             except FileNotFoundError:
@@ -116,10 +116,10 @@ class Blobs:
         return f"{self.root}/{name}"
 
     @contextlib.contextmanager
-    def _asked(self, what: str, name: str) -> Iterator[None]:
+    def _storage_errors(self, what: str, name: str) -> Iterator[None]:
         try:
             yield
-        except (Taken, Overloaded):
+        except (BlobExists, Overloaded):
             raise
         except Exception as error:  # each object store has its own
             # The reason names paths and addresses, which the caller must not see.
@@ -144,32 +144,32 @@ class DirectoryBlobs(Blobs):
         super().__init__(LocalFileSystem(), str(root))
 
     def put(self, name: str, data: bytes) -> None:
-        with self._asked("write", name), self._written_aside(data) as aside:
-            self._into_place(os.replace, aside, name)
+        with self._storage_errors("write", name), self._temporary_file(data) as temporary:
+            self._into_place(os.replace, temporary, name)
 
     def put_new(self, name: str, data: bytes) -> None:
-        with self._asked("write", name), self._written_aside(data) as aside:
+        with self._storage_errors("write", name), self._temporary_file(data) as temporary:
             try:
-                self._into_place(os.link, aside, name)
+                self._into_place(os.link, temporary, name)
             except FileExistsError as error:
-                raise Taken(name) from error
+                raise BlobExists(name) from error
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         return {name: data for name in names if (data := self.read(name)) is not None}
 
     def take(self, name: str) -> bytes | None:
-        with self._asked("delete", name):
-            aside = self._aside()
+        with self._storage_errors("delete", name):
+            temporary = self._temporary_path()
             try:
-                Path(self._path(name)).rename(aside)
+                Path(self._path(name)).rename(temporary)
             except FileNotFoundError:
                 return None
-            data = aside.read_bytes()
-            aside.unlink()
+            data = temporary.read_bytes()
+            temporary.unlink()
             return data
 
     def delete(self, name: str) -> bool:
-        with self._asked("delete", name):
+        with self._storage_errors("delete", name):
             try:
                 Path(self._path(name)).unlink()
             except FileNotFoundError:
@@ -177,15 +177,15 @@ class DirectoryBlobs(Blobs):
             return True
 
     def names(self, folder: str) -> list[str]:
-        with self._asked("list", folder):
+        with self._storage_errors("list", folder):
             try:
                 return [path.name for path in Path(self._path(folder)).iterdir()]
             except FileNotFoundError:
                 return []
 
     @contextlib.contextmanager
-    def _written_aside(self, data: bytes) -> Iterator[Path]:
-        path = self._aside()
+    def _temporary_file(self, data: bytes) -> Iterator[Path]:
+        path = self._temporary_path()
         try:
             with path.open("xb") as file:
                 file.write(data)
@@ -195,15 +195,15 @@ class DirectoryBlobs(Blobs):
         finally:
             path.unlink(missing_ok=True)
 
-    def _aside(self) -> Path:
-        folder = Path(self._path(_ASIDE))
+    def _temporary_path(self) -> Path:
+        folder = Path(self._path(_TEMPORARY))
         folder.mkdir(parents=True, exist_ok=True)
         return folder / secrets.token_hex(16)
 
-    def _into_place(self, move: Callable[[Path, Path], None], aside: Path, name: str) -> None:
+    def _into_place(self, move: Callable[[Path, Path], None], temporary: Path, name: str) -> None:
         target = Path(self._path(name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        move(aside, target)
+        move(temporary, target)
         # The name is durable only after its directory is flushed.
         folder = os.open(target.parent, os.O_RDONLY)
         try:
@@ -228,7 +228,11 @@ def open_blobs(url: str, folder: str) -> Blobs:
     return Blobs(filesystem, f"{root.rstrip('/')}/{folder}")
 
 
-def sweep_aside(blobs: Blobs, older_than_seconds: float) -> int:
+def sweep_temporary(blobs: Blobs, older_than_seconds: float) -> int:
     """Delete the temporary files of writers that died; returns their number."""
-    old = [name for name in blobs.names(_ASIDE) if (blobs.age_seconds(f"{_ASIDE}/{name}") or 0.0) > older_than_seconds]
-    return sum(blobs.delete(f"{_ASIDE}/{name}") for name in old)
+    old = [
+        name
+        for name in blobs.names(_TEMPORARY)
+        if (blobs.age_seconds(f"{_TEMPORARY}/{name}") or 0.0) > older_than_seconds
+    ]
+    return sum(blobs.delete(f"{_TEMPORARY}/{name}") for name in old)

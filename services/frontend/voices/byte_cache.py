@@ -21,11 +21,11 @@ class ByteCache(Generic[T]):
 
     def get(self, key: str) -> T | None:
         with self._lock:
-            found = self._items.get(key)
-            if found is None:
+            entry = self._items.get(key)
+            if entry is None:
                 return None
             self._items.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: str, item: T, size: int) -> None:
         """Cache `item`, which takes `size` bytes. An item larger than the whole cache is not

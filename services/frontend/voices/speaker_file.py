@@ -199,10 +199,10 @@ def _notes(entry: Mapping[str, Any]) -> Notes:
 
 
 def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    found = next((field for field in fields if field in entry), None)
-    if found is None:
+    name = next((field for field in fields if field in entry), None)
+    if name is None:
         raise ValueError(f"field {' or '.join(fields)} is missing")
-    return found
+    return name
 
 
 def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Tensor:
@@ -212,13 +212,13 @@ def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Ten
     value = entry[field]
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise ValueError(f"field {field} is {_kind(value)}, expected a floating-point tensor")
-    found = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
-    if len(found) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, found, strict=True)):
+    sizes = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
+    if len(sizes) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, sizes, strict=True)):
         expected = ", ".join("frames" if size == -1 else str(size) for size in shape)
         raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, {expected}]")
     if not bool(torch.isfinite(value).all()):
         raise ValueError(f"field {field} is not finite everywhere")
-    return value.detach().reshape(found).to(torch.float32)
+    return value.detach().reshape(sizes).to(torch.float32)
 
 
 def _ids(entry: Mapping[str, Any], field: str) -> tuple[int, ...]:

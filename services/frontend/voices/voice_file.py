@@ -40,7 +40,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class KeptVoice:
+class StoredVoice:
     """A voice with its origin."""
 
     voice: Voice
@@ -57,18 +57,18 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def to_bytes(kept: KeptVoice) -> bytes:
+def to_bytes(stored: StoredVoice) -> bytes:
     """The content of a file. It is different on every call: two creators of the same voice never
     share a file, so neither deletes the other's.
     """
-    voice = kept.voice
+    voice = stored.voice
     arrays = {
         "prompt_text_ids": np.array(voice.prompt_text_ids, "<i4"),
         "prompt_speech_tokens": np.array(voice.prompt_speech_tokens, "<i4"),
         "prompt_mel": np.frombuffer(voice.prompt_mel, "<f4").reshape(-1, MEL_BINS),
         "speaker_embedding": np.frombuffer(voice.speaker_embedding, "<f4").reshape(SPEAKER_DIMENSION),
     }
-    return save(arrays, {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(kept.origin)})
+    return save(arrays, {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(stored.origin)})
 
 
 def file_hash(data: bytes) -> str:
@@ -76,7 +76,7 @@ def file_hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def from_bytes(data: bytes) -> KeptVoice:
+def from_bytes(data: bytes) -> StoredVoice:
     """The voice of a file's content. Raises ValueError naming what is invalid."""
     try:
         arrays = load(data)
@@ -85,17 +85,17 @@ def from_bytes(data: bytes) -> KeptVoice:
         header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"not a safetensors file: {error}") from error
-    said: dict[str, str] = header.get("__metadata__", {})
-    if said.get("format") != _FORMAT:
-        raise ValueError(f"format is {said.get('format')!r}, expected {_FORMAT!r}")
+    metadata: dict[str, str] = header.get("__metadata__", {})
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(f"format is {metadata.get('format')!r}, expected {_FORMAT!r}")
     try:
         voice = Voice(
-            said["id"],
+            metadata["id"],
             tuple(arrays["prompt_text_ids"].tolist()),
             tuple(arrays["prompt_speech_tokens"].tolist()),
             np.ascontiguousarray(arrays["prompt_mel"], "<f4").tobytes(),
             np.ascontiguousarray(arrays["speaker_embedding"], "<f4").tobytes(),
         )
-        return KeptVoice(voice, Origin(**{field: said[field] for field in Origin.__dataclass_fields__}))
+        return StoredVoice(voice, Origin(**{field: metadata[field] for field in Origin.__dataclass_fields__}))
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing") from error

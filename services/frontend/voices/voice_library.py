@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
-from services.frontend.voices.voice_file import KeptVoice
+from services.frontend.voices.voice_file import StoredVoice
 from services.frontend.voices.voice_labels import Labels, is_given_id, require_given_id
 from services.frontend.voices.voice_notes import Notes
 from services.frontend.voices.voice_store import Entry, VoiceStore
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Line:
+class VoiceSummary:
     """A voice in the list of voices."""
 
     id: str
@@ -44,7 +44,7 @@ class Line:
 class Details:
     """A list entry with the details that are only returned for a single voice."""
 
-    line: Line
+    summary: VoiceSummary
     voice: Voice
     transcript: str
     provenance: str
@@ -62,7 +62,7 @@ class VoiceLibrary:
 
     def __init__(
         self,
-        presets: Registry,
+        presets: PresetVoices,
         store: VoiceStore | None,
         io: Executor,
         *,
@@ -79,11 +79,11 @@ class VoiceLibrary:
         self._io = io
         self.default = default or presets.default
         """The id that an empty one selects; None when there is none."""
-        self._contents: ByteCache[KeptVoice] = ByteCache(cache_bytes)
+        self._contents: ByteCache[StoredVoice] = ByteCache(cache_bytes)
         self._fresh_seconds = fresh_seconds
         self._most_voices = most_voices
         self._entries: OrderedDict[str, tuple[Entry, float]] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[tuple[Entry, KeptVoice]]] = {}
+        self._under_way: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
         self._removals = 0
 
     async def voice(self, voice_id: str) -> Voice:
@@ -91,40 +91,43 @@ class VoiceLibrary:
         over 128 characters, NotFound.
         """
         preset = self._preset(voice_id)
-        return preset if preset is not None else (await self._kept(voice_id or self.default or ""))[1].voice
+        return preset if preset is not None else (await self._stored(voice_id or self.default or ""))[1].voice
 
     async def details(self, voice_id: str) -> Details:
         """The details of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
             notes = self._notes.get(preset.id, Notes())
-            return Details(self._preset_line(preset), preset, notes.transcript, notes.provenance)
-        entry, kept = await self._kept(voice_id or self.default or "")
+            return Details(self._preset_summary(preset), preset, notes.transcript, notes.provenance)
+        entry, stored = await self._stored(voice_id or self.default or "")
         lines = await self._work(lambda store: store.lines([entry.id]))
         if not lines:
             raise self._not_found(entry.id)
-        return Details(self._line(entry, lines[0][1]), kept.voice, kept.origin.transcript, kept.origin.provenance)
+        return Details(
+            self._summary(entry, lines[0][1]), stored.voice, stored.origin.transcript, stored.origin.provenance
+        )
 
-    async def page(self, size: int, after: str) -> tuple[list[Line], str]:
+    async def page(self, size: int, after: str) -> tuple[list[VoiceSummary], str]:
         """At most `size` voices after the id `after`, in order, and the id of the last one when
         there are more.
         """
         presets = {voice.id: voice for voice in self._presets.all()}
-        kept = await self._work(lambda store: store.ids()) if self._store else []
-        ids = sorted({*presets, *kept})
+        stored = await self._work(lambda store: store.ids()) if self._store else []
+        ids = sorted({*presets, *stored})
         ahead = list(islice((voice_id for voice_id in ids if voice_id > after), size + 1))
         shown = ahead[:size]
         asked = [voice_id for voice_id in shown if voice_id not in presets]
-        found = (
+        summaries = (
             {
-                entry.id: self._line(entry, labels)
+                entry.id: self._summary(entry, labels)
                 for entry, labels in await self._work(lambda store: store.lines(asked))
             }
             if asked
             else {}
         )
-        found |= {voice_id: self._preset_line(presets[voice_id]) for voice_id in shown if voice_id in presets}
-        return [found[voice_id] for voice_id in shown if voice_id in found], shown[-1] if len(ahead) > size else ""
+        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in shown if voice_id in presets}
+        listed = [summaries[voice_id] for voice_id in shown if voice_id in summaries]
+        return listed, shown[-1] if len(ahead) > size else ""
 
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
         """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
@@ -146,13 +149,13 @@ class VoiceLibrary:
             raise Overloaded(f"there are {count} voices, allowed are {self._most_voices}; delete some first")
         return None
 
-    async def add(self, kept: KeptVoice, labels: Labels) -> Details:
+    async def add(self, stored: StoredVoice, labels: Labels) -> Details:
         """Store a new voice. Raises AlreadyExists when its id has been taken in the meantime."""
         self._require_store()
-        entry = await self._work(lambda store: store.add(kept, labels))
-        if entry.created != kept.origin.created:
+        entry = await self._work(lambda store: store.add(stored, labels))
+        if entry.created != stored.origin.created:
             return await self.details(entry.id)
-        return Details(self._line(entry, labels), kept.voice, kept.origin.transcript, kept.origin.provenance)
+        return Details(self._summary(entry, labels), stored.voice, stored.origin.transcript, stored.origin.provenance)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
         """Change the labels of a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for
@@ -185,10 +188,10 @@ class VoiceLibrary:
             return self._presets.get(wanted)
         return None
 
-    async def _kept(self, voice_id: str) -> tuple[Entry, KeptVoice]:
+    async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
-        if entry is not None and time.monotonic() < until and (kept := self._contents.get(entry.file)) is not None:
-            return entry, kept
+        if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
+            return entry, stored
         task = self._under_way.get(voice_id)
         if task is None:
             # One look-up serves all concurrent calls; a cancelled call does not end it for the
@@ -197,31 +200,31 @@ class VoiceLibrary:
             task.add_done_callback(lambda done: self._looked_up(voice_id, done))
         return await asyncio.shield(task)
 
-    async def _look_up(self, voice_id: str) -> tuple[Entry, KeptVoice]:
+    async def _look_up(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         removals = self._removals
 
-        def read(store: VoiceStore) -> tuple[Entry, KeptVoice] | None:
+        def read(store: VoiceStore) -> tuple[Entry, StoredVoice] | None:
             while (entry := store.entry(voice_id)) is not None:
-                kept = self._contents.get(entry.file) or store.content(entry)
-                if kept is not None:
-                    return entry, kept
+                stored = self._contents.get(entry.file) or store.content(entry)
+                if stored is not None:
+                    return entry, stored
             return None
 
         until = time.monotonic() + self._fresh_seconds
-        found = await self._work(read)
-        if found is None:
+        result = await self._work(read)
+        if result is None:
             self._entries.pop(voice_id, None)
             raise self._not_found(voice_id)
-        entry, kept = found
+        entry, stored = result
         if removals == self._removals:
-            self._contents.put(entry.file, kept, kept.bytes_held)
+            self._contents.put(entry.file, stored, stored.bytes_held)
             self._entries[voice_id] = (entry, until)
             self._entries.move_to_end(voice_id)
             while len(self._entries) > MOST_ENTRIES:
                 self._entries.popitem(last=False)
-        return found
+        return result
 
-    def _looked_up(self, voice_id: str, task: asyncio.Task[tuple[Entry, KeptVoice]]) -> None:
+    def _looked_up(self, voice_id: str, task: asyncio.Task[tuple[Entry, StoredVoice]]) -> None:
         if self._under_way.get(voice_id) is task:
             del self._under_way[voice_id]
         if not task.cancelled():
@@ -234,16 +237,16 @@ class VoiceLibrary:
         if entry is not None:
             self._contents.drop(entry.file)
 
-    def _line(self, entry: Entry, labels: Labels) -> Line:
-        told = (labels, entry.language_code, entry.created)
-        return Line(
-            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *told, is_preset=False
+    def _summary(self, entry: Entry, labels: Labels) -> VoiceSummary:
+        metadata = (labels, entry.language_code, entry.created)
+        return VoiceSummary(
+            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *metadata, is_preset=False
         )
 
-    def _preset_line(self, voice: Voice) -> Line:
+    def _preset_summary(self, voice: Voice) -> VoiceSummary:
         notes, default = self._notes.get(voice.id, Notes()), voice.id == self.default
-        told = (notes.labels, notes.language_code, notes.created)
-        return Line(voice.id, voice.content_hash, voice.prompt_seconds, default, *told, is_preset=True)
+        metadata = (notes.labels, notes.language_code, notes.created)
+        return VoiceSummary(voice.id, voice.content_hash, voice.prompt_seconds, default, *metadata, is_preset=True)
 
     def _not_found(self, voice_id: str) -> NotFound:
         return NotFound(f"there is no voice {voice_id!r}; ListVoices returns the existing ones")

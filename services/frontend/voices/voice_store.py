@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from cosyserve.errors import AlreadyExists, InternalFault, NotFound
-from services.frontend.voices.blobs import Blobs, Taken, sweep_aside
-from services.frontend.voices.voice_file import KeptVoice, file_hash, from_bytes, to_bytes
+from services.frontend.voices.blobs import BlobExists, Blobs, sweep_temporary
+from services.frontend.voices.voice_file import StoredVoice, file_hash, from_bytes, to_bytes
 from services.frontend.voices.voice_labels import Labels
 
 log = logging.getLogger(__name__)
@@ -53,12 +53,12 @@ class VoiceStore:
 
     def lines(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
         """The existing ones of `ids` with their labels, in that order."""
-        found = self._blobs.read_many([_name(voice_id) for voice_id in ids])
-        entries = [_entry(found[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in found]
+        data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
+        entries = [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
         labels = self._blobs.read_many([_labels(entry.file) for entry in entries])
         return [(entry, _read_labels(labels.get(_labels(entry.file)), entry.id)) for entry in entries]
 
-    def content(self, entry: Entry) -> KeptVoice | None:
+    def content(self, entry: Entry) -> StoredVoice | None:
         """The voice of an entry; None when it was deleted since `entry` was read."""
         data = self._blobs.read(_content(entry.file))
         if data is None:
@@ -72,12 +72,12 @@ class VoiceStore:
         except ValueError as error:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
 
-    def add(self, kept: KeptVoice, labels: Labels) -> Entry:
+    def add(self, stored: StoredVoice, labels: Labels) -> Entry:
         """Store a new voice; every replica can use it when this returns. Raises AlreadyExists when
         its id is taken, unless by the same request.
         """
-        voice, origin = kept.voice, kept.origin
-        data = to_bytes(kept)
+        voice, origin = stored.voice, stored.origin
+        data = to_bytes(stored)
         entry = Entry(
             voice.id,
             file_hash(data),
@@ -91,7 +91,7 @@ class VoiceStore:
             self._blobs.put(_content(entry.file), data)
             self._blobs.put(_labels(entry.file), labels.to_bytes())
             self._blobs.put_new(_name(voice.id), json.dumps(asdict(entry)).encode())
-        except Taken as error:
+        except BlobExists as error:
             there = self.entry(voice.id)
             if there == entry:
                 # A storage client that retries by itself may conflict with its own first attempt.
@@ -142,7 +142,7 @@ class VoiceStore:
         needed = {entry.file for entry, _ in self.lines(self.ids())}
         orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
         old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
-        swept = sum(self._blobs.delete(path) for path in old) + sweep_aside(self._blobs, older_than_seconds)
+        swept = sum(self._blobs.delete(path) for path in old) + sweep_temporary(self._blobs, older_than_seconds)
         if swept:
             log.info("the sweep deleted %d blobs that no voice needs", swept)
         return swept

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
@@ -106,7 +106,7 @@ def test_a_whole_text_has_the_sentences_of_one_that_is_being_written(text: str, 
     whole text is read in the language of all its letters, and a text that is being written in that
     of those so far."""
     reading = by_sentence().reading(language, allow_control_tokens=False, pronunciations={})
-    written = WrittenText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
+    written = StreamingText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
     streamed = [piece for fragment in fragments(text, cuts) for piece in written.feed(fragment)] + list(
         written.finish()
     )

@@ -36,12 +36,12 @@ def _power(number: str) -> str:
     return {"二": "的平方", "三": "的立方"}.get(value, f"的{value}次方")
 
 
-def _expression(found: re.Match[str]) -> str:
-    return _sum(found[0])
+def _expression(match: re.Match[str]) -> str:
+    return _sum(match[0])
 
 
-def _related(found: re.Match[str]) -> str:
-    return _sum(found[0]) if _RELATED.search(found[0]) else found[0]
+def _related(match: re.Match[str]) -> str:
+    return _sum(match[0]) if _RELATED.search(match[0]) else match[0]
 
 
 def _sum(written: str) -> str:
@@ -84,25 +84,27 @@ def _sum(written: str) -> str:
     return words
 
 
-def _stroke(found: re.Match[str]) -> str:
-    left, right = found[1], found[2]
+def _stroke(match: re.Match[str]) -> str:
+    left, right = match[1], match[2]
     return fraction(left, right) if int(left) < int(right) else f"{cardinal(left)}除以{cardinal(right)}"
 
 
-def _ratio(found: re.Match[str]) -> str:
-    return "比".join(amount(number) for number in re.split("[ ]?[-—:：∶][ ]?", found["ratio"]))
+def _ratio(match: re.Match[str]) -> str:
+    return "比".join(amount(number) for number in re.split("[ ]?[-—:：∶][ ]?", match["ratio"]))
 
 
-def _score(found: re.Match[str]) -> str:
-    return found["lead"] + _ratio(found)
+def _score(match: re.Match[str]) -> str:
+    return match["lead"] + _ratio(match)
 
 
-def _parts(found: re.Match[str]) -> str:
-    """Equal numbers are shares (50/50); other numbers with a slash that are no small fraction stay."""
-    part, whole = found["part"], found["whole"]
+def _parts(match: re.Match[str]) -> str:
+    """Equal numbers are shares (50/50); other numbers with a slash that are no small fraction
+    stay.
+    """
+    part, whole = match["part"], match["whole"]
     if int(whole) and (int(part) < int(whole) or int(whole) <= 10):
-        return (cardinal(found["ones"].strip()) + "又" if found["ones"] else "") + fraction(part, whole)
-    return found[0] if part != whole else f"{cardinal(part)}比{cardinal(whole)}"
+        return (cardinal(match["ones"].strip()) + "又" if match["ones"] else "") + fraction(part, whole)
+    return match[0] if part != whole else f"{cardinal(part)}比{cardinal(whole)}"
 
 
 _PAIR = rf"{NUMBER}[ ]?[-—:：∶][ ]?{NUMBER}"
@@ -144,16 +146,16 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>(?:算一?下|计算|算出|口算|得数|求|减法)[^0-9\n。！？；第]{{0,4}})"
             rf"{START}(?P<sum>{NUMBER}(?:[ ]?[-−+×xX*÷/][ ]?{NUMBER}){{1,8}})(?![0-9])"
         ),
-        lambda found: found["lead"] + _sum(found["sum"]),
+        lambda match: match["lead"] + _sum(match["sum"]),
     ),
     (
         re.compile(
             rf"{START}(?P<base>{NUMBER}|(?<![A-Za-z])[a-z])(?:\^(?P<power>-?[0-9]{{1,3}})|(?P<raised>[⁰¹²³⁴-⁹]{{1,3}}))"
             rf"(?![A-Za-z0-9])"
         ),
-        lambda found: (
-            (amount(found["base"]) if found["base"][0].isdigit() else found["base"])
-            + _power(found["power"] or found["raised"].translate(_SUPERSCRIPTS))
+        lambda match: (
+            (amount(match["base"]) if match["base"][0].isdigit() else match["base"])
+            + _power(match["power"] or match["raised"].translate(_SUPERSCRIPTS))
         ),
     ),
     (

@@ -25,13 +25,13 @@ def _day(year: str, month: str, day: str | None) -> str:
     return f"{digits(year)}年{cardinal(month.lstrip('0'))}月" + (f"{cardinal(day.lstrip('0'))}日" if day else "")
 
 
-def _date(found: re.Match[str]) -> str:
-    return _day(found["year"], found["month"], found["day"])
+def _date(match: re.Match[str]) -> str:
+    return _day(match["year"], match["month"], match["day"])
 
 
-def _month_and_day(found: re.Match[str]) -> str:
+def _month_and_day(match: re.Match[str]) -> str:
     return (
-        cardinal(found["month"].lstrip("0") or "0") + "月" + cardinal(found["day"].lstrip("0") or "0") + found["ends"]
+        cardinal(match["month"].lstrip("0") or "0") + "月" + cardinal(match["day"].lstrip("0") or "0") + match["ends"]
     )
 
 
@@ -55,37 +55,37 @@ _TIME = re.compile(
 _CLOCK = rf"{_HOUR}[:：]{_SIXTY}(?:[:：]{_SIXTY})?(?:[ ]?[AaPp]\.?[Mm](?![A-Za-z]))?"
 
 
-def _times(found: re.Match[str]) -> str:
+def _times(match: re.Match[str]) -> str:
     said = []
-    told = re.search("(?:[上下中]午|晚上?|凌晨|早上?|清晨|傍晚|夜里)[ ]?$", found.string[: found.start()][-3:])
-    for one in _TIME.finditer(found[0]):
+    has_period = re.search("(?:[上下中]午|晚上?|凌晨|早上?|清晨|傍晚|夜里)[ ]?$", match.string[: match.start()][-3:])
+    for one in _TIME.finditer(match[0]):
         half = {"a": "上午", "p": "下午", "": ""}[(one["half"] or "").lower()]
-        said.append(("" if told else half) + clock(one["hours"], one["minutes"], one["seconds"]))
-    return range_word(found[0]).join(said)
+        said.append(("" if has_period else half) + clock(one["hours"], one["minutes"], one["seconds"]))
+    return range_word(match[0]).join(said)
 
 
-def _years(found: re.Match[str]) -> str:
-    return f"{digits(found['first'])}{found['unit']}{range_word(found['to'])}{digits(found['last'])}{found['ends']}"
+def _years(match: re.Match[str]) -> str:
+    return f"{digits(match['first'])}{match['unit']}{range_word(match['to'])}{digits(match['last'])}{match['ends']}"
 
 
-def _year(found: re.Match[str]) -> str:
+def _year(match: re.Match[str]) -> str:
     """A year digit by digit, a duration of years as a number."""
-    number, before, behind = found["year"], found.string[: found.start()][-6:], found.string[found.end() :][:6]
-    if re.match("[ ]?[0-9]{1,2}月", behind):
+    number, before, after = match["year"], match.string[: match.start()][-6:], match.string[match.end() :][:6]
+    if re.match("[ ]?[0-9]{1,2}月", after):
         return digits(number) + "年"
-    lasting = re.search(f"(?:{_BEFORE_SPAN})[ ]?$", before) or re.match(_BEHIND_SPAN, behind)
+    lasting = re.search(f"(?:{_BEFORE_SPAN})[ ]?$", before) or re.match(_BEHIND_SPAN, after)
     if len(number) == 2:
         named = (
             number[0] == "0"
-            or re.match(_ENTRY, behind)
-            or (int(number) >= 60 and behind.startswith("的"))
+            or re.match(_ENTRY, after)
+            or (int(number) >= 60 and after.startswith("的"))
             or re.search("[于从自]$", before)
         )
         return (
             digits(number) if named and not lasting else cardinal(number) if number[0] != "0" else digits(number)
         ) + "年"
     round_one = number.endswith("00")
-    if len(number) == 4 and 1000 <= int(number) <= 2100 and not (round_one and (lasting or re.match("[前后]", behind))):
+    if len(number) == 4 and 1000 <= int(number) <= 2100 and not (round_one and (lasting or re.match("[前后]", after))):
         return digits(number) + "年"
     if len(number) == 3 and re.search("[于在]$|公元$", before) and not lasting:
         return digits(number) + "年"
@@ -104,15 +104,15 @@ _DAY_BEFORE = re.compile(
 _RESULT = re.compile("(?:[=是为得]|等于|约|占)[ ]?$")
 
 
-def _slashed(found: re.Match[str]) -> str:
+def _slashed(match: re.Match[str]) -> str:
     """A day of a month, by the words around it or because no fraction is written like this (`5/1`,
     `10/7`); else unchanged.
     """
-    month, day, text = found["month"].lstrip("0"), found["day"].lstrip("0"), found.string
-    before = text[max(0, found.start() - 10) : found.start()]
-    told = _DAY_BEFORE.search(before) or _DAY_FOLLOWS.match(text, found.end())
+    month, day, text = match["month"].lstrip("0"), match["day"].lstrip("0"), match.string
+    before = text[max(0, match.start() - 10) : match.start()]
+    is_date = _DAY_BEFORE.search(before) or _DAY_FOLLOWS.match(text, match.end())
     improper = int(month) > int(day) and not _RESULT.search(before)
-    return f"{cardinal(month)}月{cardinal(day)}日" if told or improper else found[0]
+    return f"{cardinal(month)}月{cardinal(day)}日" if is_date or improper else match[0]
 
 
 RULES: tuple[Rule, ...] = (
@@ -152,22 +152,22 @@ RULES: tuple[Rule, ...] = (
         re.compile(rf"{START}(?P<month>0?[1-9]|1[0-2])月(?P<day>0?[1-9]|[12][0-9]|3[01])(?P<ends>[日号])"),
         _month_and_day,
     ),
-    (re.compile(rf"{START}(?P<decade>[0-9]0|[0-9]5)后(?![0-9面来])"), lambda found: digits(found["decade"]) + "后"),
-    (re.compile(rf"{START}(?P<decade>{_YEAR})年代"), lambda found: digits(found["decade"]) + "年代"),
+    (re.compile(rf"{START}(?P<decade>[0-9]0|[0-9]5)后(?![0-9面来])"), lambda match: digits(match["decade"]) + "后"),
+    (re.compile(rf"{START}(?P<decade>{_YEAR})年代"), lambda match: digits(match["decade"]) + "年代"),
     (re.compile(rf"{START}(?P<decade>00)年代"), "零零年代"),
     (re.compile(rf"{START}(?P<year>[0-9]{{2,4}})年(?!代|级|[上中下]?前期)"), _year),
-    (re.compile(rf"{START}(?P<year>20[0-4][0-9]|19[0-9]{{2}})(?={_NUMBERED})"), lambda found: digits(found["year"])),
+    (re.compile(rf"{START}(?P<year>20[0-4][0-9]|19[0-9]{{2}})(?={_NUMBERED})"), lambda match: digits(match["year"])),
     (
         re.compile(rf"{START}(?P<month>0?[1-9]|1[0-2])(?P<unit>月份?)"),
-        lambda found: cardinal(found["month"].lstrip("0")) + found["unit"],
+        lambda match: cardinal(match["month"].lstrip("0")) + match["unit"],
     ),
     (
         re.compile(rf"{START}(?P<month>[1-9]|1[0-2])·(?P<day>[1-9]|[12][0-9]|3[01])(?![0-9])"),
-        lambda found: digits(found[1]) + digits(found[2]),
+        lambda match: digits(match[1]) + digits(match[2]),
     ),
     (re.compile(rf"{START}(?<![:：]){_CLOCK}(?:{_TO}{_CLOCK})?(?![0-9]|[:：][0-9])"), _times),
     (
         re.compile(rf"{START}(?P<hours>{_HOUR})点(?P<minutes>{_SIXTY})(?P<ends>分?)(?![0-9.%])"),
-        lambda found: clock(found["hours"], None) + _two(found["minutes"]) + found["ends"],
+        lambda match: clock(match["hours"], None) + _two(match["minutes"]) + match["ends"],
     ),
 )

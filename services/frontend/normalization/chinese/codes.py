@@ -30,29 +30,29 @@ _NOT_COUNTED = (
 )
 
 
-def _letters_and_digits(found: re.Match[str]) -> str:
-    return found["lead"] + digits(re.sub(r"(?<=[0-9])[ -](?=[0-9])", "", found["code"]))
+def _letters_and_digits(match: re.Match[str]) -> str:
+    return match["lead"] + digits(re.sub(r"(?<=[0-9])[ -](?=[0-9])", "", match["code"]))
 
 
-def _mobile(found: re.Match[str]) -> str:
-    return called(re.sub("[ -]", "", found[0]))
+def _mobile(match: re.Match[str]) -> str:
+    return called(re.sub("[ -]", "", match[0]))
 
 
-def _landline(found: re.Match[str]) -> str:
-    number, _, extension = found[0].partition("转")
+def _landline(match: re.Match[str]) -> str:
+    number, _, extension = match[0].partition("转")
     return digits(re.sub("[^0-9]", "", number)) + ("转" + digits(extension) if extension else "")
 
 
-def _foreign(found: re.Match[str]) -> str:
-    return f"加{digits(found['country'])}，" + called(re.sub(r"[^0-9]", "", found["number"]))
+def _foreign(match: re.Match[str]) -> str:
+    return f"加{digits(match['country'])}，" + called(re.sub(r"[^0-9]", "", match["number"]))
 
 
-def _dashed(found: re.Match[str]) -> str:
-    return "杠".join(digits(part) if len(part) > 2 else cardinal(part) for part in found[0].split("-"))
+def _dashed(match: re.Match[str]) -> str:
+    return "杠".join(digits(part) if len(part) > 2 else cardinal(part) for part in match[0].split("-"))
 
 
-def _train(found: re.Match[str]) -> str:
-    return found["letter"] + (digits(found["number"]) if len(found["number"]) > 2 else cardinal(found["number"]))
+def _train(match: re.Match[str]) -> str:
+    return match["letter"] + (digits(match["number"]) if len(match["number"]) > 2 else cardinal(match["number"]))
 
 
 RULES: tuple[Rule, ...] = (
@@ -87,21 +87,21 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>(?:拨打?|打|致电|呼叫|热线|电话|报警|急救|客服|银行|短信)(?:电话|热线|客服|了|过)?"
             rf"(?:是|：|:)?[ ]?)(?P<number>1[0-9]{{2}}(?:[0-9]{{2}})?|95[0-9]{{3,4}}|96[0-9]{{3,4}}){_NOT_COUNTED}"
         ),
-        lambda found: found["lead"] + called(found["number"]),
+        lambda match: match["lead"] + called(match["number"]),
     ),
     (
         re.compile(
             rf"{START}(?:1(?:10|19|20|22)(?=电话|热线|报警|急救|指挥)|(?<![/:.-])1"
             rf"(?:0086|0010|2306|2315)){_NOT_COUNTED}"
         ),
-        lambda found: called(found[0]),
+        lambda match: called(match[0]),
     ),
     (
         re.compile(
             rf"(?P<lead>(?:拨|电话|报警|火警|匪警|急救|求助|热线)[^\n。！？；]{{0,16}}?){START}"
             rf"(?P<number>1(?:10|19|20|22)){_NOT_COUNTED}"
         ),
-        lambda found: found["lead"] + called(found["number"]),
+        lambda match: match["lead"] + called(match["number"]),
     ),
     (
         re.compile(
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>[{_PLATES}][A-Z][ ·•-]?)(?P<code>(?=[A-Z]{{0,6}}[0-9])[A-Z0-9]{{4,6}}[学警挂港澳]?)"
             rf"(?![A-Za-z0-9])"
         ),
-        lambda found: found["lead"].rstrip(" ·•-") + digits(found["code"]),
+        lambda match: match["lead"].rstrip(" ·•-") + digits(match["code"]),
     ),
     (
         re.compile(
@@ -137,7 +137,7 @@ RULES: tuple[Rule, ...] = (
         ),
         _dashed,
     ),
-    (re.compile(rf"{START}[0-9]{{3,4}}(?=号?(?:{_ROOMS}))"), lambda found: digits(found[0])),
+    (re.compile(rf"{START}[0-9]{{3,4}}(?=号?(?:{_ROOMS}))"), lambda match: digits(match[0])),
     (
         re.compile(
             rf"(?P<lead>[0-9一二三四五六七八九十A-Za-z](?:号楼|栋|幢|座|单元|号院|楼)[ ]?)"
@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
         ),
         _letters_and_digits,
     ),
-    (re.compile(rf"(?<=[A-Za-z][ ])(?:19[89][0-9]|20[0-4][0-9]){_NOT_COUNTED}"), lambda found: digits(found[0])),
+    (re.compile(rf"(?<=[A-Za-z][ ])(?:19[89][0-9]|20[0-4][0-9]){_NOT_COUNTED}"), lambda match: digits(match[0])),
     (re.compile(rf"(?P<lead>[A-Za-z]{{1,24}})(?P<code>[0-9]{{3,}}[A-Z]?){_NOT_COUNTED}(?![a-z])"), _letters_and_digits),
     (re.compile(rf"(?P<lead>\b[A-Z]{{1,4}}[ -])(?P<code>[0-9]{{3,5}}){_NOT_COUNTED}(?![A-Za-z])"), _letters_and_digits),
     (
@@ -153,11 +153,11 @@ RULES: tuple[Rule, ...] = (
             rf"{START}(?:985|211|996|315|618|58(?=同城)|360(?=安全|浏览|公司|杀毒|软件))"
             rf"(?=[、和高院大工工程的校晚会制活促，。安浏杀软公同])"
         ),
-        lambda found: digits(found[0]),
+        lambda match: digits(match[0]),
     ),
-    (re.compile(r"(?<![0-9.,:/-])0[0-9]{1,}(?![0-9.,:/-]|年|月|日|号|点|时|分|秒|后)"), lambda found: digits(found[0])),
+    (re.compile(r"(?<![0-9.,:/-])0[0-9]{1,}(?![0-9.,:/-]|年|月|日|号|点|时|分|秒|后)"), lambda match: digits(match[0])),
     (
         re.compile(rf"{START}(?![0-9]{{1,12}}0000(?![0-9]))[0-9]{{9,36}}X?{_NOT_COUNTED}(?![A-Za-z])"),
-        lambda found: digits(found[0]),
+        lambda match: digits(match[0]),
     ),
 )

@@ -22,7 +22,7 @@ _MIXED = re.compile(
 _DENOMINATORS = {2: "half", 4: "quarter"}
 
 
-def said(quantity: str) -> str:
+def spoken_quantity(quantity: str) -> str:
     """`"5 1/2"` as five and a half, `"⅔"` as two thirds, `"1,250.5"` as one thousand two hundred
     and fifty point five.
     """

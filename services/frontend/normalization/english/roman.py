@@ -45,23 +45,23 @@ def value(numeral: str) -> int:
     return sum(-own if own < following else own for own, following in zip(values, [*values[1:], 0], strict=True))
 
 
-def _amount(found: re.Match[str]) -> str:
-    return f"{found['name']} {numerals.cardinal(str(value(found['numeral'])))}"
+def _amount(match: re.Match[str]) -> str:
+    return f"{match['name']} {numerals.cardinal(str(value(match['numeral'])))}"
 
 
-def _ordinal(found: re.Match[str]) -> str:
-    numeral = found["numeral"]
+def _ordinal(match: re.Match[str]) -> str:
+    numeral = match["numeral"]
     if (
         numeral == "I"
-        and not _REIGNED.match(found.string, found.end())
-        and not _TITLED.search(found.string[max(0, found.start() - 20) : found.start("numeral")])
+        and not _REIGNED.match(match.string, match.end())
+        and not _TITLED.search(match.string[max(0, match.start() - 20) : match.start("numeral")])
     ):
-        return found[0]
-    return f"{found['name']} the {numerals.ordinal(str(value(numeral)))}"
+        return match[0]
+    return f"{match['name']} the {numerals.ordinal(str(value(numeral)))}"
 
 
-def _bare(found: re.Match[str]) -> str:
-    return numerals.cardinal(str(value(found["numeral"])))
+def _bare(match: re.Match[str]) -> str:
+    return numerals.cardinal(str(value(match["numeral"])))
 
 
 _PRONOUN = r"(?!I (?:[a-z]|['’]))(?!I['’])"

@@ -88,6 +88,6 @@ def has_begun(text: str) -> bool:
     )
 
 
-def decides(word: str) -> bool:
+def is_roman_numeral(word: str) -> bool:
     """Whether `word`, letters only, may be a Roman numeral, which is read with its neighbours."""
     return _ROMAN.fullmatch(word.rstrip(",")) is not None

@@ -29,8 +29,8 @@ def date_of(written: str, form: str) -> tuple[str, str, str] | None:
         form = {3: "ymd" if len(parts[0]) == 4 else "mdy", 2: "ym" if len(parts[0]) == 4 else "md", 1: "y"}[len(parts)]
     if form not in FORMATS or len(form) != len(parts):
         return None
-    found = dict(zip(form, parts, strict=True))
-    year, month, day = (found.get(letter, "") for letter in "ymd")
+    fields = dict(zip(form, parts, strict=True))
+    year, month, day = (fields.get(letter, "") for letter in "ymd")
     if (month and not 1 <= int(month) <= 12) or (day and not 1 <= int(day) <= 31) or (year and not int(year)):
         return None
     return year.lstrip("0"), month.lstrip("0"), day.lstrip("0")

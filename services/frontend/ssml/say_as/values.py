@@ -25,7 +25,7 @@ _TIME = re.compile(
     r"(?P<half>[AaPp]\.?[Mm]\.?)?"
 )
 _CURRENCY = re.compile(
-    rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<behind>[$€£¥￥]|[A-Za-z]{{3}}|元)?",
+    rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<after>[$€£¥￥]|[A-Za-z]{{3}}|元)?",
 )
 _FRACTION = re.compile(
     r"(?P<sign>[+\u2212-]?)(?:(?P<whole>[0-9]{1,15})[ +])?(?P<above>[0-9]{1,15})\s?[/⁄]\s?(?P<below>[0-9]{1,15})"
@@ -79,31 +79,31 @@ def _fields(kind: str, form: str, written: str) -> tuple[str, ...] | None:
     if kind == "date":
         return date_of(written, form)
     if kind == "fraction":
-        found = _FRACTION.fullmatch(written)
+        match = _FRACTION.fullmatch(written)
         return (
             None
-            if found is None or not found["below"].strip("0")
-            else (found["sign"], found["whole"] or "", found["above"], found["below"])
+            if match is None or not match["below"].strip("0")
+            else (match["sign"], match["whole"] or "", match["above"], match["below"])
         )
     return _number(kind, written)
 
 
 def _number(kind: str, written: str) -> tuple[str, ...] | None:
     patterns = {"cardinal": _CARDINAL, "ordinal": _ORDINAL, "time": _TIME, "currency": _CURRENCY, "unit": _UNIT}
-    found = patterns[kind].fullmatch(written)
-    if found is None:
+    match = patterns[kind].fullmatch(written)
+    if match is None:
         return None
     if kind == "time":
-        half = (found["half"] or "").lower()[:1]
-        return (found["hours"], found["minutes"] or "", found["seconds"] or "", half)
-    whole = found["whole"].replace(",", "")
+        half = (match["half"] or "").lower()[:1]
+        return (match["hours"], match["minutes"] or "", match["seconds"] or "", half)
+    whole = match["whole"].replace(",", "")
     if kind == "ordinal":
         return (whole,)
-    number = (found["sign"], whole, found["decimals"] or "")
+    number = (match["sign"], whole, match["decimals"] or "")
     if kind == "currency":
-        currency = english.CURRENCIES.get((found["before"] or found["behind"] or "").upper())
-        return None if currency is None else (found["minus"] or found["sign"], *number[1:], currency)
+        currency = english.CURRENCIES.get((match["before"] or match["after"] or "").upper())
+        return None if currency is None else (match["minus"] or match["sign"], *number[1:], currency)
     if kind == "unit":
-        unit = english.unit_of(found["unit"])
+        unit = english.unit_of(match["unit"])
         return None if unit is None else (*number, unit)
     return number

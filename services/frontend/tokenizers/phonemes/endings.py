@@ -36,7 +36,7 @@ def _tapped(stem: str) -> str:
 
 
 def split_clitic(word: str) -> tuple[str, str] | None:
-    """`("name", "'s")` of a lower-case word with 's, 'd, 'll, 've, 're, 'm or n't behind it."""
+    """`("name", "'s")` of a lower-case word with 's, 'd, 'll, 've, 're, 'm or n't at its end."""
     for clitic in ("'s", "'d", *_CLITICS):
         if word.endswith(clitic) and len(word) > len(clitic):
             return word[: -len(clitic)], clitic

@@ -18,7 +18,7 @@ _BASE_FOLLOWS = word_set(
     "couldn't shouldn't "
     "mustn't let's please i'll you'll he'll she'll it'll we'll they'll i'd you'd he'd she'd we'd they'd gonna"
 )
-"""A verb in its plain form comes behind these."""
+"""A verb in its plain form follows these."""
 _AUXILIARIES = word_set(
     "will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't"
 )

@@ -11,16 +11,16 @@ import re
 from collections.abc import Mapping
 
 from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer, join_pronunciations
-from services.frontend.tokenizers.phonemes.reading import Word, ended, read_words
+from services.frontend.tokenizers.phonemes.reading import Word, end_sentence, read_words
 from services.frontend.tokenizers.phonemes.symbols import START
-from services.frontend.tokenizers.tokenizer import Certain
+from services.frontend.tokenizers.tokenizer import FinalIds
 
 WORDS_AHEAD = 2
 
 
-class GrowingPhonemes:
+class IncrementalPhonemes:
     """Encodes one unit of a text, at most 4,000 characters with its replacements
-    (`reading_context`): time is quadratic in it. Implements `tokenizers.tokenizer.GrowingIds`.
+    (`reading_context`): time is quadratic in it. Implements `tokenizers.tokenizer.IncrementalEncoder`.
     """
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
@@ -28,26 +28,26 @@ class GrowingPhonemes:
         self.opening: tuple[int, ...] = (ids[START],)
         self._pronouncer, self._ids, self._silent = pronouncer, ids, silent
         self._text = ""
-        self._given = 0
+        self._emitted = 0
 
-    def feed(self, run: str) -> Certain:
+    def feed(self, run: str) -> FinalIds:
         words = self._words(run)
         return self._certain(words, len(words) - WORDS_AHEAD)
 
-    def finish(self, run: str) -> Certain:
-        words = ended(self._words(run))
+    def finish(self, run: str) -> FinalIds:
+        words = end_sentence(self._words(run))
         return self._certain(words, len(words))
 
     def _words(self, run: str) -> list[Word]:
         self._text += run if self._silent is None else self._silent.sub(" ", run)
         return read_words(self._text)
 
-    def _certain(self, words: list[Word], until: int) -> Certain:
+    def _certain(self, words: list[Word], until: int) -> FinalIds:
         """The words up to `until` that were not emitted yet."""
-        if until <= self._given:
-            return Certain([])
-        given = slice(self._given, until)
-        pronunciations = self._pronouncer.pronounce(words)[given]
-        symbols, places = join_pronunciations(words[given], pronunciations, first=not self._given)
-        self._given = until
-        return Certain([self._ids[symbol] for symbol in symbols], places)
+        if until <= self._emitted:
+            return FinalIds([])
+        pending = slice(self._emitted, until)
+        pronunciations = self._pronouncer.pronounce(words)[pending]
+        symbols, places = join_pronunciations(words[pending], pronunciations, first=not self._emitted)
+        self._emitted = until
+        return FinalIds([self._ids[symbol] for symbol in symbols], places)

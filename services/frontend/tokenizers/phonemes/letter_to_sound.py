@@ -53,7 +53,7 @@ class NGrams:
     rows: Mapping[str, Row]
 
 
-class _Way(NamedTuple):
+class _Hypothesis(NamedTuple):
     """A hypothesis: the pronunciation of the first letters of a word."""
 
     cost: int
@@ -79,29 +79,29 @@ class LetterModel:
 
         Letters that the model does not know are skipped; empty when it knows none.
         """
-        beam = [_Way(0, EDGE, "", False)]
+        beam = [_Hypothesis(0, EDGE, "", False)]
         for letter in word:
             if letter in self._choices:
                 beam = self._next(beam, letter)
-        return min((way.cost + self._end(way), way.phones) for way in beam)[1]
+        return min((hypothesis.cost + self._end(hypothesis), hypothesis.phones) for hypothesis in beam)[1]
 
-    def _next(self, beam: Sequence[_Way], letter: str) -> list[_Way]:
-        best: dict[tuple[str, bool], _Way] = {}
+    def _next(self, beam: Sequence[_Hypothesis], letter: str) -> list[_Hypothesis]:
+        best: dict[tuple[str, bool], _Hypothesis] = {}
         choices = self._choices[letter]
-        for way in beam:
-            for pair, cost in self._costs(way.history, letter).items():
+        for hypothesis in beam:
+            for pair, cost in self._costs(hypothesis.history, letter).items():
                 phones = choices[pair]
                 stress = PRIMARY in phones
-                if stress and way.stressed:
+                if stress and hypothesis.stressed:
                     continue
-                history = self._known(way.history + pair)
-                key = (history, way.stressed or stress)
-                if key not in best or way.cost + cost < best[key].cost:
-                    best[key] = _Way(way.cost + cost, history, way.phones + phones, key[1])
+                history = self._known(hypothesis.history + pair)
+                key = (history, hypothesis.stressed or stress)
+                if key not in best or hypothesis.cost + cost < best[key].cost:
+                    best[key] = _Hypothesis(hypothesis.cost + cost, history, hypothesis.phones + phones, key[1])
         if not best:
             return list(beam)
-        ways = sorted(best.values())[:BEAM]
-        return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
+        hypotheses = sorted(best.values())[:BEAM]
+        return [hypothesis for hypothesis in hypotheses if hypothesis.cost <= hypotheses[0].cost + _HOPELESS]
 
     def _known(self, history: str) -> str:
         """The part of `history` that makes a difference: hypotheses that agree in it are
@@ -112,8 +112,10 @@ class LetterModel:
             history = history[1:]
         return history
 
-    def _end(self, way: _Way) -> int:
-        return self._costs(way.history, EDGE).get(EDGE, LARGEST_COST) + (0 if way.stressed else _NO_STRESS)
+    def _end(self, hypothesis: _Hypothesis) -> int:
+        return self._costs(hypothesis.history, EDGE).get(EDGE, LARGEST_COST) + (
+            0 if hypothesis.stressed else _NO_STRESS
+        )
 
     def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
         """The cost of each pair of `letter` after `history`, by the longest history that knows the

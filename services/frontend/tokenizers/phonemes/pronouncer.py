@@ -15,7 +15,7 @@ from services.frontend.tokenizers.phonemes.symbols import BLANK, starts_with_vow
 
 MOST_LETTERS = 40
 """Longer runs of letters are not words: they are spelled."""
-_REMEMBERED = 4096
+_CACHED_WORDS = 4096
 _WEAK = {
     "a": ("ɐ", "ɐ"),
     "an": ("ɐn", "ɐn"),
@@ -46,7 +46,7 @@ class Pronouncer:
     def __init__(self, lexicon: Lexicon, letters: LetterModel) -> None:
         self._lexicon = lexicon
         self._letters = letters
-        self._unknown = lru_cache(maxsize=_REMEMBERED)(self._without_lexicon)
+        self._unknown = lru_cache(maxsize=_CACHED_WORDS)(self._without_lexicon)
 
     def pronounce(self, words: Sequence[Word]) -> list[str]:
         """One pronunciation for each of `words`: symbols of `symbols.PHONES` and `symbols.STRESS`,
@@ -124,8 +124,8 @@ class Pronouncer:
         """
         if letters in self._lexicon:
             return self._lexicon.get(letters) or spell(letters)
-        known = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
-        return self._lexicon.get(letters.lower()) or spell(letters) if known else spell(letters)
+        is_word = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
+        return self._lexicon.get(letters.lower()) or spell(letters) if is_word else spell(letters)
 
     def _is_acronym(self, text: str) -> bool:
         if text in self._lexicon:
@@ -156,14 +156,14 @@ class Pronouncer:
         return plain if plain in self._lexicon else None
 
     def _derived(self, plain: str) -> str | None:
-        """The pronunciation of a known stem with an ending."""
+        """The pronunciation of a is_word stem with an ending."""
         parts = endings.split_clitic(plain)
         if parts is not None and parts[0] in self._lexicon:
             return endings.with_clitic(self._lexicon.get(parts[0]) or "", parts[1])
         for stem, ending in endings.stems(plain):
-            found = self._lexicon.get(stem)
-            if found is not None:
-                return endings.with_ending(found, ending)
+            pronunciation = self._lexicon.get(stem)
+            if pronunciation is not None:
+                return endings.with_ending(pronunciation, ending)
         return None
 
     def _without_lexicon(self, text: str) -> str:

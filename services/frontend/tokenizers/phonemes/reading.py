@@ -67,7 +67,7 @@ _FOLDED = str.maketrans(
         "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°", "⁄": "/",
     }
 )  # fmt: skip
-_KEPT = "—…£€°"
+_PRESERVED = "—…£€°"
 _UNREADABLE = re.compile(
     "[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*"
 )
@@ -110,28 +110,28 @@ def read_words(text: str) -> list[Word]:
         if GIVEN in text
         else _fold(text)
     )
-    for found in _PARTS.finditer(text):
-        kind = found.lastgroup or ""
+    for match in _PARTS.finditer(text):
+        kind = match.lastgroup or ""
         if kind == "given":
-            words += [Word(GIVEN + sound) for sound in found[0][1:-1].split(BLANK)]
+            words += [Word(GIVEN + sound) for sound in match[0][1:-1].split(BLANK)]
         elif kind == "word":
-            words.append(Word(found[0]))
+            words.append(Word(match[0]))
         elif kind in _MARK_KINDS:
-            _add_mark(words, _MARK_KINDS[kind] or found[0])
+            _add_mark(words, _MARK_KINDS[kind] or match[0])
         elif kind == "shortened":
-            _add_shortened(words, found[0][:-1], text[found.end() : found.end() + 3].lstrip()[:1])
+            _add_shortened(words, match[0][:-1], text[match.end() : match.end() + 3].lstrip()[:1])
         elif kind == "initials":
-            words += [Word(word) for word in _LATIN.get(found[0][:-1].lower(), (found[0][:-1],))]
+            words += [Word(word) for word in _LATIN.get(match[0][:-1].lower(), (match[0][:-1],))]
         elif kind == "sign":
-            words.append(Word(_SIGNS[found[0]]))
+            words.append(Word(_SIGNS[match[0]]))
         elif kind == "dot":
             words.append(Word("dot"))
         else:
-            words += [Word(word) for word in _number(kind, found)]
+            words += [Word(word) for word in _number(kind, match)]
     return words
 
 
-def ended(words: list[Word]) -> list[Word]:
+def end_sentence(words: list[Word]) -> list[Word]:
     """`words` with the last one ending a sentence: a full stop replaces a weaker mark or none."""
     if not words or words[-1].mark in _ENDS:
         return words
@@ -148,7 +148,7 @@ def _fold(text: str) -> str:
         return text
     text = unicodedata.normalize("NFKD", text.translate(_FOLDED)).translate(_FOLDED)
     return "".join(
-        [character if character.isascii() or character in _KEPT else _folded(character) for character in text]
+        [character if character.isascii() or character in _PRESERVED else _folded(character) for character in text]
     )
 
 
@@ -190,14 +190,14 @@ def _add_shortened(words: list[Word], name: str, following: str) -> None:
         words.append(Word(name, "" if following in _GOES_ON else "."))
 
 
-def _number(kind: str, found: re.Match[str]) -> list[str]:
+def _number(kind: str, match: re.Match[str]) -> list[str]:
     if kind == "money":
-        return numbers.amount(found["units"].replace(",", ""), found["cents"] or "", *_CURRENCIES[found[0][0]])
+        return numbers.amount(match["units"].replace(",", ""), match["cents"] or "", *_CURRENCIES[match[0][0]])
     if kind == "clock":
-        return numbers.clock(*found[0].replace(" ", "").split(":"))
+        return numbers.clock(*match[0].replace(" ", "").split(":"))
     if kind == "ordinal":
-        return numbers.ordinal(found[0][:-2])
+        return numbers.ordinal(match[0][:-2])
     if kind == "year":
-        return numbers.year(found[0])
-    words = numbers.whole(found["whole"].replace(",", ""))
-    return words if found["decimals"] is None else [*words, "point", *numbers.digit_by_digit(found["decimals"])]
+        return numbers.year(match[0])
+    words = numbers.whole(match["whole"].replace(",", ""))
+    return words if match["decimals"] is None else [*words, "point", *numbers.digit_by_digit(match["decimals"])]

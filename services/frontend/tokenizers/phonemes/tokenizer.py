@@ -15,11 +15,11 @@ import re
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.control_tokens import CONTROLS
-from services.frontend.tokenizers.phonemes.incremental import GrowingPhonemes
+from services.frontend.tokenizers.phonemes.incremental import IncrementalPhonemes
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
-from services.frontend.tokenizers.phonemes.reading import ended, read_words
+from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
 from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
 from services.frontend.tokenizers.phonemes.unread import unread
 
@@ -52,9 +52,9 @@ class PhonemeTokenizer:
         """Whether `word` consists of phones and stress marks of this model."""
         return is_pronunciation(word) and all(symbol in self._ids for symbol in word)
 
-    def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
-        """As `tokenizers.tokenizer.Tokenizer.growing`."""
-        return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
+    def incremental_encoder(self, *, allow_special: bool = False) -> IncrementalPhonemes:
+        """As `tokenizers.tokenizer.Tokenizer.incremental_encoder`."""
+        return IncrementalPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -87,5 +87,5 @@ class PhonemeTokenizer:
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
 
     def _joined(self, text: str) -> PhonemeString:
-        words = ended(read_words(text))
+        words = end_sentence(read_words(text))
         return join_pronunciations(words, self._pronouncer.pronounce(words), first=True)

@@ -101,7 +101,7 @@ def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: 
     package = Recorder()
     list(Analyzer(Normalizer(package), tokenizer).sentences(text))
     assert len(package.given) > 1
-    # A form that is rewritten in front of the package may grow a little.
+    # A form that is rewrite in front of the package may grow a little.
     assert max(map(len, package.given)) <= RUN_CHARACTERS + 20
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
@@ -43,20 +43,20 @@ def analyzer(model: str) -> Analyzer:
     return Analyzer(Normalizer(WeText()), tokenizer(model))
 
 
-def pieces(model: str, fragments: list[str], reading: Reading) -> list[Part | Pause]:
-    text = WrittenText(analyzer(model), reading, Units(400), partial=True)
+def pieces(model: str, fragments: list[str], reading: Reading) -> list[SentencePart | Pause]:
+    text = StreamingText(analyzer(model), reading, Units(400), partial=True)
     found = [piece for fragment in fragments for piece in text.feed(fragment)] + list(text.finish())
-    return [piece for piece in found if isinstance(piece, Part | Pause)]
+    return [piece for piece in found if isinstance(piece, SentencePart | Pause)]
 
 
 def parts(
     model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None
-) -> list[Part]:
+) -> list[SentencePart]:
     reading = analyzer(model).reading(language, allow_control_tokens=False, pronunciations=pronunciations or {})
-    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, Part)]
+    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, SentencePart)]
 
 
-def sentences(found: list[Part]) -> list[tuple[int, ...]]:
+def sentences(found: list[SentencePart]) -> list[tuple[int, ...]]:
     """The ids of each sentence."""
     complete, ids = [], list[int]()
     for part in found:
@@ -68,7 +68,7 @@ def sentences(found: list[Part]) -> list[tuple[int, ...]]:
     return complete
 
 
-def words(found: list[Part]) -> list[list[tuple[str, int, int]]]:
+def words(found: list[SentencePart]) -> list[list[tuple[str, int, int]]]:
     """The words of each sentence, with their places in all its ids."""
     complete, told = [], list[tuple[str, int, int]]()
     for part in found:
@@ -147,7 +147,7 @@ def test_a_word_that_is_longer_than_a_sentence_ends_with_it() -> None:
 def test_a_word_leaves_when_the_words_behind_it_settle_it(model: str, behind: int) -> None:
     """BPE: the next word. Phonemes: the next word, and two that may change how it sounds."""
     words = ["seven", "little", "ducks", "swim", "over", "there"]
-    text = WrittenText(analyzer(model), Reading("en"), Units(400), partial=True)
+    text = StreamingText(analyzer(model), Reading("en"), Units(400), partial=True)
     told = [bool(list(text.feed(word + " "))) for word in words]
     assert told == [place >= behind for place in range(len(words))]
 
@@ -181,7 +181,7 @@ def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     ]
     assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
-    assert sentences([piece for piece in found if isinstance(piece, Part)]) == [
+    assert sentences([piece for piece in found if isinstance(piece, SentencePart)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")
     ]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.analysis.streaming_text import Piece, StreamingText
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
@@ -45,9 +45,9 @@ def analyzer(model: str) -> Analyzer:
     return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
 
 
-def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> WrittenText:
+def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> StreamingText:
     reading = analyzer(model).reading(code, allow_control_tokens=False, pronunciations={})
-    return WrittenText(analyzer(model), reading, Units(400), partial=partial, last_language=last_language)
+    return StreamingText(analyzer(model), reading, Units(400), partial=partial, last_language=last_language)
 
 
 def told(pieces: list[Piece], *, partial: bool) -> list[object]:

@@ -12,7 +12,7 @@ from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
@@ -141,7 +141,7 @@ def whole(analyzer: Analyzer, text: str, pronunciations: dict[str, str]) -> int:
 def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, partial: bool) -> int:
     """How many pieces come of a text in fragments of 100 characters."""
     reading = analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)
-    of = WrittenText(analyzer, reading, Units(400), partial=partial)
+    of = StreamingText(analyzer, reading, Units(400), partial=partial)
     fed = [piece for at in range(0, len(text), 100) for piece in of.feed(text[at : at + 100])]
     return len([*fed, *of.finish()])
 

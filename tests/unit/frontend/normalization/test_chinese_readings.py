@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from services.frontend.normalization.chinese_readings import rewritten
+from services.frontend.normalization.chinese_readings import rewrite
 from services.frontend.text.chinese_numbers import amount, cardinal
 
 
@@ -67,12 +67,12 @@ def test_amounts(number: str, behind: str, words: str) -> None:
     ],
 )
 def test_the_words_around_a_number_decide(text: str, spoken: str) -> None:
-    assert rewritten(text) == spoken
+    assert rewrite(text) == spoken
 
 
 def test_plain_words_stay() -> None:
     text = "好的，我马上为您查询：三心二意——《书》（甲）。Hello world"
-    assert rewritten(text) == text
+    assert rewrite(text) == text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_time_grows_with_the_length(piece: str) -> None:
     def milliseconds(length: int) -> float:
         text = (piece * length)[:length]
         begin = time.process_time()
-        rewritten(text)
+        rewrite(text)
         return (time.process_time() - begin) * 1000
 
     assert min(milliseconds(200) for _ in range(3)) < 20

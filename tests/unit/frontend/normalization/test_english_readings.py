@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization import english_readings as readings
 from services.frontend.normalization.english import unfinished_forms
 from services.frontend.normalization.normalize import Normalizer
@@ -122,7 +122,7 @@ def test_time_grows_with_the_length_of_hostile_text(seed: str) -> None:
     def seconds(length: int) -> float:
         text = (seed * (length // len(seed) + 1))[:length]
         begin = time.thread_time()
-        readings.rewritten(text)
+        readings.rewrite(text)
         return time.thread_time() - begin
 
     seconds(1000)
@@ -134,7 +134,7 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
     """As a whole, by sentence, and by token letter by letter."""
 
     def spoken(text: str, parts: list[str], *, partial: bool) -> list[str]:
-        of = WrittenText(
+        of = StreamingText(
             analyzer(),
             analyzer().reading("", allow_control_tokens=False, pronunciations={}),
             Units(400),
@@ -156,5 +156,5 @@ def test_words_that_decide_how_a_number_is_read_are_kept_with_it() -> None:
         assert unfinished_forms.has_begun(text)
     for text in ("", "a plain word", "account of all that was said"):
         assert not unfinished_forms.has_begun(text)
-    assert unfinished_forms.decides("XIV")
-    assert not unfinished_forms.decides("I")
+    assert unfinished_forms.is_roman_numeral("XIV")
+    assert not unfinished_forms.is_roman_numeral("I")

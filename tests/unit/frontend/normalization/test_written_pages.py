@@ -5,7 +5,7 @@ import pytest
 from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script, spans
-from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.text.characters import speakable, without_emoji
 from services.frontend.tokenizers.control_tokens import without_controls
 
 
@@ -74,7 +74,7 @@ def test_chinese_addresses() -> None:
     ],
 )
 def test_pictures_are_not_spoken(text: str, left: str) -> None:
-    assert without_pictures(text) == left
+    assert without_emoji(text) == left
 
 
 def test_commands_to_a_terminal_and_other_forms_of_letters() -> None:

@@ -118,7 +118,7 @@ async def test_memory_is_bounded_by_bytes(room: int, read_again: list[bytes]) ->
     for audio in (b"0", b"2", b"3", b"1"):
         await ask(voices, audio)
     assert sorted(reader.begun) == read_again
-    assert voices._kept.bytes_held <= chosen_cache(room)
+    assert voices._cache.bytes_held <= chosen_cache(room)
 
 
 async def test_many_that_ask_together_are_one_reading_that_who_leaves_does_not_end(counted: Counter[str]) -> None:
@@ -150,7 +150,7 @@ async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counte
     await until(lambda: reader.ended == [b"a"])
     await until(lambda: reader.places_taken == 0)
     assert not voices._under_way
-    assert len(voices._kept) == 0
+    assert len(voices._cache) == 0
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
@@ -171,7 +171,7 @@ async def test_who_asks_while_the_work_is_being_ended_begins_anew() -> None:
     reader.go.set()
     assert await new is await joined
     assert len(reader.begun) == 2
-    assert (len(voices._kept), reader.places_taken) == (1, 0)
+    assert (len(voices._cache), reader.places_taken) == (1, 0)
 
 
 async def test_a_refusal_reaches_all_and_is_not_kept(counted: Counter[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
@@ -43,18 +43,18 @@ def texts(document: str, model: str = TINY, **how: Any) -> list[str]:
 
 def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list[object]:
     """Pauses, sentences, and the warnings and the refusal in their places; a sentence in parts as
-    its ids, rate and joint.
+    its ids, rate and style_only.
     """
     reading = analyzer(model).reading(
         **{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how
     )
     form = WrittenForm(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
-    first: Part | None = None
+    first: SentencePart | None = None
     assert reading.log is not None
     try:
         for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
-            if isinstance(piece, Part):
+            if isinstance(piece, SentencePart):
                 first = first or piece
                 ids += piece.token_ids
                 if not piece.unfinished:

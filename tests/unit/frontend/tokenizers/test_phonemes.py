@@ -14,7 +14,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.frontend.tokenizers.phonemes.reading import ended, read_words
+from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 
@@ -217,6 +217,6 @@ def test_no_sentence_is_too_long(tokenizer: PhonemeTokenizer, text: str) -> None
 def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
     words = read_words(text)
     before = list(words)
-    assert [word.mark for word in ended(words)] == ["", mark]
+    assert [word.mark for word in end_sentence(words)] == ["", mark]
     assert words == before
-    assert ended([]) == []
+    assert end_sentence([]) == []

@@ -13,7 +13,7 @@ from services.frontend.prompts.voice_model import voice_model
 from services.frontend.speaker_transfer import main
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import KeptVoice, Origin
+from services.frontend.voices.voice_file import Origin, StoredVoice
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
@@ -169,7 +169,7 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
     The ids of the transcript are other ones than the tokenizer gives for it as it was written, as
     for each text that is normalised before it is read."""
     for name in voices:
-        store(tmp_path).add(KeptVoice(VOICES[name], ORIGIN), NOTED)
+        store(tmp_path).add(StoredVoice(VOICES[name], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", layout) == 0
     for name in voices:
         store(tmp_path).remove(name)
@@ -190,7 +190,7 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
 def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store(tmp_path).add(KeptVoice(VOICES["cut"], ORIGIN), NOTED)
+    store(tmp_path).add(StoredVoice(VOICES["cut"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     said = capsys.readouterr().err
     assert "the voice 'cut' has a cut prompt (the decoder is shown 7 of its 10 speech tokens)" in said
@@ -199,7 +199,7 @@ def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
 
 
 def test_a_transcript_that_was_changed_in_the_file_is_read_anew(tmp_path: Path) -> None:
-    store(tmp_path).add(KeptVoice(VOICES["whole"], ORIGIN), NOTED)
+    store(tmp_path).add(StoredVoice(VOICES["whole"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 0
     speakers = torch.load(tmp_path / "out.pt", weights_only=True)
     speakers["other"] = speakers.pop("whole") | {"prompt_text": "hi there"}

@@ -12,14 +12,14 @@ import pytest
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.blobs import Blobs, open_blobs
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import Labels, require_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_voice_store import kept
 
-PRESETS = Registry([Voice(name, (), (), b"", bytes(4 * 192)) for name in ("bob", "preset")])
+PRESETS = PresetVoices([Voice(name, (), (), b"", bytes(4 * 192)) for name in ("bob", "preset")])
 
 
 class Counting(Blobs):
@@ -186,7 +186,7 @@ async def test_room_is_asked_for_before_work_is_spent(blobs: Counting, io: Threa
         await asking.require_room("a", "")
     again = await asking.require_room("a", "r")
     assert again is not None
-    assert again.line.labels == Labels("A")
+    assert again.summary.labels == Labels("A")
     await asking.add(kept("b"), Labels())
     with pytest.raises(Overloaded, match="there are 2 voices, allowed are 2"):
         await asking.require_room("c", "")

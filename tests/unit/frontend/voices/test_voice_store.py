@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
-from services.frontend.voices.blobs import Blobs, Taken, open_blobs
+from services.frontend.voices.blobs import BlobExists, Blobs, open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import KeptVoice, Origin, file_hash, from_bytes, now, to_bytes
+from services.frontend.voices.voice_file import Origin, StoredVoice, file_hash, from_bytes, now, to_bytes
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
 
 ROOT = Path(__file__).parents[4]
 
 
-def kept(voice_id: str, value: float = 0.5, request_id: str = "") -> KeptVoice:
+def kept(voice_id: str, value: float = 0.5, request_id: str = "") -> StoredVoice:
     mel = np.full((20, 80), value, "<f4").tobytes()
     voice = Voice(voice_id, (1, 2), tuple(range(10)), mel, np.full(192, value, "<f4").tobytes())
-    return KeptVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
+    return StoredVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
 
 
 @pytest.fixture(params=["directory", "object store"])
@@ -61,7 +61,7 @@ def test_what_is_kept_is_what_is_found(store: VoiceStore) -> None:
 
 
 def test_a_speaker_vector_alone_is_kept_too(store: VoiceStore) -> None:
-    alone = KeptVoice(Voice("v", (), (), b"", bytes(4 * 192)), Origin("", "", now(), "", ""))
+    alone = StoredVoice(Voice("v", (), (), b"", bytes(4 * 192)), Origin("", "", now(), "", ""))
     assert store.content(store.add(alone, Labels())) == alone
 
 
@@ -192,7 +192,7 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
     assert left(blobs) == []
 
 
-@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), Taken("names/ab")])
+@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), BlobExists("names/ab")])
 def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or was asked for a second time by a client of the storage that tries again by itself."""
     put_new = blobs.put_new
@@ -334,7 +334,7 @@ def test_put_new_of_an_object_store_asks_for_a_conditional_put() -> None:
             asked.update(path=path, **options)
             raise FileExistsError(path)
 
-    with pytest.raises(Taken):
+    with pytest.raises(BlobExists):
         Blobs(Filesystem(), "bucket/prefix").put_new("names/ab", b"x")
     assert asked == {"path": "bucket/prefix/names/ab", "mode": "create"}
 

@@ -96,10 +96,10 @@ _NO_STREET = frozenset(
 _NEXT = re.compile(r"[ ]+[\"“‘'(\[]?(?P<word>[A-Za-z]+|[^ ])")
 
 
-def _following(found: re.Match[str]) -> str:
+def _following(match: re.Match[str]) -> str:
     """The next word, or its first character; empty at the end."""
-    behind = _NEXT.match(found.string, found.end(), found.end() + 48)
-    return behind["word"] if behind else ""
+    after = _NEXT.match(match.string, match.end(), match.end() + 48)
+    return after["word"] if after else ""
 
 
 def _ends(following: str) -> bool:
@@ -107,23 +107,23 @@ def _ends(following: str) -> bool:
     return not following or (following[0].isupper() and following.lower() in OPENERS)
 
 
-def _stop(found: re.Match[str]) -> str:
-    if found.string[found.end() : found.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and found.end() < len(
-        found.string
+def _stop(match: re.Match[str]) -> str:
+    if match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and match.end() < len(
+        match.string
     ):
         return ""
-    following = _following(found)
+    following = _following(match)
     return "." if _ends(following) else ""
 
 
-def _word_above(found: re.Match[str]) -> str:
+def _word_above(match: re.Match[str]) -> str:
     """The previous word."""
-    above = re.search(r"([A-Za-z0-9'’]+)[ ]$", found.string[max(0, found.start() - 24) : found.start()])
+    above = re.search(r"([A-Za-z0-9'’]+)[ ]$", match.string[max(0, match.start() - 24) : match.start()])
     return above[1] if above else ""
 
 
-def _street_or_saint(found: re.Match[str]) -> str:
-    key, following, above = found["key"], _following(found), _word_above(found)
+def _street_or_saint(match: re.Match[str]) -> str:
+    key, following, above = match["key"], _following(match), _word_above(match)
     named = (above[:1].isupper() and above not in _NO_STREET) or re.fullmatch(
         r"[0-9]{1,3}(?:st|nd|rd|th)|(?:first|second|third|[a-z]+th)", above
     ) is not None
@@ -137,39 +137,39 @@ def _street_or_saint(found: re.Match[str]) -> str:
             "Ter": "Terrace",
             "Cir": "Circle",
         }[key]
-    return _STREETS[key] + (_stop(found) or ("," if following[:1].isupper() and len(following) > 1 else ""))
+    return _STREETS[key] + (_stop(match) or ("," if following[:1].isupper() and len(following) > 1 else ""))
 
 
-def _title(found: re.Match[str]) -> str:
-    said = _TITLES[found["key"]]
-    return said if _following(found)[:1].isupper() or _following(found)[:1] == "" else found[0]
+def _title(match: re.Match[str]) -> str:
+    said = _TITLES[match["key"]]
+    return said if _following(match)[:1].isupper() or _following(match)[:1] == "" else match[0]
 
 
-def _place(found: re.Match[str]) -> str:
-    return _PLACES[found["key"]]
+def _place(match: re.Match[str]) -> str:
+    return _PLACES[match["key"]]
 
 
-def _anywhere(found: re.Match[str]) -> str:
-    key = found["key"]
+def _anywhere(match: re.Match[str]) -> str:
+    key = match["key"]
     said = _ANYWHERE[key]
     if not said or (
         key
         in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
-        and _ends(_following(found))
+        and _ends(_following(match))
         and key not in ("hrs", "yrs", "mins", "secs")
     ):
-        return found[0]
-    return said + _stop(found)
+        return match[0]
+    return said + _stop(match)
 
 
-def _initials(found: re.Match[str]) -> str:
-    letters = found[0].replace(".", "")
-    return letters + _stop(found)
+def _initials(match: re.Match[str]) -> str:
+    letters = match[0].replace(".", "")
+    return letters + _stop(match)
 
 
-def _latin(found: re.Match[str]) -> str:
-    comma = "" if found.string[found.end() : found.end() + 1] in (",", ":") else ","
-    said = _LATIN[found[0]]
+def _latin(match: re.Match[str]) -> str:
+    comma = "" if match.string[match.end() : match.end() + 1] in (",", ":") else ","
+    said = _LATIN[match[0]]
     return said + (comma if said.lower() in ("for example", "that is") else "")
 
 
@@ -177,9 +177,9 @@ KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, "D", "eg
 """Words that an abbreviation's full stop may follow."""
 
 
-def _number_or_no(found: re.Match[str]) -> str:
-    answer = found["key"] == "no" and _SAYING.search(found.string[max(0, found.start() - 20) : found.start()])
-    return found[0] if answer else f"{_COUNTED[found['key'].lower()]} "
+def _number_or_no(match: re.Match[str]) -> str:
+    answer = match["key"] == "no" and _SAYING.search(match.string[max(0, match.start() - 20) : match.start()])
+    return match[0] if answer else f"{_COUNTED[match['key'].lower()]} "
 
 
 _SAYING = re.compile(
@@ -191,7 +191,7 @@ COUNTED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>[Nn]os?)\. ?(?=[0-9])"), _number_or_no),
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_COUNTED) - {'no', 'nos'})})\.[ ]?(?=[0-9])"),
-        lambda found: f"{_COUNTED[found['key']]} ",
+        lambda match: f"{_COUNTED[match['key']]} ",
     ),
 )
 RULES: tuple[Rule, ...] = (
@@ -201,18 +201,18 @@ RULES: tuple[Rule, ...] = (
             r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ ]"
             r"(?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
         ),
-        lambda found: f"{_COUNTED.get(found['key'], 'appendix')} ",
+        lambda match: f"{_COUNTED.get(match['key'], 'appendix')} ",
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>St|Dr|Ct|Pl|Sq|Ter|Cir)\.(?![A-Za-z0-9])"), _street_or_saint),
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+[A-Z])(?![ ][XYZ]\b)"),
-        lambda found: (
-            _TITLES[found["key"]] if found["key"] != "Sr" or not _word_above(found)[:1].isupper() else found[0]
+        lambda match: (
+            _TITLES[match["key"]] if match["key"] != "Sr" or not _word_above(match)[:1].isupper() else match[0]
         ),
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), _place),
     (re.compile(r"(?<![A-Za-z.'’])(?:[A-Z]\.){2,6}(?![A-Za-z])"), _initials),
-    (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda found: "PhD" + _stop(found)),
+    (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda match: "PhD" + _stop(match)),
     (re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(_ANYWHERE)})\.(?![A-Za-z0-9])"), _anywhere),
     (re.compile(r"(?<=\s)vs(?=\s)"), "versus"),
 )

@@ -73,38 +73,38 @@ def spelled(code: str, *, amounts: bool = False) -> str:
     return " ".join(words)
 
 
-def _code(found: re.Match[str]) -> str:
-    return found["lead"].replace("PIN", "pin").replace("ZIP", "zip") + spelled(found["code"])
+def _code(match: re.Match[str]) -> str:
+    return match["lead"].replace("PIN", "pin").replace("ZIP", "zip") + spelled(match["code"])
 
 
-def _room(found: re.Match[str]) -> str:
-    name = found["name"]
+def _room(match: re.Match[str]) -> str:
+    name = match["name"]
     full = _ROOM_NAMES.get(name.rstrip(".").lower())
     name = name if full is None else full.capitalize() if name[0].isupper() else full
-    letters = f"{' '.join(found['before'])} " if found["before"] else ""
-    behind = f" {found['letter'].upper()}" if found["letter"] else ""
-    return f"{name} {found['counted'] or ''}{letters}{numerals.short(found['number'])}{behind}"
+    letters = f"{' '.join(match['before'])} " if match["before"] else ""
+    after = f" {match['letter'].upper()}" if match["letter"] else ""
+    return f"{name} {match['counted'] or ''}{letters}{numerals.short(match['number'])}{after}"
 
 
-def _rooms(found: re.Match[str]) -> str:
-    return found["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), found["numbers"])
+def _rooms(match: re.Match[str]) -> str:
+    return match["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), match["numbers"])
 
 
-def _house(found: re.Match[str]) -> str:
-    return numerals.short(found["number"]) + (f" {found['letter']}" if found["letter"] else "")
+def _house(match: re.Match[str]) -> str:
+    return numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else "")
 
 
-def _flight(found: re.Match[str]) -> str:
-    return f"{found['lead'] or ''}{' '.join(found['line'])} {numerals.short(found['number'])}"
+def _flight(match: re.Match[str]) -> str:
+    return f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}"
 
 
-def _zip_code(found: re.Match[str]) -> str:
-    more = f", {numerals.digits(found['more'])}" if found["more"] else ""
-    return f"{_STATES[found['state']]}{found['gap']}{numerals.digits(found['zip'])}{more}"
+def _zip_code(match: re.Match[str]) -> str:
+    more = f", {numerals.digits(match['more'])}" if match["more"] else ""
+    return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
 
 
-def _hyphened(found: re.Match[str]) -> str:
-    return ", ".join(numerals.digits(group) for group in found[0].split("-"))
+def _hyphened(match: re.Match[str]) -> str:
+    return ", ".join(numerals.digits(group) for group in match[0].split("-"))
 
 
 RULES: tuple[Rule, ...] = (
@@ -119,7 +119,7 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w-])97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9](?![\w-])"), _hyphened),
     (
         re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"),
-        lambda found: _hyphened_or_blank(found[0]),
+        lambda match: _hyphened_or_blank(match[0]),
     ),
     (
         re.compile(
@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
             r"(?P<code>(?=[0-9 ]{6,15})[0-9]{2,4}(?: [0-9]{2,4}){1,3})"
             r"(?![\w%]|[.,][0-9])"
         ),
-        lambda found: found["lead"] + _hyphened_or_blank(found["code"]),
+        lambda match: match["lead"] + _hyphened_or_blank(match["code"]),
     ),
     (
         re.compile(
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
             r"[Vv]oucher|[Cc]oupon|[Pp]late|[Rr]egistration|[Cc]onfirmation)\b"
             rf"{_FILLER}[ ])(?P<code>{_MIXED_CODE})(?![\w%]|[.,][0-9])"
         ),
-        lambda found: found["lead"] + _short_code(found["code"]),
+        lambda match: match["lead"] + _short_code(match["code"]),
     ),
     (
         re.compile(
@@ -153,11 +153,11 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?<![\w&])#(?P<code>0[0-9]{1,20}|[0-9]{5,20})(?![0-9]|[.,][0-9])"),
-        lambda found: f"number {numerals.digits(found['code'])}",
+        lambda match: f"number {numerals.digits(match['code'])}",
     ),
     (
         re.compile(r"(?<![\w&])#(?P<code>[1-9][0-9]{3})(?![0-9]|[.,][0-9])"),
-        lambda found: f"number {numerals.short(found['code'])}",
+        lambda match: f"number {numerals.short(match['code'])}",
     ),
     (
         re.compile(
@@ -196,29 +196,29 @@ RULES: tuple[Rule, ...] = (
             rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ ]){{1,2}}(?:{_STREET})"
             rf"(?![A-Za-z]))"
         ),
-        lambda found: _POINTS[found["point"]],
+        lambda match: _POINTS[match["point"]],
     ),
     (
         re.compile(r"\b(?P<name>I|US|SR|CA)-(?P<number>[0-9]{1,3})(?![\w-]|[.,][0-9])"),
-        lambda found: f"{found['name']} {numerals.short(found['number'])}",
+        lambda match: f"{match['name']} {numerals.short(match['number'])}",
     ),
     (
         re.compile(r"(?<![\w-])(?P<number>7[0-9]7)-(?P<kind>[0-9]{1,3})(?![\w-])"),
-        lambda found: f"{numerals.short(found['number'])} {numerals.short(found['kind'])}",
+        lambda match: f"{numerals.short(match['number'])} {numerals.short(match['kind'])}",
     ),
     (
         re.compile(
             r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b"
             r"(?=[ ](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
         ),
-        lambda found: (
-            numerals.plural(numerals.short(found["number"])) if found["several"] else numerals.short(found["number"])
+        lambda match: (
+            numerals.plural(numerals.short(match["number"])) if match["several"] else numerals.short(match["number"])
         ),
     ),
 )
 CITY_AND_STATE: Rule = (
     re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _WORDS_TOO)})\b(?!['’-])"),
-    lambda found: found["city"] + _STATES[found["state"]],
+    lambda match: match["city"] + _STATES[match["state"]],
 )
 
 

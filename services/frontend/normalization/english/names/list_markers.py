@@ -10,13 +10,13 @@ _FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
 _OPEN = r"(?:^|(?<=\n)|(?<=[.,;:!?] )|(?<=[a-z] ))"
 
 
-def _marked(found: re.Match[str]) -> str:
-    mark = found["mark"]
+def _marked(match: re.Match[str]) -> str:
+    mark = match["mark"]
     return f"{numerals.cardinal(mark) if mark.isdigit() else mark.upper()}, "
 
 
-def _roman(found: re.Match[str]) -> str:
-    return f"{numerals.cardinal(str(value(found['mark'])))}, "
+def _roman(match: re.Match[str]) -> str:
+    return f"{numerals.cardinal(str(value(match['mark'])))}, "
 
 
 RULES: tuple[Rule, ...] = (

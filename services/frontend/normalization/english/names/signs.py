@@ -23,15 +23,15 @@ RULES: tuple[Rule, ...] = (
     (_UNSPOKEN, ""),
     (re.compile(r"(?<=[A-Za-z0-9])&(?=[A-Za-z0-9])"), " and "),
     (re.compile(r"(?<= )&&?(?= )"), "and"),
-    (re.compile(rf"[ ]?(?P<sign>{any_of(_WORDS)})[ ]?"), lambda found: _divided(found, _WORDS)),
-    (re.compile(rf"(?P<sign>[{GREEK_LETTERS}])(?![\u0370-\u03ff])"), lambda found: _divided(found, _GREEK)),
+    (re.compile(rf"[ ]?(?P<sign>{any_of(_WORDS)})[ ]?"), lambda match: _divided(match, _WORDS)),
+    (re.compile(rf"(?P<sign>[{GREEK_LETTERS}])(?![\u0370-\u03ff])"), lambda match: _divided(match, _GREEK)),
 )
 
 
-def _divided(found: re.Match[str], words: dict[str, str]) -> str:
+def _divided(match: re.Match[str], words: dict[str, str]) -> str:
     """The word, separated by a blank from adjacent letters."""
-    text = found.string
-    before, behind = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
-    left = " " if found[0][0] == " " or before.isalnum() else ""
-    right = " " if found[0][-1] == " " or behind.isalnum() else ""
-    return f"{left}{words[found['sign']]}{right}"
+    text = match.string
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    left = " " if match[0][0] == " " or before.isalnum() else ""
+    right = " " if match[0][-1] == " " or after.isalnum() else ""
+    return f"{left}{words[match['sign']]}{right}"

@@ -115,23 +115,23 @@ def spoken_path(path: str) -> str:
     return " ".join(_token(token) for token in _TOKENS.findall(path))
 
 
-def _path(found: re.Match[str]) -> str:
-    path = found[0]
+def _path(match: re.Match[str]) -> str:
+    path = match[0]
     ending = path[len(path.rstrip(".")) :]
     return spoken_path(path[: len(path) - len(ending)]) + ending
 
 
-def _keys(found: re.Match[str]) -> str:
+def _keys(match: re.Match[str]) -> str:
     return " ".join(
         _KEYS.get(key.lower(), key.upper() if len(key) == 1 else spoken_path(key))
-        for key in re.split(r"[ ]?[+-][ ]?", found[0])
+        for key in re.split(r"[ ]?[+-][ ]?", match[0])
         if key
     )
 
 
-def _flag(found: re.Match[str]) -> str:
-    value = f" equals {spoken_path(found['value'])}" if found["value"] else ""
-    return f"{'dash dash' if found['dashes'] != '-' else 'dash'} {_flag_name(found['name'], found['dashes'])}{value}"
+def _flag(match: re.Match[str]) -> str:
+    value = f" equals {spoken_path(match['value'])}" if match["value"] else ""
+    return f"{'dash dash' if match['dashes'] != '-' else 'dash'} {_flag_name(match['name'], match['dashes'])}{value}"
 
 
 def _flag_name(name: str, dashes: str) -> str:
@@ -143,11 +143,11 @@ def _flag_name(name: str, dashes: str) -> str:
     )
 
 
-def _either(found: re.Match[str]) -> str:
-    words = found[0].split("/")
-    said = _SAID.get(found[0]) or _SAID.get(found[0].lower())
+def _either(match: re.Match[str]) -> str:
+    words = match[0].split("/")
+    said = _SAID.get(match[0]) or _SAID.get(match[0].lower())
     if said:
-        return said[0].upper() + said[1:] if found[0][0].isupper() and said.islower() else said
+        return said[0].upper() + said[1:] if match[0][0].isupper() and said.islower() else said
     if len(words) == 2 and words[1] in _TIMES and words[0].endswith("s") and len(words[0]) > 3:
         return f"{words[0]} per {PER[words[1]]}"
     if len(words) == 2 and words[0] in NAMES and words[1] in PER and not (len(words[0]) == 1 and words[0].isupper()):
@@ -183,7 +183,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?<![\w.])\.(?P<name>env|gitignore|bashrc|zshrc|dockerignore|ssh|config|git)\b"),
-        lambda found: f"dot {_token(found['name'])}",
+        lambda match: f"dot {_token(match['name'])}",
     ),
 )
 WORDS: tuple[Rule, ...] = (

@@ -42,8 +42,8 @@ _INITIALS = {"Id": "I D", "Ids": "I D's", "Url": "U R L", "Urls": "U R L's", "Ap
 _WORD = re.compile(r"(?<![A-Za-z0-9'’])[A-Za-z]{3,12}[0-9]?(?![A-Za-z0-9'’-])")
 
 
-def _known(found: re.Match[str]) -> str:
-    return SPOKEN.get(found[0].lower(), found[0])
+def _known(match: re.Match[str]) -> str:
+    return SPOKEN.get(match[0].lower(), match[0])
 
 
 def pieces(name: str) -> str:
@@ -51,8 +51,8 @@ def pieces(name: str) -> str:
     return " ".join(_INITIALS.get(piece) or (SPOKEN.get(piece.lower(), piece)) for piece in _PIECES.findall(name))
 
 
-def _split(found: re.Match[str]) -> str:
-    name = found[0]
+def _split(match: re.Match[str]) -> str:
+    name = match[0]
     if name.lower() in SPOKEN:
         return SPOKEN[name.lower()]
     if name.lower() in _BRANDS or _BRAND.fullmatch(name) or name.startswith(("Mc", "Mac")):
@@ -64,10 +64,10 @@ RULES: tuple[Rule, ...] = ((_CAMEL, _split), (_WORD, _known))
 PROGRAMMING: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CFJQ])#(?![A-Za-z0-9])"), r"\g<letter> sharp"),
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CcGg])\+\+(?![A-Za-z0-9])"), r"\g<letter> plus plus"),
-    (re.compile(r"(?<![A-Za-z0-9])(?:ASP)?\.NET\b"), lambda found: f"{'A S P ' if found[0][0] == 'A' else ''}dot net"),
+    (re.compile(r"(?<![A-Za-z0-9])(?:ASP)?\.NET\b"), lambda match: f"{'A S P ' if match[0][0] == 'A' else ''}dot net"),
     (re.compile(r"(?<=[A-Za-z])\.(?=(?:js|JS|io|ai)\b(?!\.[a-z]))"), " dot "),
     (re.compile(r"(?<=dot )js\b"), "J S"),
-    (re.compile(r"(?<![\w&#])#(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60})"), lambda found: f"hashtag {_tag(found['tag'])}"),
+    (re.compile(r"(?<![\w&#])#(?P<tag>[A-Za-z][A-Za-z0-9_]{1,60})"), lambda match: f"hashtag {_tag(match['tag'])}"),
     (re.compile(r"(?<![\w.@])@(?=[A-Za-z_][A-Za-z0-9_]{1,30})"), "at "),
 )
 

@@ -34,24 +34,24 @@ _DIMENSION = (
 )
 
 
-def _between(found: re.Match[str]) -> str:
+def _between(match: re.Match[str]) -> str:
     """The word of the sign with its blanks; without a verb when a whole word precedes it (`where
     age >= 21`).
     """
-    text, word = found.string, _BETWEEN[found["sign"]]
+    text, word = match.string, _BETWEEN[match["sign"]]
     if word.startswith("is ") and (
-        _WORD_IN_FRONT.search(text, max(0, found.start() - 24), found.start()) or _ASKED.search(text, 0, found.start())
+        _WORD_IN_FRONT.search(text, max(0, match.start() - 24), match.start()) or _ASKED.search(text, 0, match.start())
     ):
         word = word.removeprefix("is ")
-    return f"{'' if text[found.start() - 1] == ' ' else ' '}{word} "
+    return f"{'' if text[match.start() - 1] == ' ' else ' '}{word} "
 
 
-def _multiplied(found: re.Match[str]) -> str:
-    left, right = found["left"], found["right"]
-    by = (len(left) >= 3 and len(right) >= 3) or re.match(_DIMENSION, found.string[found.end() : found.end() + 14])
-    if found["several"]:
+def _multiplied(match: re.Match[str]) -> str:
+    left, right = match["left"], match["right"]
+    by = (len(left) >= 3 and len(right) >= 3) or re.match(_DIMENSION, match.string[match.end() : match.end() + 14])
+    if match["several"]:
         return f"{amount(left)} by {plural(amount(right))}"
-    third = f" by {amount(found['third'])}" if found["third"] else ""
+    third = f" by {amount(match['third'])}" if match["third"] else ""
     if by and len(left) >= 3 and (left + right).isdigit():
         return f"{short(left)} by {short(right)}"
     return f"{amount(left)} {'by' if by or third else 'times'} {amount(right)}{third}"
@@ -61,7 +61,7 @@ IN_FRONT: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w)\]%°./,-])(?<![0-9] )-(?=[$£€]?\.?[0-9])"), "negative "),
     (
         re.compile(rf"(?:^|(?<=[ (\"“]))(?P<sign>{any_of(_IN_FRONT)})(?=[$£€¥₹]?\.?[0-9])"),
-        lambda found: f"{_IN_FRONT[found['sign']]} ",
+        lambda match: f"{_IN_FRONT[match['sign']]} ",
     ),
 )
 RULES: tuple[Rule, ...] = (
@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<=[0-9] )/(?= [0-9])"), "divided by"),
     (
         re.compile(rf"(?<![\w)\]%°-])(?P<sign>{any_of(_IN_FRONT)})[ ]?(?=[$£€¥₹]?\.?[0-9])"),
-        lambda found: f"{_IN_FRONT[found['sign']]} ",
+        lambda match: f"{_IN_FRONT[match['sign']]} ",
     ),
     (re.compile(r"(?<= [A-F])-(?=[.,;!?]|$| (?:in|on|for|and|or|grade)\b)"), " minus"),
     (re.compile(r"(?<=[0-9])\+(?=[ .,;:!?)]|$)"), " plus"),

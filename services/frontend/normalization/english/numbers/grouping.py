@@ -10,12 +10,12 @@ _NARROW = "\u00a0\u2009\u202f\u2007"
 _NOT_BEHIND = r"(?<![\w.,/-])"
 
 
-def _with_commas(found: re.Match[str]) -> str:
-    return re.sub(rf"[ {_NARROW}]", ",", found[0])
+def _with_commas(match: re.Match[str]) -> str:
+    return re.sub(rf"[ {_NARROW}]", ",", match[0])
 
 
-def _american(found: re.Match[str]) -> str:
-    whole, _, cents = found[0].partition(",")
+def _american(match: re.Match[str]) -> str:
+    whole, _, cents = match[0].partition(",")
     return f"{whole.replace('.', ',')}.{cents}"
 
 

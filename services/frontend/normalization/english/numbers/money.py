@@ -67,32 +67,32 @@ def _parts(written: str, sign: str, *, of: bool) -> str:
     return f"{units} {hundredths}" if cents else units
 
 
-def _money(found: re.Match[str]) -> str:
-    sign = found["sign"]
-    country = _COUNTRIES.get(found["country"] or "", "")
-    of = found["of"] is not None and _PRICED.search(found.string, max(0, found.start() - 24), found.start()) is not None
-    scale = found["word"] or _SCALES.get(found["letter"] or "", "")
+def _money(match: re.Match[str]) -> str:
+    sign = match["sign"]
+    country = _COUNTRIES.get(match["country"] or "", "")
+    of = match["of"] is not None and _PRICED.search(match.string, max(0, match.start() - 24), match.start()) is not None
+    scale = match["word"] or _SCALES.get(match["letter"] or "", "")
     one, many = (country + form for form in _CURRENCIES[sign][:2])
-    low_scale = _SCALES.get(found["lowscale"] or "", scale)
-    low = f"{numerals.amount(found['low'])} {f'{low_scale} ' if low_scale != scale else ''}to " if found["low"] else ""
-    if scale or country or (low and "." not in found["high"]):
-        high = found["high"].removesuffix(".00")
+    low_scale = _SCALES.get(match["lowscale"] or "", scale)
+    low = f"{numerals.amount(match['low'])} {f'{low_scale} ' if low_scale != scale else ''}to " if match["low"] else ""
+    if scale or country or (low and "." not in match["high"]):
+        high = match["high"].removesuffix(".00")
         single = of or (high == "1" and not low and not scale)
         return f"{low}{numerals.amount(high)} {f'{scale} ' if scale else ''}{one if single else many}"
     if low:
-        return f"{_parts(found['low'], sign, of=of)} to {_parts(found['high'], sign, of=of)}"
-    return _parts(found["high"], sign, of=of)
+        return f"{_parts(match['low'], sign, of=of)} to {_parts(match['high'], sign, of=of)}"
+    return _parts(match["high"], sign, of=of)
 
 
-def _by_code(found: re.Match[str]) -> str:
-    one, many = _CODES[found["code"]]
-    scale = found["word"] or _SCALES.get(found["letter"] or "", "")
-    single = found["amount"] == "1" and not scale
-    return f"{numerals.amount(found['amount'])} {f'{scale} ' if scale else ''}{one if single else many}"
+def _by_code(match: re.Match[str]) -> str:
+    one, many = _CODES[match["code"]]
+    scale = match["word"] or _SCALES.get(match["letter"] or "", "")
+    single = match["amount"] == "1" and not scale
+    return f"{numerals.amount(match['amount'])} {f'{scale} ' if scale else ''}{one if single else many}"
 
 
-def _rated(found: re.Match[str]) -> str:
-    return f"{_money(found)} per {_PER[found['rate']]}" if found["rate"] else _money(found)
+def _rated(match: re.Match[str]) -> str:
+    return f"{_money(match)} per {_PER[match['rate']]}" if match["rate"] else _money(match)
 
 
 _START = r"(?<![\w.,])"
@@ -110,9 +110,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(rf"{_START}(?:(?P<low>{NUMBER})-)?(?P<amount>{NUMBER})[ ]?¢"),
-        lambda found: (
-            f"{numerals.amount(found['low']) + ' to ' if found['low'] else ''}{numerals.amount(found['amount'])}"
-            f" cent{'s' if found['low'] or found['amount'] != '1' else ''}"
+        lambda match: (
+            f"{numerals.amount(match['low']) + ' to ' if match['low'] else ''}{numerals.amount(match['amount'])}"
+            f" cent{'s' if match['low'] or match['amount'] != '1' else ''}"
         ),
     ),
 )

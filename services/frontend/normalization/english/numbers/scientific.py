@@ -26,16 +26,16 @@ _UNITS = any_of(
 _SHORT = {"2": "squared", "3": "cubed"}
 
 
-def _raised(found: re.Match[str]) -> str:
-    power = found["power"].translate(_UP)
-    base = found["base"]
+def _raised(match: re.Match[str]) -> str:
+    power = match["power"].translate(_UP)
+    base = match["base"]
     base = numerals.amount(base) if base[0].isdigit() or base[0] == "." else _base(base)
     if power in _SHORT:
-        return f"{base} {_SHORT[power]}{_unit(found)}"
+        return f"{base} {_SHORT[power]}{_unit(match)}"
     if power == "n":
         return f"{base} to the n"
     minus = "minus " if power[0] == "-" else ""
-    return f"{base} to the {minus}{numerals.ordinal(power.lstrip('-+') or '0')}{_unit(found)}"
+    return f"{base} to the {minus}{numerals.ordinal(power.lstrip('-+') or '0')}{_unit(match)}"
 
 
 def _base(name: str) -> str:
@@ -43,48 +43,48 @@ def _base(name: str) -> str:
     return " ".join(name.upper()) if name == "a" or _PRODUCT.fullmatch(name) else name
 
 
-def _unit(found: re.Match[str]) -> str:
+def _unit(match: re.Match[str]) -> str:
     """The unit after a power of a number, in the plural."""
-    written = found.groupdict().get("unit")
+    written = match.groupdict().get("unit")
     return "" if not written else f" {NAMES[written][1]}"
 
 
-def _caret(found: re.Match[str]) -> str:
-    base, power = found["base"], found["power"].strip("{()}")
+def _caret(match: re.Match[str]) -> str:
+    base, power = match["base"], match["power"].strip("{()}")
     base = numerals.amount(base) if base[0].isdigit() else _base(base)
     if power in _SHORT:
         return f"{base} {_SHORT[power]}"
     if power.isalpha():
         return f"{base} to the {power}"
     minus = "minus " if power[0] in "-−" else ""
-    return f"{base} to the power of {minus}{numerals.cardinal(power.lstrip('-−+'))}{_unit(found)}"
+    return f"{base} to the power of {minus}{numerals.cardinal(power.lstrip('-−+'))}{_unit(match)}"
 
 
-def _of_ten(found: re.Match[str]) -> str:
-    power = numerals.cardinal(found["power"].lstrip("0") or "0")
-    base = numerals.amount(found["base"])
-    return f"{base} E minus {power}" if found["sign"] == "-" else f"{base} times ten to the power of {power}"
+def _of_ten(match: re.Match[str]) -> str:
+    power = numerals.cardinal(match["power"].lstrip("0") or "0")
+    base = numerals.amount(match["base"])
+    return f"{base} E minus {power}" if match["sign"] == "-" else f"{base} times ten to the power of {power}"
 
 
-def _formula(found: re.Match[str]) -> str:
+def _formula(match: re.Match[str]) -> str:
     words = []
-    for part in re.findall(r"[A-Z][a-z]?|[0-9]+|[()]", found[0].rstrip(_CHARGES).translate(_DOWN)):
+    for part in re.findall(r"[A-Z][a-z]?|[0-9]+|[()]", match[0].rstrip(_CHARGES).translate(_DOWN)):
         if part.isdigit():
             words.append(numerals.cardinal(part))
         elif part.isalpha():
             words.append(" ".join(part.upper()))
-    charge = found[0][len(found[0].rstrip(_CHARGES)) :].translate(_UP)
+    charge = match[0][len(match[0].rstrip(_CHARGES)) :].translate(_UP)
     words += [_CHARGE.get(sign) or numerals.cardinal(sign) for sign in charge]
     return " ".join(words)
 
 
-def _index(found: re.Match[str]) -> str:
-    return f" {numerals.cardinal(found[0].translate(_DOWN))}"
+def _index(match: re.Match[str]) -> str:
+    return f" {numerals.cardinal(match[0].translate(_DOWN))}"
 
 
-def _hex(found: re.Match[str]) -> str:
-    return _BASES.get(found[0][:2].lower(), "hex ") + " ".join(
-        numerals.digits(character) if character.isdigit() else character.upper() for character in found["value"]
+def _hex(match: re.Match[str]) -> str:
+    return _BASES.get(match[0][:2].lower(), "hex ") + " ".join(
+        numerals.digits(character) if character.isdigit() else character.upper() for character in match["value"]
     )
 
 
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         _raised,
     ),
     (re.compile(rf"(?<![\w.,])(?P<base>{NUMBER}|[A-Za-zπ]{{1,12}})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), _raised),
-    (re.compile(rf"(?P<base>[rxyzabn])(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), lambda found: " " + _raised(found)),
+    (re.compile(rf"(?P<base>[rxyzabn])(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), lambda match: " " + _raised(match)),
     (re.compile(r"√[ ]?(?=[0-9A-Za-z(.])"), "the square root of "),
     (re.compile(r"∛[ ]?(?=[0-9A-Za-z(.])"), "the cube root of "),
 )

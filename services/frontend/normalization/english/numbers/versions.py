@@ -27,13 +27,13 @@ def _parts(written: str) -> str:
 RULES: tuple[Rule, ...] = (
     (
         re.compile(rf"(?<![\w.])[vV](?P<number>[0-9]{{1,4}}(?:\.[0-9]{{1,4}}){{0,4}}(?:\.x)?){_END}"),
-        lambda found: f"version {_parts(found['number'])}",
+        lambda match: f"version {_parts(match['number'])}",
     ),
     (
         re.compile(
             rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ -])v?"
             rf"(?P<number>{_NUMBER}){_END}"
         ),
-        lambda found: found["name"].replace("-", " ") + _parts(found["number"]),
+        lambda match: match["name"].replace("-", " ") + _parts(match["number"]),
     ),
 )

@@ -2,7 +2,7 @@
 the least time.
 
 The work of a call runs on its own thread, which computes only while it holds a turn. Between two
-steps (a run of the normaliser, a grammar span) the work calls `give_way`, which may hand the turn
+steps (a run of the normaliser, a grammar span) the work calls `yield_turn`, which may hand the turn
 to another caller; so a long text delays a short one by one or two steps.
 """
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _of_thread = threading.local()
 
 
-class HungUp(Exception):
+class CallCancelled(Exception):
     """The call was cancelled; raised in the thread of its work."""
 
 
@@ -39,11 +39,11 @@ class Caller:
         self.seconds = 0.0
         self.left: float | None = None
         """When its work last ended, on the clock of the scheduler."""
-        self.hung_up = False
+        self.cancelled = False
         self._granted = threading.Event()
 
 
-class Turns:
+class TextScheduler:
     """workers: concurrent turns. pool: has MOST_CALLS threads. now: CPU clock of the work's thread;
     clock: monotonic clock of all threads.
     """
@@ -83,7 +83,7 @@ class Turns:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            self._hang_up(caller)
+            self._cancel(caller)
             raise
 
     def _over(self, done: "asyncio.Future[T]") -> None:
@@ -101,7 +101,7 @@ class Turns:
             self._end(turn)
 
     def _take(self, caller: Caller) -> None:
-        """Wait for a turn. Raises HungUp."""
+        """Wait for a turn. Raises CallCancelled."""
         with self._lock:
             if caller.left is not None:
                 # Pauses of a text that is still being written are longer than the computation of
@@ -117,11 +117,11 @@ class Turns:
 
     def _wait(self, caller: Caller) -> None:
         caller._granted.wait()
-        if caller.hung_up:
+        if caller.cancelled:
             with self._lock:
                 if caller in self._working:
                     self._leave(caller)
-            raise HungUp
+            raise CallCancelled
 
     def _grant(self) -> None:
         while self._free and self._waiting:
@@ -139,10 +139,10 @@ class Turns:
         self._grant()
 
     def _pass_on(self, turn: "_Turn") -> None:
-        """Between two steps of the work of `turn`. Raises HungUp."""
+        """Between two steps of the work of `turn`. Raises CallCancelled."""
         caller = turn.caller
-        if caller.hung_up:
-            raise HungUp
+        if caller.cancelled:
+            raise CallCancelled
         if turn.begun is None or not self._waiting or (spent := self._now() - turn.begun) < self._least_seconds:
             return
         with self._lock:
@@ -162,9 +162,9 @@ class Turns:
             turn.caller.left = self._clock()
             self._leave(turn.caller)
 
-    def _hang_up(self, caller: Caller) -> None:
+    def _cancel(self, caller: Caller) -> None:
         with self._lock:
-            caller.hung_up = True
+            caller.cancelled = True
             if caller in self._waiting:
                 self._waiting.remove(caller)
                 caller._granted.set()
@@ -173,14 +173,14 @@ class Turns:
 class _Turn:
     """The turn of one thread. begun: on the clock of the thread; None while it waits."""
 
-    def __init__(self, turns: Turns, caller: Caller, begun: float) -> None:
+    def __init__(self, turns: TextScheduler, caller: Caller, begun: float) -> None:
         self.turns, self.caller = turns, caller
         self.begun: float | None = begun
 
 
-def give_way() -> None:
+def yield_turn() -> None:
     """Mark the boundary between two steps of text work: the turn may pass to another caller.
-    Without a scheduler, as in a tool, it does nothing. Raises HungUp when the call was cancelled.
+    Without a scheduler, as in a tool, it does nothing. Raises CallCancelled when the call was cancelled.
     """
     turn: _Turn | None = getattr(_of_thread, "turn", None)
     if turn is not None:

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
 from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.sentence_splitter import MOST
 from services.frontend.ssml.inserted import speakable_around, with_inserted
-from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.text.characters import speakable, without_emoji
 from services.frontend.text.language import ENGLISH, language_of
-from services.frontend.text.turns import give_way
+from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.tokenizers import placeholders
 from services.frontend.tokenizers.control_tokens import without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ in it is spoken.
 """
 
 
-class Means(NamedTuple):
+class AnalyzerConfig(NamedTuple):
     """The options and resources that an analyzer uses for every text. reference: leave the text
     unchanged.
     """
@@ -37,18 +37,25 @@ class Means(NamedTuple):
     reference: bool
 
 
-class Source:
+class PreparedText:
     """One text prepared for normalisation, with the phonemes that its placeholders represent."""
 
     def __init__(
-        self, means: Means, text: str, language_code: str, reading: Reading, course: Course, *, alone: bool = True
+        self,
+        config: AnalyzerConfig,
+        text: str,
+        language_code: str,
+        reading: Reading,
+        context: ReadingContext,
+        *,
+        alone: bool = True,
     ) -> None:
-        self._tokenizer, self._log = means.tokenizer, reading.log
+        self._tokenizer, self._log = config.tokenizer, reading.log
         self.own_readings = reading.own_readings
-        self.allow_special = means.allow_special or reading.allow_control_tokens
-        self.sounds: list[str] = []
+        self.allow_special = config.allow_special or reading.allow_control_tokens
+        self.phonemes: list[str] = []
         """Phonemes from a dictionary, in order; a placeholder is an index into this list."""
-        if means.reference:
+        if config.reference:
             self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
             return
         plain = reading.inserted is None
@@ -57,38 +64,42 @@ class Source:
         if not self.as_is:
             if plain and self._log is not None and "<" in text:
                 note_ssml_outside(text, self._log)
-            text = (reading.dictionary or means.dictionary).apply(placeholders.carry_marks(text), self._carry, course)
-            give_way()
-            text = without_controls(placeholders.carry_marks(text))
-            give_way()
-            text = without_pictures(without_markdown(text) if plain else text)
-        give_way()
+            text = (reading.dictionary or config.dictionary).apply(
+                placeholders.replace_marks(text), self._add_phonemes, context
+            )
+            yield_turn()
+            text = without_controls(placeholders.replace_marks(text))
+            yield_turn()
+            text = without_emoji(without_markdown(text) if plain else text)
+        yield_turn()
         if not language_code:
-            course.language = language_by_script(without_controls(text), course.language, alone=alone)
-        self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
+            context.language = language_by_script(without_controls(text), context.language, alone=alone)
+        self.language = language_of(language_code, text) if language_code else context.language or ENGLISH
         readable = self._tokenizer.languages
         if not language_code and readable and self.language not in readable:
             # Spans of other scripts cause a warning and are left out; the digits among them are
             # read in a language that the model supports.
             self.language = readable[0]
         if reading.inserted:
-            phonemes = self._tokenizer.is_phonemes is not None
-            written, sounds = len(text), len(self.sounds)
-            text = with_inserted(text, reading.inserted, self.language, self._carry, phonemes=phonemes)
-            course.respell(0, max(0, len(text) - written) + sum(map(len, self.sounds[sounds:])))
-        give_way()
+            reads_phonemes = self._tokenizer.is_phonemes is not None
+            written, known = len(text), len(self.phonemes)
+            text = with_inserted(text, reading.inserted, self.language, self._add_phonemes, phonemes=reads_phonemes)
+            context.respell(0, max(0, len(text) - written) + sum(map(len, self.phonemes[known:])))
+        yield_turn()
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def note(self, text: str, *, dropped: bool) -> None:
-        """Warn about what the model cannot speak in normalised `text`; dropped: that is all of it."""
+        """Warn about what the model cannot speak in normalised `text`; dropped: that is all of
+        it.
+        """
         if self._log is not None:
             note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(placeholders.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
+        return self._tokenizer.encode(placeholders.for_tokenizer(text, self.phonemes), allow_special=self.allow_special)
 
     def length(self, text: str) -> int:
-        give_way()
+        yield_turn()
         return len(self.encode(text))
 
     def length_of_start(self, text: str) -> int:
@@ -97,11 +108,11 @@ class Source:
         """
         return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
 
-    def _carry(self, phonemes: str) -> str:
-        if len(self.sounds) >= placeholders.MOST_SOUNDS:
+    def _add_phonemes(self, phonemes: str) -> str:
+        if len(self.phonemes) >= placeholders.MOST_PHONEMES:
             return ""
-        self.sounds.append(phonemes)
-        return placeholders.carry_sound(len(self.sounds) - 1)
+        self.phonemes.append(phonemes)
+        return placeholders.phoneme_placeholder(len(self.phonemes) - 1)
 
 
 def _is_markup(text: str) -> bool:
