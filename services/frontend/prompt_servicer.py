@@ -28,8 +28,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PromptMethods:
     """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
 
-    reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler: runs
-    the text work.
+    reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler:
+    runs the text work.
     """
 
     def __init__(

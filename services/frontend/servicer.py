@@ -34,8 +34,8 @@ T = TypeVar("T")
 class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
-    scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at its
-    next step.
+    scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at
+    its next step.
     """
 
     def __init__(

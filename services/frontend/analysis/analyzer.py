@@ -126,8 +126,8 @@ class Analyzer:
     ) -> Iterator[Sentence]:
         """Yield the sentences of `text` in order, each as soon as it is complete. Text that holds
         only punctuation and emoji, or that the tokenizer cannot express (another script, for a
-        model of English phonemes), yields none. context: the context of the text that this is a part
-        of.
+        model of English phonemes), yields none. context: the context of the text that this is a
+        part of.
 
         Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for
         pronunciations that make the text too long.
@@ -152,7 +152,7 @@ class Analyzer:
 
         def spoken(run: str, before: str, last: bool) -> NormalizedRun:
             prepared = PreparedText(
-                self._config, run, reading.language_code, reading, context, alone=last and not before
+                self._config, run, reading.language_code, reading, context, whole_unit=last and not before
             )
             text = prepared.text if prepared.as_is else "".join(self._run(prepared.text, prepared, before, last))
             prepared.note(text, dropped=False)

@@ -48,7 +48,7 @@ class PreparedText:
         reading: Reading,
         context: ReadingContext,
         *,
-        alone: bool = True,
+        whole_unit: bool = True,
     ) -> None:
         self._tokenizer, self._log = config.tokenizer, reading.log
         self.own_readings = reading.own_readings
@@ -73,7 +73,7 @@ class PreparedText:
             text = without_emoji(without_markdown(text) if plain else text)
         yield_turn()
         if not language_code:
-            context.language = language_by_script(without_controls(text), context.language, alone=alone)
+            context.language = language_by_script(without_controls(text), context.language, whole_unit=whole_unit)
         self.language = language_of(language_code, text) if language_code else context.language or ENGLISH
         readable = self._tokenizer.languages
         if not language_code and readable and self.language not in readable:

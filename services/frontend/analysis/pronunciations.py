@@ -38,12 +38,12 @@ class Dictionary:
         entries: Mapping[str, str],
         is_phonemes: Callable[[str], bool] | None,
         most: int,
-        after: "Dictionary | None" = None,
+        fallback: "Dictionary | None" = None,
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
         own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
-        self._behind = after
+        self._fallback = fallback
         self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
         self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
         self._lengths: dict[str, list[int]] = {}
@@ -55,15 +55,15 @@ class Dictionary:
 
     def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
         """This dictionary with a request's entries, which take precedence."""
-        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, after=self) if entries else self
+        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, fallback=self) if entries else self
 
     def apply(self, text: str, placeholder: Callable[[str], str], context: ReadingContext | None = None) -> str:
-        """`text` with every written form replaced. placeholder: returns the placeholder character of
-        phonemes; context: the context of the text that this is a part of, None for a whole one.
+        """`text` with every written form replaced. placeholder: returns the placeholder character
+        of phonemes; context: the context of the text that this is a part of, None for a whole one.
 
         Raises InvalidRequest when replacements make the text too long (`ReadingContext.respell`).
         """
-        if not self._lengths and (self._behind is None or not self._behind._lengths):
+        if not self._lengths and (self._fallback is None or not self._fallback._lengths):
             return text
         parts, start, place, grown = [], 0, 0, 0
         while place < len(text):
@@ -85,14 +85,14 @@ class Dictionary:
         """
         end = text[-LONGEST_WRITTEN:].lower()
         own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
-        return own or (self._behind is not None and self._behind.has_begun(text))
+        return own or (self._fallback is not None and self._fallback.has_begun(text))
 
     def _at(self, text: str, place: int) -> tuple[int, str] | None:
         """The end of the longest form that begins at `place`, and its replacement."""
         first = text[place].lower()
         lengths = self._lengths.get(first, [])
-        after = [] if self._behind is None else self._behind._lengths.get(first, [])
-        for length in sorted({*lengths, *after}, reverse=True) if after else lengths:
+        fallback_lengths = [] if self._fallback is None else self._fallback._lengths.get(first, [])
+        for length in sorted({*lengths, *fallback_lengths}, reverse=True) if fallback_lengths else lengths:
             form = text[place : place + length]
             spoken = self._spoken(form) if len(form) == length else None
             if spoken is not None and _is_whole(text, place, place + length):
@@ -101,7 +101,7 @@ class Dictionary:
 
     def _spoken(self, form: str) -> str | None:
         own = self._exact.get(form) or self._folded.get(form.lower())
-        return own or (None if self._behind is None else self._behind._spoken(form))
+        return own or (None if self._fallback is None else self._fallback._spoken(form))
 
 
 def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:

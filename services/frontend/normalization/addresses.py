@@ -50,7 +50,7 @@ def spoken_addresses(text: str, language: str) -> str:
         return text
     if "@" in text:
         text = _USER.sub("", text)
-        text = _MAIL.sub(lambda match: _said(match[0], language), text)
+        text = _MAIL.sub(lambda match: _spoken(match[0], language), text)
     return _URL.sub(lambda match: _url(match[0], language), text)
 
 
@@ -61,10 +61,10 @@ def _url(address: str, language: str) -> str:
     place = re.split(r"[?#]", _SCHEME.sub("", bare, count=1), maxsplit=1)[0].rstrip("/")
     if len(place) > _LONGEST:
         place = place.split("/", 1)[0][: 4 * _LONGEST]
-    return ("www dot " if www and place else "") + (_said(place, language) if place else bare) + after
+    return ("www dot " if www and place else "") + (_spoken(place, language) if place else bare) + after
 
 
-def _said(address: str, language: str) -> str:
+def _spoken(address: str, language: str) -> str:
     signs = _CHINESE if language == CHINESE else _ENGLISH
     if language == CHINESE:
         address = digits(address)

@@ -79,15 +79,15 @@ class _Group(NamedTuple):
     """Whether one of the words cannot be part of a name."""
 
 
-def language_by_script(text: str, before: str = "", *, alone: bool = True) -> str:
+def language_by_script(text: str, before: str = "", *, whole_unit: bool = True) -> str:
     """ "zh" as soon as there is a Han character (specification section 2.1), or "ja" when there are
     more than a third as many kana; else "en" where Latin letters are in the majority, else the
     language of the other script. Text without words but with Chinese marks is Chinese.
 
     before: language of the preceding text. It applies to a part without letters or with a single
     Latin word, which does not make a text English. When it is empty, a single word is "en" and a
-    part without letters is "". alone: `text` is a whole unit, not one of several runs whose words
-    belong together.
+    part without letters is "". whole_unit: `text` is a whole unit, not one of several runs whose
+    words belong together.
     """
     count: Counter[str] = Counter()
     words = 0
@@ -98,7 +98,7 @@ def language_by_script(text: str, before: str = "", *, alone: bool = True) -> st
         return JAPANESE if 3 * len(_KANA.findall(text)) > count[_HAN] else CHINESE
     if count[_FOREIGN] > count[_LATIN]:
         return _foreign_language(text)
-    if before and (not count[_LATIN] or (alone and words < 2)):
+    if before and (not count[_LATIN] or (whole_unit and words < 2)):
         return before
     if not words and _CHINESE_MARKS.search(text):
         return CHINESE

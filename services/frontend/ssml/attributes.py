@@ -31,7 +31,7 @@ def rate_of(value: str) -> float:
     if _FACTOR.fullmatch(word):
         return float(word)
     raise ValueError(
-        f"{shown(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or "
+        f"{quoted(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or "
         "+20%"
     )
 
@@ -41,17 +41,17 @@ def break_milliseconds(time: str | None, strength: str | None) -> int:
     if time is not None:
         match = _TIME.fullmatch(time.strip().lower())
         if match is None:
-            raise ValueError(f"time is {shown(time)}, expected {SHORTEST}ms to {LONGEST}ms, such as 300ms or 1.5s")
+            raise ValueError(f"time is {quoted(time)}, expected {SHORTEST}ms to {LONGEST}ms, such as 300ms or 1.5s")
         milliseconds = round(float(match["number"]) * (1000 if match["unit"] == "s" else 1))
         if not SHORTEST <= milliseconds <= LONGEST:
             raise ValueError(f"time is {milliseconds} ms, allowed are {SHORTEST} to {LONGEST} ms")
         return milliseconds
     word = "medium" if strength is None else strength.strip().lower()
     if word not in STRENGTHS:
-        raise ValueError(f"strength is {shown(strength or '')}, expected one of {', '.join(STRENGTHS)}")
+        raise ValueError(f"strength is {quoted(strength or '')}, expected one of {', '.join(STRENGTHS)}")
     return STRENGTHS[word]
 
 
-def shown(value: str) -> str:
+def quoted(value: str) -> str:
     """The beginning of a value, quoted."""
     return repr(value[:_SHOWN])

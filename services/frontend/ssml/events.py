@@ -22,8 +22,8 @@ class SpokenText(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """A sentence ends here and `style` applies from here on. style_only: only the style changes, so the
-    sentence may continue.
+    """A sentence ends here and `style` applies from here on. style_only: only the style changes, so
+    the sentence may continue.
     """
 
     style: Style

@@ -36,8 +36,8 @@ def with_inserted(
     """`text` with words, or placeholders of phonemes, in place of the inserted items.
 
     language: of the whole text. A value is read in it unless it is Chinese or English; then the
-    letter before the value decides, or the one after it where there is none before. placeholder: returns
-    the placeholder character of phonemes. phonemes: whether the model reads phonemes.
+    letter before the value decides, or the one after it where there is none before. placeholder:
+    returns the placeholder character of phonemes. phonemes: whether the model reads phonemes.
     """
 
     def put(match: re.Match[str]) -> str:

@@ -38,9 +38,9 @@ class _Open(NamedTuple):
 
 
 class Reader:
-    """Reader of one document. speed: that of the request; is_phonemes: as `replacements.IsPhonemes`.
-    inserted: the items that the placeholders in the text represent; it grows while the document is
-    read.
+    """Reader of one document. speed: that of the request; is_phonemes: as
+    `replacements.IsPhonemes`. inserted: the items that the placeholders in the text represent; it
+    grows while the document is read.
 
     The methods yield events in order. They raise InvalidRequest with the problem and its position,
     after the events before it.

@@ -7,7 +7,7 @@ raises ValueError with the problem of an invalid element.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from services.frontend.ssml.attributes import shown
+from services.frontend.ssml.attributes import quoted
 from services.frontend.ssml.elements import LONGEST_CONTENT
 from services.frontend.ssml.events import Notice
 from services.frontend.ssml.inserted import Inserted, Phonemes
@@ -66,7 +66,7 @@ def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes) -> Replacemen
     words = misaki_of(ph) if alphabet == "ipa" else " ".join(ph.strip(" /").split())
     wrong = next((word for word in words.split(" ") if not is_phonemes(word)), None)
     if wrong is not None:
-        raise ValueError(f"ph is {shown(ph)}, of which {shown(wrong)} is no word in phonemes of this model")
+        raise ValueError(f"ph is {quoted(ph)}, of which {quoted(wrong)} is no word in phonemes of this model")
     return Replacement(inserted=Phonemes(words))
 
 

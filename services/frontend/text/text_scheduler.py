@@ -180,7 +180,8 @@ class _Turn:
 
 def yield_turn() -> None:
     """Mark the boundary between two steps of text work: the turn may pass to another caller.
-    Without a scheduler, as in a tool, it does nothing. Raises CallCancelled when the call was cancelled.
+    Without a scheduler, as in a tool, it does nothing. Raises CallCancelled when the call was
+    cancelled.
     """
     turn: _Turn | None = getattr(_of_thread, "turn", None)
     if turn is not None:

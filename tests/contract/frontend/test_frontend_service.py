@@ -187,7 +187,7 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call.read()
-    # One answered call behind it means the worker is free again.
+    # An answered call afterwards means that the worker is free again.
     await analyze(stub, "One.")
     seen = len(runs)
     await asyncio.sleep(0.2)
@@ -244,7 +244,7 @@ def test_a_bad_start_ends_with_a_line(
 async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
     monkeypatch: pytest.MonkeyPatch, partial: bool
 ) -> None:
-    """The worker gives way between two of them."""
+    """The worker may switch callers between two slices."""
     fed: list[int] = []
     feed = StreamingText.feed
 

@@ -1,6 +1,4 @@
-"""Laws of what survives the text path: no word is lost on it, in any language, however long the
-pieces are.
-"""
+"""Laws of the text path: no word is lost, in any language, however long the pieces are."""
 
 import functools
 import re

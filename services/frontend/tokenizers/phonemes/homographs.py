@@ -126,11 +126,11 @@ def _used(words: Sequence[str], place: int, before: str, after: str) -> str | No
     """used to live, get used to it; but: is used to make."""
     if after != "to":
         return None
-    behind = words[place + 2] if place + 2 < len(words) else ""
-    made_for = before in ("is", "are", "was", "were", "be", "been", "being") and not (
-        behind in _OBJECTS or behind.endswith("ing")
+    second_after = words[place + 2] if place + 2 < len(words) else ""
+    describes_purpose = before in ("is", "are", "was", "were", "be", "been", "being") and not (
+        second_after in _OBJECTS or second_after.endswith("ing")
     )
-    return None if made_for else "PAST"
+    return None if describes_purpose else "PAST"
 
 
 def _use(words: Sequence[str], place: int, before: str, after: str) -> str | None:

@@ -20,7 +20,8 @@ WORDS_AHEAD = 2
 
 class IncrementalPhonemes:
     """Encodes one unit of a text, at most 4,000 characters with its replacements
-    (`reading_context`): time is quadratic in it. Implements `tokenizers.tokenizer.IncrementalEncoder`.
+    (`reading_context`): time is quadratic in it. Implements
+    `tokenizers.tokenizer.IncrementalEncoder`.
     """
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:

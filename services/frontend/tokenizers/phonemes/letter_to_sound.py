@@ -31,7 +31,7 @@ _REMEMBERED = 1 << 14
 _SHARED = {str(length) for length in range(100)}
 _NO_STRESS = 40 * COSTS_PER_NAT
 """Penalty of a word without main stress: chosen only when the letters allow nothing else."""
-_HOPELESS = 8 * COSTS_PER_NAT
+_PRUNING_MARGIN = 8 * COSTS_PER_NAT
 """How much more than the best hypothesis another may cost before it is pruned."""
 
 
@@ -71,7 +71,7 @@ class LetterModel:
         self._choices: dict[str, dict[str, str]] = {EDGE: {EDGE: ""}}
         for number, (letter, phones) in enumerate(model.pairs):
             self._choices.setdefault(letter, {})[pair_character(number)] = phones
-        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_behind)
+        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_after)
 
     def pronounce(self, word: str) -> str:
         """The most likely pronunciation of a lower-case word, with one main stress where possible.
@@ -94,16 +94,16 @@ class LetterModel:
                 stress = PRIMARY in phones
                 if stress and hypothesis.stressed:
                     continue
-                history = self._known(hypothesis.history + pair)
+                history = self._known_part(hypothesis.history + pair)
                 key = (history, hypothesis.stressed or stress)
                 if key not in best or hypothesis.cost + cost < best[key].cost:
                     best[key] = _Hypothesis(hypothesis.cost + cost, history, hypothesis.phones + phones, key[1])
         if not best:
             return list(beam)
         hypotheses = sorted(best.values())[:BEAM]
-        return [hypothesis for hypothesis in hypotheses if hypothesis.cost <= hypotheses[0].cost + _HOPELESS]
+        return [hypothesis for hypothesis in hypotheses if hypothesis.cost <= hypotheses[0].cost + _PRUNING_MARGIN]
 
-    def _known(self, history: str) -> str:
+    def _known_part(self, history: str) -> str:
         """The part of `history` that makes a difference: hypotheses that agree in it are
         equivalent.
         """
@@ -117,7 +117,7 @@ class LetterModel:
             0 if hypothesis.stressed else _NO_STRESS
         )
 
-    def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
+    def _costs_after(self, history: str, letter: str) -> dict[str, int]:
         """The cost of each pair of `letter` after `history`, by the longest history that knows the
         pair.
         """

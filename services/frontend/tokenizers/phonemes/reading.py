@@ -175,8 +175,8 @@ def _add_shortened(words: list[Word], name: str, following: str) -> None:
     abbreviation. following: the next character.
     """
     key = name.lower()
-    behind_name = key in ("st", "dr") and words and words[-1].text[0].isupper() and not words[-1].mark
-    if key in _TITLES and following.isupper() and not behind_name:
+    follows_name = key in ("st", "dr") and words and words[-1].text[0].isupper() and not words[-1].mark
+    if key in _TITLES and following.isupper() and not follows_name:
         words.append(Word(_TITLES[key]))
     elif key in _SHORTENED:
         ends = not following or following.isupper()

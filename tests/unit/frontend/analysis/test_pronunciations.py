@@ -1,4 +1,4 @@
-"""The pronunciation dictionary: which form is found where, and what a model makes of it."""
+"""The pronunciation dictionary: which form matches where, and how a model reads the replacement."""
 
 from collections.abc import Callable
 from functools import partial
@@ -108,7 +108,7 @@ def test_a_respelling_cannot_bring_control_tokens_in() -> None:
 
 
 def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: PhonemeTokenizer) -> None:
-    """Private use: the carriers of marks and phonemes, and what stands around phonemes in front of
+    """Private use: the placeholders of sound tags and phonemes, and the delimiters of phonemes for
     the tokenizer.
     """
     for tokenizer in (phonemes, TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))):
@@ -132,14 +132,14 @@ def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: Phon
 
 
 def whole(analyzer: Analyzer, text: str, pronunciations: dict[str, str]) -> int:
-    """How many sentences come of a whole text."""
+    """The number of sentences of a whole text."""
     return len(
         list(analyzer.parts(text, analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)))
     )
 
 
 def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, partial: bool) -> int:
-    """How many pieces come of a text in fragments of 100 characters."""
+    """The number of pieces of a text in fragments of 100 characters."""
     reading = analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)
     of = StreamingText(analyzer, reading, Units(400), partial=partial)
     fed = [piece for at in range(0, len(text), 100) for piece in of.feed(text[at : at + 100])]

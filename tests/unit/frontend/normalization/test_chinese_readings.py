@@ -1,4 +1,4 @@
-"""Chinese readings: the words around a number decide, and what decides nothing costs no time."""
+"""Chinese readings: the words around a number decide; time is linear in the text."""
 
 import time
 
@@ -104,8 +104,8 @@ def test_plain_words_stay() -> None:
     ],
 )
 def test_time_grows_with_the_length(piece: str) -> None:
-    """A run has 200 characters; one of 4,000 may take 20 times its time, and some for what is
-    counted from each place.
+    """A run has 200 characters; one of 4,000 may take 20 times its time, and some more for bounded
+    look-ahead.
     """
 
     def milliseconds(length: int) -> float:
@@ -118,6 +118,6 @@ def test_time_grows_with_the_length(piece: str) -> None:
     assert milliseconds(4000) < 20 * 4000 / 200 * 2
 
 
-def test_one_yi_stands_behind_both_groups_above_it() -> None:
+def test_one_yi_follows_both_groups_above_it() -> None:
     assert cardinal("1000200000000") == "一万零二亿"
     assert cardinal("1000000000000") == "一万亿"

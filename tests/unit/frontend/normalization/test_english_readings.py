@@ -1,5 +1,5 @@
-"""English written forms by context: each pair tells two readings of one form apart. What plain text
-and hostile text cost.
+"""English written forms by context: each pair distinguishes two readings of one form. The cost of
+plain and of hostile text.
 """
 
 import time
@@ -108,7 +108,7 @@ def analyzer() -> Analyzer:
 
 
 @pytest.mark.parametrize("written", SPOKEN)
-def test_a_form_is_read_by_what_stands_around_it(written: str) -> None:
+def test_a_form_is_read_by_its_context(written: str) -> None:
     assert analyzer().normalise(written, "en") == SPOKEN[written]
 
 
@@ -151,7 +151,7 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
         assert spoken(row.text, list(row.text), partial=True) == whole
 
 
-def test_words_that_decide_how_a_number_is_read_are_kept_with_it() -> None:
+def test_words_that_decide_the_reading_of_a_number_stay_with_it() -> None:
     for text in ("account", "my account number is", "World War", "a 20 A", "5 million", "Chapter"):
         assert unfinished_forms.has_begun(text)
     for text in ("", "a plain word", "account of all that was said"):

@@ -1,4 +1,4 @@
-"""What people paste: markdown, addresses, pictures; and which language each stretch is read in."""
+"""Pasted text: markdown, addresses, emoji; and the language of each span."""
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_language_by_script(text: str, language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("我有3个 apples and 5 pears", [("zh", "我有3个 "), ("en", "apples and 5 pears")]),
         ("iPhone 15发布", [("zh", "iPhone 15发布")]),
@@ -118,5 +118,5 @@ def test_language_by_script(text: str, language: str) -> None:
         ("Привет 3 мира, then ran 3 miles", [("und", "Привет 3 мира, "), ("en", "then ran 3 miles")]),
     ],
 )
-def test_stretches(text: str, found: list[tuple[str, str]]) -> None:
-    assert spans(text, "zh") == found
+def test_stretches(text: str, result: list[tuple[str, str]]) -> None:
+    assert spans(text, "zh") == result

@@ -1,4 +1,4 @@
-"""Instructions: the ids that the reference's tokenizer gave, and what is refused."""
+"""Instructions: the ids of the reference's tokenizer, and what is refused."""
 
 import json
 from functools import cache
@@ -31,7 +31,7 @@ def tokenizer() -> Tokenizer:
 
 
 def recorded(text: str) -> list[int]:
-    """The ids that the reference's tokenizer gave for a text."""
+    """The recorded ids of the reference's tokenizer for a text."""
     cases = json.loads((TINY / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"]["encode"]
     return next(case["ids"] for case in cases if case["text"] == text)
 

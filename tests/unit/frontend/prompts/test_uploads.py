@@ -1,5 +1,5 @@
-"""An upload on its way to a voice: kinds of files, the decoder that is kept apart, trimming, the
-transcript's pace.
+"""From an upload to a voice: file formats, the decoder process, trimming, and the pace of the
+transcript.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ LOW = 0.3 * np.sin(np.arange(8_000 * 2) / 3).astype(np.float32)
         (encoded(np.zeros(8_000, np.float32), 16_000, "OGG", "VORBIS"), "lasts 0.50 s"),
     ],
 )
-async def test_compressed_files_that_no_voice_is_made_of(data: bytes, said: str) -> None:
+async def test_compressed_files_that_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         await decode(data)
 

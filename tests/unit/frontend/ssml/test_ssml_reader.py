@@ -1,5 +1,5 @@
-"""The reader of SSML documents: what elements mean, what is refused and where, and that the cutting
-does not show.
+"""The reader of SSML documents: the meaning of elements, errors with their positions, independent
+of the fragmentation.
 """
 
 import itertools
@@ -22,18 +22,18 @@ from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 def read(
     document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True
 ) -> tuple[list[Event], list[Inserted], str]:
-    """Events with text in one piece between others, what was inserted, and the refusal."""
-    reader, found, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
+    """Events with adjacent text merged, the inserted items, and the refusal."""
+    reader, result, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
     step = step or len(document)
     try:
         for start in range(0, len(document), step):
             for event in reader.feed(document[start : start + step]):
-                found.append(event)
-        found.extend(reader.finish())
+                result.append(event)
+        result.extend(reader.finish())
     except InvalidRequest as error:
         refusal = error.message
     joined = list[Event]()
-    for said, group in itertools.groupby(found, lambda event: isinstance(event, SpokenText)):
+    for said, group in itertools.groupby(result, lambda event: isinstance(event, SpokenText)):
         events = list(group)
         joined += (
             [SpokenText("".join(event.text for event in events if isinstance(event, SpokenText)))] if said else events
@@ -217,7 +217,7 @@ def test_phonemes_that_are_none_are_refused() -> None:
     )
 
 
-def test_a_document_that_is_not_ended_or_goes_on_behind_its_end_is_refused() -> None:
+def test_a_document_without_an_end_or_with_text_after_it_is_refused() -> None:
     assert refused("<speak>A") == "SSML, line 1, column 9: no element found"
     assert refused("<speak>A</speak> B") == "SSML, line 1, column 18: junk after document element"
     assert refused("<speak>A</speak> \n ") == ""
@@ -237,7 +237,7 @@ def test_the_rate_is_checked_together_with_the_speed_of_the_request() -> None:
     assert "rate 0.5 times speed 0.9 of the request is 0.45" in refused(document, speed=0.9)
 
 
-def test_a_caller_cannot_write_what_stands_for_something_inserted() -> None:
+def test_a_caller_cannot_write_a_placeholder() -> None:
     events, inserted, _ = read("<speak>a\U00100000b&#xF0000;c&#x100001;<sub alias='d\U00100000'>x</sub></speak>")
     assert (events, inserted) == ([SpokenText("abcd")], [])
 
@@ -245,8 +245,7 @@ def test_a_caller_cannot_write_what_stands_for_something_inserted() -> None:
 def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
     assert "over 20000 characters" in refused("<speak>" + "a" * LONGEST_DOCUMENT)
     begin = time.process_time()
-    # One tag that never ends, letter by letter: each of them makes the parser look at it from its
-    # start.
+    # An endless tag, letter by letter: each letter makes the parser scan it from its start.
     assert "a tag, comment or reference has over 4000 characters" in refused("<speak><a" + " " * 19_000, step=1)
     assert "elements lie" in refused("<speak>" + "<b>" * 6_000, step=1)
     assert refused("<speak>" + "<b>a</b>" * 2_400 + "</speak>", step=1) == ""
@@ -270,19 +269,19 @@ DOCUMENTS = (
 def test_the_cutting_does_not_show(document: str, step: int) -> None:
     head = document.index("<speak") + 7
     whole = read(document)
-    # The beginning comes in one piece: it is kept back until the form of the text is known.
-    reader, found, refusal = Reader(1.0, is_pronunciation), list[Event](), ""
+    # The beginning comes in one piece: it is held until the form of the text is known.
+    reader, result, refusal = Reader(1.0, is_pronunciation), list[Event](), ""
     try:
         for piece in [document[:head], *(document[at : at + step] for at in range(head, len(document), step))]:
             for event in reader.feed(piece):
-                found.append(event)
-        found.extend(reader.finish())
+                result.append(event)
+        result.extend(reader.finish())
     except InvalidRequest as error:
         refusal = error.message
     assert refusal == whole[2]
-    assert "".join(event.text for event in found if isinstance(event, SpokenText)) == "".join(
+    assert "".join(event.text for event in result if isinstance(event, SpokenText)) == "".join(
         e.text for e in whole[0] if isinstance(e, SpokenText)
     )
-    assert [event for event in found if not isinstance(event, SpokenText)] == [
+    assert [event for event in result if not isinstance(event, SpokenText)] == [
         event for event in whole[0] if not isinstance(event, SpokenText)
     ]

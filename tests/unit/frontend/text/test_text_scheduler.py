@@ -1,5 +1,5 @@
-"""Text work takes turns. The clock of these tests counts pieces of work, so that nothing depends on
-the machine.
+"""Scheduling of text work. The clock of these tests counts pieces of work, so that nothing depends
+on the machine.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from services.frontend.text.text_scheduler import Caller, TextScheduler, yield_t
 
 
 class Pieces:
-    """Work that is counted: the clock is how many pieces were done, by whom is the log."""
+    """Counted work: the clock is the number of finished pieces, the log names their callers."""
 
     def __init__(self, workers: int = 1, least: int = 1) -> None:
         self.done: list[str] = []
@@ -32,7 +32,7 @@ class Pieces:
         return work
 
     async def start(self, name: str, count: int, caller: Caller | None = None) -> "asyncio.Task[int]":
-        """Under way, and known to the turns, when this returns."""
+        """The work is under way and known to the scheduler when this returns."""
         before = self.known
         task = asyncio.create_task(self.scheduler.run(caller or Caller(), self.of(name, count)))
         async with asyncio.timeout(10):
@@ -46,7 +46,7 @@ class Pieces:
 
 
 class Held(Pieces):
-    """Nobody gets a turn before `open`, so that all are waiting by then."""
+    """No turn is granted before `open`, so that all callers are waiting by then."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ async def test_callers_with_as_much_to_do_are_served_in_turn() -> None:
 
 
 @pytest.mark.parametrize("least", [1, 4])
-async def test_a_short_text_beside_eight_long_ones_waits_for_one_turn_at_most(least: int) -> None:
+async def test_a_short_text_among_eight_long_ones_waits_for_one_turn_at_most(least: int) -> None:
     pieces = Held()
     pieces.scheduler._least_seconds = least
     callers = [Caller() for _ in range(8)]

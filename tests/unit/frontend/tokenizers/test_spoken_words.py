@@ -1,4 +1,4 @@
-"""Words and the text ids that say them."""
+"""Words and their text ids."""
 
 from pathlib import Path
 
@@ -29,9 +29,9 @@ def tokenizer() -> PhonemeTokenizer:
         ("don't 'quote' it", ["don't", "'quote'", "it"]),
     ],
 )
-def test_words_are_told_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: str, words: list[str]) -> None:
-    found = tokenizer.spoken_words(text)
-    assert [word for word, _, _ in found] == words
+def test_words_are_reported_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: str, words: list[str]) -> None:
+    result = tokenizer.spoken_words(text)
+    assert [word for word, _, _ in result] == words
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Voices: the layouts of spk2info.pt, what is refused, and the registry."""
+"""Voices: the layouts of spk2info.pt, refused files, and the set of presets."""
 
 import pickle
 import shutil
@@ -70,8 +70,8 @@ def test_the_content_hash_names_content_and_not_the_id() -> None:
     assert other.content_hash != voice("a").content_hash
 
 
-@pytest.mark.parametrize(("frames", "tokens", "kept"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])
-def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int, kept: int) -> None:
+@pytest.mark.parametrize(("frames", "tokens", "length"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])
+def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int, length: int) -> None:
     ids = torch.arange(tokens)[None]
     entry = zero_shot(
         llm_prompt_speech_token=ids,
@@ -79,8 +79,8 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
         prompt_speech_feat=torch.arange(frames * 80.0).reshape(1, frames, 80),
     )
     (only,) = read(tmp_path, {"v": entry})
-    assert only.prompt_speech_tokens == tuple(range(kept))
-    assert np.array_equal(np.frombuffer(only.prompt_mel, "<f4"), np.arange(2 * kept * 80.0))
+    assert only.prompt_speech_tokens == tuple(range(length))
+    assert np.array_equal(np.frombuffer(only.prompt_mel, "<f4"), np.arange(2 * length * 80.0))
 
 
 @pytest.mark.parametrize(

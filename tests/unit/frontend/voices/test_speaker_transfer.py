@@ -1,6 +1,4 @@
-"""spk2info.pt into the storage and out of it, in both layouts, and nothing that a file could do to
-us.
-"""
+"""Transfer between spk2info.pt and the storage in both layouts, including hostile files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +85,7 @@ def test_a_file_with_one_fault_brings_nothing(
     assert not (tmp_path / "hostile-was-here").exists()
 
 
-def test_what_a_layout_cannot_hold_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_layout_cannot_hold_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transfer(tmp_path, "import", saved(tmp_path, {"zs": zero_shot()}))
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     assert "the voice 'zs' has no transcript, which this layout needs" in capsys.readouterr().err
@@ -165,9 +163,10 @@ VOICES = {
 
 @pytest.mark.parametrize(("layout", "voices"), [("zero-shot", ("cut", "vector", "whole")), ("triton", ("whole",))])
 def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, voices: tuple[str, ...]) -> None:
-    """The vector alone is a layout of its own, which export chooses for a voice without a prompt.
-    The ids of the transcript are other ones than the tokenizer gives for it as it was written, as
-    for each text that is normalised before it is read."""
+    """The vector alone is a separate layout, which export chooses for a voice without a prompt. The
+    ids of the transcript differ from those that the tokenizer gives for its written form, as for
+    each text that is normalised before it is encoded.
+    """
     for name in voices:
         store(tmp_path).add(StoredVoice(VOICES[name], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", layout) == 0
@@ -181,10 +180,10 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
     for name in voices:
         entry = again.entry(name)
         assert entry is not None
-        kept = again.content(entry)
-        assert kept is not None
-        assert kept.voice == VOICES[name]
-        assert kept.origin == replace(ORIGIN, request_id="")
+        stored = again.content(entry)
+        assert stored is not None
+        assert stored.voice == VOICES[name]
+        assert stored.origin == replace(ORIGIN, request_id="")
 
 
 def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
@@ -198,7 +197,7 @@ def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
     assert not (tmp_path / "out.pt").exists()
 
 
-def test_a_transcript_that_was_changed_in_the_file_is_read_anew(tmp_path: Path) -> None:
+def test_a_transcript_that_was_changed_in_the_file_is_encoded_again(tmp_path: Path) -> None:
     store(tmp_path).add(StoredVoice(VOICES["whole"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 0
     speakers = torch.load(tmp_path / "out.pt", weights_only=True)
@@ -206,11 +205,11 @@ def test_a_transcript_that_was_changed_in_the_file_is_read_anew(tmp_path: Path) 
     assert transfer(tmp_path, "import", saved(tmp_path, speakers)) == 0
     entry = store(tmp_path).entry("other")
     assert entry is not None
-    kept = store(tmp_path).content(entry)
-    assert kept is not None
-    assert kept.origin.transcript == "hi there"
-    assert kept.voice.prompt_text_ids != IDS
-    assert kept.origin.provenance == ORIGIN.provenance
+    stored = store(tmp_path).content(entry)
+    assert stored is not None
+    assert stored.origin.transcript == "hi there"
+    assert stored.voice.prompt_text_ids != IDS
+    assert stored.origin.provenance == ORIGIN.provenance
 
 
 @pytest.mark.parametrize(
@@ -231,9 +230,9 @@ def test_notes_that_are_none_are_refused_by_name(
     tmp_path: Path, field: object, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert transfer(tmp_path, "import", saved(tmp_path, {"v": zero_shot() | {"cosyserve": field}})) == 1
-    told = capsys.readouterr().err
-    assert "voice 'v': " in told
-    assert said in told
+    message = capsys.readouterr().err
+    assert "voice 'v': " in message
+    assert said in message
     assert store(tmp_path).ids() == []
 
 
@@ -242,6 +241,6 @@ def test_a_file_without_notes_says_where_it_came_from(tmp_path: Path) -> None:
     for name, transcript in (("zs", ""), ("001", "hi there")):
         entry = store(tmp_path).entry(name)
         assert entry is not None
-        kept = store(tmp_path).content(entry)
-        assert kept is not None
-        assert (kept.origin.transcript, kept.origin.provenance) == (transcript, "imported from in.pt")
+        stored = store(tmp_path).content(entry)
+        assert stored is not None
+        assert (stored.origin.transcript, stored.origin.provenance) == (transcript, "imported from in.pt")
