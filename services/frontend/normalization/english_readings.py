@@ -72,7 +72,7 @@ def rewrite(text: str) -> str:
         text = apply_rules(slashes.WORDS, text)
     if signed:
         text = apply_rules(signs.RULES, text)
-    if _abbreviates(text):
+    if _may_have_abbreviation(text):
         text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None
     if joined or _NUMERAL.search(text):
@@ -84,7 +84,7 @@ def rewrite(text: str) -> str:
     return apply_rules(plain_numbers.RULES, text) if figures else text
 
 
-def _abbreviates(text: str) -> bool:
+def _may_have_abbreviation(text: str) -> bool:
     """Whether a full stop may belong to an abbreviation."""
     stopped = _STOPPED.findall(text)
     return any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text

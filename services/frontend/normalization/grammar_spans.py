@@ -21,7 +21,7 @@ _AROUND = 3
 """Words on each side of a written form that may decide its reading."""
 _BEFORE, _BEHIND = 3, 5
 """Characters around the digits of a Chinese clause that may decide their reading."""
-_MOST_SEEN = 64
+_MOST_GRAMMAR_CHARACTERS = 64
 """Characters passed to a grammar at once: 200 cost three times as much per character and hold the
 GIL for 60 ms.
 """
@@ -46,20 +46,20 @@ def _bounded(window: str) -> Iterator[str]:
     written form, else after any blank, else before a digit that follows a sign which does not join
     numbers, else between two letters that are not Latin, else anywhere.
     """
-    while len(window) > _MOST_SEEN:
-        head = window[: _MOST_SEEN + 1]
+    while len(window) > _MOST_GRAMMAR_CHARACTERS:
+        head = window[: _MOST_GRAMMAR_CHARACTERS + 1]
         words = list(_WORD.finditer(head))
         # The last word of the head may continue after it.
         blanks = [(words[at].end(), words[at][0] + words[at + 1][0]) for at in range(len(words) - 1)]
         plain = max((place for place, around in blanks if not _WRITTEN.search(around)), default=0)
         blank = max((place for place, _ in blanks), default=0)
-        places = range(1, _MOST_SEEN + 1)
+        places = range(1, _MOST_GRAMMAR_CHARACTERS + 1)
         edge = max(
             (at for at in places if head[at].isdigit() and not head[at - 1].isalnum() and head[at - 1] not in _JOINS),
             default=0,
         )
         between = max((at for at in places if not head[at].isascii() and not head[at - 1].isascii()), default=0)
-        cut = plain if plain > _MOST_SEEN // 4 else blank or edge or between or _MOST_SEEN
+        cut = plain if plain > _MOST_GRAMMAR_CHARACTERS // 4 else blank or edge or between or _MOST_GRAMMAR_CHARACTERS
         yield window[:cut]
         window = window[cut:]
     yield window
@@ -67,10 +67,10 @@ def _bounded(window: str) -> Iterator[str]:
 
 def _chinese(text: str) -> list[tuple[bool, str]]:
     """Around the digits of each clause: the Chinese grammar does nothing without a digit."""
-    return [piece for clause in _CLAUSE.findall(text) if clause for piece in _around_digits(clause)]
+    return [piece for clause in _CLAUSE.findall(text) if clause for piece in _split_around_digits(clause)]
 
 
-def _around_digits(clause: str) -> list[tuple[bool, str]]:
+def _split_around_digits(clause: str) -> list[tuple[bool, str]]:
     places = [match.start() for match in _NUMERAL.finditer(clause)]
     if not places:
         return [(False, clause)]

@@ -26,7 +26,7 @@ from services.frontend.tokenizers.placeholders import PLACEHOLDERS
 _inflect, _inflect_lock = inflect.engine(), threading.Lock()
 """The engine keeps state between the steps of a number, so threads use it one at a time."""
 _MOST_DIGITS = 36
-_ENDLESS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
+_LONG_NUMBER = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
 _CHINESE_DIGITS = "零一二三四五六七八九"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _POWERS = {"²": " squared", "³": " cubed"}
@@ -63,7 +63,7 @@ class Normalizer:
         if not self.reference:
             text = "".join(self._rewrite(part, language, own_readings) for part in PLACEHOLDERS.split(text))
         else:
-            text = self._with_package(text, language)
+            text = self._apply_package(text, language)
         if language == ENGLISH:
             return spell_digits(text, reference=self.reference)
         text = drop_blanks(text.replace("\n", ""), before)
@@ -80,16 +80,16 @@ class Normalizer:
             text = readings.rewrite(text)
             yield_turn()
         # The English grammar joins lines around a number, so it receives them one by one.
-        return "\n".join(self._with_package(line, language) for line in text.split("\n"))
+        return "\n".join(self._apply_package(line, language) for line in text.split("\n"))
 
-    def _with_package(self, text: str, language: str) -> str:
+    def _apply_package(self, text: str, language: str) -> str:
         """The served form passes no number of more than 36 digits to the package, which returns it
         unchanged in quadratic time.
         """
         if self.reference:
             return self._spoken(text, language)
         spoken, start = [], 0
-        for number in _ENDLESS.finditer(text):
+        for number in _LONG_NUMBER.finditer(text):
             spoken += [self._spoken(text[start : number.start()], language), _digit_by_digit(number[0], language)]
             start = number.end()
         return "".join([*spoken, self._spoken(text[start:], language)])
@@ -103,12 +103,12 @@ class Normalizer:
             return text
         if not self.reference:
             return "".join(
-                self._without_margins(piece, language) if seen else piece
+                self._apply_without_margins(piece, language) if seen else piece
                 for seen, piece in split_for_grammar(text, language)
             )
-        return self._without_margins(text, language)
+        return self._apply_without_margins(text, language)
 
-    def _without_margins(self, text: str, language: str) -> str:
+    def _apply_without_margins(self, text: str, language: str) -> str:
         core = text.strip()
         # Long runs of marks take the grammars longest and have no reading.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):

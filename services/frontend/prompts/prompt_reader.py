@@ -19,7 +19,7 @@ from services.frontend.voices.voice import Voice
 
 SPEECH_TOKENIZER = "speech_tokenizer_v2.onnx"
 SPEAKER_ENCODER = "campplus.onnx"
-_LISTENING_RATE = whisper_mel.RATE
+_NETWORK_RATE = whisper_mel.RATE
 """Sample rate of both networks, 16 kHz."""
 
 
@@ -67,7 +67,7 @@ class PromptReader:
         InternalFault when the output of a network does not fit a voice.
         """
         wave = _checked(wave, rate)
-        low = resample(wave[None], rate, _LISTENING_RATE)
+        low = resample(wave[None], rate, _NETWORK_RATE)
         tokens = self._speech_tokens(low)
         mel = mel_spectrogram(resample(wave[None], rate, SAMPLE_RATE))[0].T.numpy()
         length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
@@ -83,7 +83,7 @@ class PromptReader:
         """The speech tokens of a recording, 25 per second. Blocks for a fraction of its duration.
         wave, rate, errors: as `read`.
         """
-        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _LISTENING_RATE))
+        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _NETWORK_RATE))
 
     def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
         log_mel = whisper_mel.whisper_log_mel(wave).numpy()

@@ -112,7 +112,7 @@ def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Lang
     """
     groups = _joined(_groups(text))
     if not readable or CHINESE in readable:
-        groups = _joined(_weak_ones_decided(groups, language))
+        groups = _joined(_assign_single_words(groups, language))
     if not groups:
         return [LanguageSpan(language, text)]
     result, start = [], 0
@@ -168,7 +168,7 @@ def _joined(groups: list[_Group]) -> list[_Group]:
     return joined
 
 
-def _weak_ones_decided(groups: list[_Group], language: str) -> list[_Group]:
+def _assign_single_words(groups: list[_Group], language: str) -> list[_Group]:
     """A single Latin word or a name is not English: it takes the language of its neighbour, or that
     of the text when it has none.
     """

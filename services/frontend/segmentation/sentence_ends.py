@@ -30,7 +30,7 @@ REACH = 40
 word) the sentence ends.
 """
 LONG = 60
-LONGEST_SAID_AGAIN = 16
+LONGEST_REPEATED = 16
 """Letters of a repeated word at whose comma a sentence may end."""
 _MARKS_BEHIND = frozenset(",.!?;…")
 BEFORE = 24
@@ -91,7 +91,7 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     if not (after.isspace() or not after.isascii()):
         return False
     if marks == ",":
-        return _said_again(text, start)
+        return _is_repeated(text, start)
     if marks[0] == "…":
         return _follows(text, end, str.isupper)
     if set(marks) <= {"?", "!"}:
@@ -103,12 +103,12 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     return _full_stop(text, end)
 
 
-def _said_again(text: str, comma: int) -> bool | None:
+def _is_repeated(text: str, comma: int) -> bool | None:
     """Whether the sentence so far is one word that follows the comma once more, before another
     mark.
     """
     word = text[:comma].strip(" \n\"“'")
-    if not word.isalpha() or len(word) > LONGEST_SAID_AGAIN:
+    if not word.isalpha() or len(word) > LONGEST_REPEATED:
         return False
     after = text[comma + 1 : comma + 1 + REACH].lstrip()
     if not word.casefold().startswith(after[: len(word)].casefold()):

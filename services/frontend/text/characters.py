@@ -13,12 +13,14 @@ _UNSPEAKABLE = re.compile(
 """Terminal commands, control characters, direction marks, lone surrogates, private use. Joiners
 stay: Persian and Hindi need them.
 """
-_PILE = "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
-_PILES = re.compile(f"({_PILE}{{6}}){_PILE}+")
+_COMBINING_MARKS = (
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
+)
+_MARK_RUNS = re.compile(f"({_COMBINING_MARKS}{{6}}){_COMBINING_MARKS}+")
 """More marks on one letter than any language uses: normalising them takes quadratic time."""
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_PICTURES = "\u200d\u20e3\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff"
-_PICTURED = re.compile(rf"(?!\u200d)[{_PICTURES}][{_PICTURES} ]*")
+_EMOJI_CHARACTERS = "\u200d\u20e3\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff"
+_EMOJI = re.compile(rf"(?!\u200d)[{_EMOJI_CHARACTERS}][{_EMOJI_CHARACTERS} ]*")
 _WIDE = {0xFEE0 + ord(c): c for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"}
 _LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
 _FOLDED = str.maketrans({**_WIDE, **_LIGATURES})
@@ -32,7 +34,7 @@ def speakable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     text = _UNSPEAKABLE.sub("", _LINE_ENDS.sub("\n", text)).translate(_FOLDED)
-    return text if text.isascii() else unicodedata.normalize("NFC", _PILES.sub(r"\1", text))
+    return text if text.isascii() else unicodedata.normalize("NFC", _MARK_RUNS.sub(r"\1", text))
 
 
 def without_emoji(text: str) -> str:
@@ -50,4 +52,4 @@ def without_emoji(text: str) -> str:
             else ""
         )
 
-    return _PICTURED.sub(gap, text)
+    return _EMOJI.sub(gap, text)

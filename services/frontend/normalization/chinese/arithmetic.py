@@ -49,7 +49,7 @@ def _sum(written: str) -> str:
     first is smaller, else a division.
     """
     text = _SPLIT.sub("×", written)
-    text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _stroke, text)
+    text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _slash, text)
     words, operand = "", False
     for token in _TOKEN.finditer(text):
         if token["number"]:
@@ -84,7 +84,7 @@ def _sum(written: str) -> str:
     return words
 
 
-def _stroke(match: re.Match[str]) -> str:
+def _slash(match: re.Match[str]) -> str:
     left, right = match[1], match[2]
     return fraction(left, right) if int(left) < int(right) else f"{cardinal(left)}除以{cardinal(right)}"
 

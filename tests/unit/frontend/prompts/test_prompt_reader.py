@@ -248,7 +248,7 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [([], "made 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
+    ("tokens", "said"), [([], "returned 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
 )
 def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
@@ -270,7 +270,7 @@ def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) 
         TensorProto.FLOAT,
         ["batch", "size"],
     )
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made 15840 values, expected 192"):
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned 15840 values, expected 192"):
         PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
 
 

@@ -116,14 +116,14 @@ def _stop(match: re.Match[str]) -> str:
     return "." if _ends(following) else ""
 
 
-def _word_above(match: re.Match[str]) -> str:
+def _previous_word(match: re.Match[str]) -> str:
     """The previous word."""
     above = re.search(r"([A-Za-z0-9'’]+)[ ]$", match.string[max(0, match.start() - 24) : match.start()])
     return above[1] if above else ""
 
 
 def _street_or_saint(match: re.Match[str]) -> str:
-    key, following, above = match["key"], _following(match), _word_above(match)
+    key, following, above = match["key"], _following(match), _previous_word(match)
     named = (above[:1].isupper() and above not in _NO_STREET) or re.fullmatch(
         r"[0-9]{1,3}(?:st|nd|rd|th)|(?:first|second|third|[a-z]+th)", above
     ) is not None
@@ -207,7 +207,7 @@ RULES: tuple[Rule, ...] = (
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+[A-Z])(?![ ][XYZ]\b)"),
         lambda match: (
-            _TITLES[match["key"]] if match["key"] != "Sr" or not _word_above(match)[:1].isupper() else match[0]
+            _TITLES[match["key"]] if match["key"] != "Sr" or not _previous_word(match)[:1].isupper() else match[0]
         ),
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), _place),

@@ -18,7 +18,7 @@ _STATES = {
     "TX": "Texas", "UT": "Utah", "VT": "Vermont", "VA": "Virginia", "WA": "Washington", "WV": "West Virginia",
     "WI": "Wisconsin", "WY": "Wyoming", "DC": "DC",
 }  # fmt: skip
-_WORDS_TOO = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
+_AMBIGUOUS_STATES = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
 """Abbreviations that mean states only before a ZIP code."""
 _STRONG = (
     "accounts?|acct|PIN|pin code|passcode|password|OTP|ISBN(?:-1[03])?|ISSN|SSN|IBAN|VIN|IMEI|UPC|SKU|EIN|serial|card "
@@ -217,7 +217,7 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 CITY_AND_STATE: Rule = (
-    re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _WORDS_TOO)})\b(?!['’-])"),
+    re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
     lambda match: match["city"] + _STATES[match["state"]],
 )
 

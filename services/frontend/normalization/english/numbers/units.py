@@ -94,10 +94,10 @@ def _measure(match: re.Match[str]) -> str:
     one, many = _names(match)
     low = f"{spoken_quantity(match['low'])} to " if match["low"] else ""
     singular = _attributive(match) if match["low"] else is_singular(match["high"]) or _attributive(match)
-    return f"{low}{spoken_quantity(match['high'])} {one if singular else many}{_per(match)}{_dot(match)}"
+    return f"{low}{spoken_quantity(match['high'])} {one if singular else many}{_per(match)}{_full_stop_after(match)}"
 
 
-def _dot(match: re.Match[str]) -> str:
+def _full_stop_after(match: re.Match[str]) -> str:
     """The full stop of an abbreviation is removed, that of a sentence stays."""
     return (
         ""
@@ -114,7 +114,8 @@ def _of_inches(match: re.Match[str]) -> str:
         if match["low"]
         else ""
     )
-    return f"{low}{spoken_quantity(high)} {'inch' if is_singular(high) or attributive else 'inches'}{_dot(match)}"
+    unit = "inch" if is_singular(high) or attributive else "inches"
+    return f"{low}{spoken_quantity(high)} {unit}{_full_stop_after(match)}"
 
 
 def _feet_and_inches(match: re.Match[str]) -> str:
