@@ -111,7 +111,7 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
         stored = None if entry is None else store.content(entry)
         if stored is not None:
             origin = stored.origin
-            labels = next((labels for _, labels in store.lines([voice_id])), Labels())
+            labels = next((labels for _, labels in store.entries_with_labels([voice_id])), Labels())
             notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
             arrays = triton_entry_of(stored.voice, stored.origin.transcript) if triton else entry_of(stored.voice)
             speakers[voice_id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}

@@ -156,7 +156,7 @@ def _details_message(details: Details) -> voice_pb2.VoiceDetails:
         transcript=details.transcript,
         provenance=details.provenance,
     )
-    if shown := details.voice.decoder_tokens:
-        message.tokens_before_sound = tokens_before_sound(shown)
-        message.tokens_before_sound_if_cut = tokens_before_sound(shown - cut_of(shown))
+    if prompt_tokens := details.voice.decoder_tokens:
+        message.tokens_before_sound = tokens_before_sound(prompt_tokens)
+        message.tokens_before_sound_if_cut = tokens_before_sound(prompt_tokens - cut_of(prompt_tokens))
     return message

@@ -36,9 +36,9 @@ def split_for_grammar(text: str, language: str) -> Iterator[tuple[bool, str]]:
     text.
     """
     pieces = _chinese(text) if language == CHINESE else _english(text)
-    for seen, group in groupby(pieces, key=lambda piece: piece[0]):
+    for is_written_form, group in groupby(pieces, key=lambda piece: piece[0]):
         window = "".join(piece for _, piece in group)
-        yield from ((seen, part) for part in (_bounded(window) if seen else (window,)))
+        yield from ((is_written_form, part) for part in (_bounded(window) if is_written_form else (window,)))
 
 
 def _bounded(window: str) -> Iterator[str]:
@@ -81,8 +81,8 @@ def _split_around_digits(clause: str) -> list[tuple[bool, str]]:
     while end < len(clause) and clause[end].isascii():
         end += 1
     return [
-        (seen, piece)
-        for seen, piece in ((False, clause[:start]), (True, clause[start:end]), (False, clause[end:]))
+        (is_written_form, piece)
+        for is_written_form, piece in ((False, clause[:start]), (True, clause[start:end]), (False, clause[end:]))
         if piece
     ]
 
@@ -91,9 +91,9 @@ def _english(text: str) -> list[tuple[bool, str]]:
     if not _WRITTEN.search(text):
         return [(False, text)]
     words = _WORD.findall(text)
-    seen = [False] * len(words)
+    is_written_form = [False] * len(words)
     for place, word in enumerate(words):
         if _WRITTEN.search(word.rstrip()):
             first, last = max(0, place - _AROUND), min(len(words), place + _AROUND + 1)
-            seen[first:last] = [True] * (last - first)
-    return list(zip(seen, words, strict=True))
+            is_written_form[first:last] = [True] * (last - first)
+    return list(zip(is_written_form, words, strict=True))

@@ -103,8 +103,8 @@ class Normalizer:
             return text
         if not self.reference:
             return "".join(
-                self._apply_without_margins(piece, language) if seen else piece
-                for seen, piece in split_for_grammar(text, language)
+                self._apply_without_margins(piece, language) if is_written_form else piece
+                for is_written_form, piece in split_for_grammar(text, language)
             )
         return self._apply_without_margins(text, language)
 

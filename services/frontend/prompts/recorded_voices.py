@@ -38,7 +38,7 @@ class RecordedVoices:
     def __init__(self, reader: RecordingReader, cache_bytes: int) -> None:
         self._reader = reader
         self._cache: ByteCache[Voice] = ByteCache(cache_bytes)
-        self._under_way: dict[str, _PendingRead] = {}
+        self._pending: dict[str, _PendingRead] = {}
 
     async def voice(self, recording: PromptRecording) -> Voice:
         """The voice of a recording that passed `require_readable`, named by its content.
@@ -53,10 +53,10 @@ class RecordedVoices:
         if cached is not None:
             _RECORDINGS.add(1, {"result": "hit"})
             return cached
-        reading = self._under_way.get(key)
+        reading = self._pending.get(key)
         _RECORDINGS.add(1, {"result": "miss" if reading is None else "shared"})
         if reading is None:
-            reading = self._under_way[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
+            reading = self._pending[key] = _PendingRead(asyncio.create_task(self._read(key, recording)))
             reading.task.add_done_callback(lambda _: self._forget(key, reading))
         reading.waiting += 1
         try:
@@ -75,7 +75,7 @@ class RecordedVoices:
         return voice
 
     def _forget(self, key: str, reading: _PendingRead) -> None:
-        if self._under_way.get(key) is reading:
-            del self._under_way[key]
+        if self._pending.get(key) is reading:
+            del self._pending[key]
         if reading.task.done() and not reading.task.cancelled():
             reading.task.exception()  # all callers may have cancelled

@@ -173,8 +173,8 @@ class TextScheduler:
 class _Turn:
     """The turn of one thread. begun: on the clock of the thread; None while it waits."""
 
-    def __init__(self, turns: TextScheduler, caller: Caller, begun: float) -> None:
-        self.turns, self.caller = turns, caller
+    def __init__(self, scheduler: TextScheduler, caller: Caller, begun: float) -> None:
+        self.scheduler, self.caller = scheduler, caller
         self.begun: float | None = begun
 
 
@@ -185,4 +185,4 @@ def yield_turn() -> None:
     """
     turn: _Turn | None = getattr(_of_thread, "turn", None)
     if turn is not None:
-        turn.turns._pass_on(turn)
+        turn.scheduler._pass_on(turn)

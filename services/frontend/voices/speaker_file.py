@@ -130,7 +130,7 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
         )
     if voice.decoder_tokens < len(voice.prompt_speech_tokens):
         raise ValueError(
-            f"the voice {voice.id!r} has a cut prompt (the decoder is shown {voice.decoder_tokens} of its "
+            f"the voice {voice.id!r} has a cut prompt (the decoder receives {voice.decoder_tokens} of its "
             f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; "
             "zero-shot holds it"
         )

@@ -83,7 +83,7 @@ class VoiceLibrary:
         self._fresh_seconds = fresh_seconds
         self._most_voices = most_voices
         self._entries: OrderedDict[str, tuple[Entry, float]] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
+        self._pending: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
         self._removals = 0
 
     async def voice(self, voice_id: str) -> Voice:
@@ -100,11 +100,11 @@ class VoiceLibrary:
             notes = self._notes.get(preset.id, Notes())
             return Details(self._preset_summary(preset), preset, notes.transcript, notes.provenance)
         entry, stored = await self._stored(voice_id or self.default or "")
-        lines = await self._work(lambda store: store.lines([entry.id]))
-        if not lines:
+        entries = await self._work(lambda store: store.entries_with_labels([entry.id]))
+        if not entries:
             raise self._not_found(entry.id)
         return Details(
-            self._summary(entry, lines[0][1]), stored.voice, stored.origin.transcript, stored.origin.provenance
+            self._summary(entry, entries[0][1]), stored.voice, stored.origin.transcript, stored.origin.provenance
         )
 
     async def page(self, size: int, after: str) -> tuple[list[VoiceSummary], str]:
@@ -115,19 +115,19 @@ class VoiceLibrary:
         stored = await self._work(lambda store: store.ids()) if self._store else []
         ids = sorted({*presets, *stored})
         ahead = list(islice((voice_id for voice_id in ids if voice_id > after), size + 1))
-        shown = ahead[:size]
-        asked = [voice_id for voice_id in shown if voice_id not in presets]
+        page_ids = ahead[:size]
+        stored_ids = [voice_id for voice_id in page_ids if voice_id not in presets]
         summaries = (
             {
                 entry.id: self._summary(entry, labels)
-                for entry, labels in await self._work(lambda store: store.lines(asked))
+                for entry, labels in await self._work(lambda store: store.entries_with_labels(stored_ids))
             }
-            if asked
+            if stored_ids
             else {}
         )
-        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in shown if voice_id in presets}
-        listed = [summaries[voice_id] for voice_id in shown if voice_id in summaries]
-        return listed, shown[-1] if len(ahead) > size else ""
+        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in page_ids if voice_id in presets}
+        listed = [summaries[voice_id] for voice_id in page_ids if voice_id in summaries]
+        return listed, page_ids[-1] if len(ahead) > size else ""
 
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
         """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
@@ -192,11 +192,11 @@ class VoiceLibrary:
         entry, until = self._entries.get(voice_id, (None, 0.0))
         if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
             return entry, stored
-        task = self._under_way.get(voice_id)
+        task = self._pending.get(voice_id)
         if task is None:
             # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
-            task = self._under_way[voice_id] = asyncio.create_task(self._look_up(voice_id))
+            task = self._pending[voice_id] = asyncio.create_task(self._look_up(voice_id))
             task.add_done_callback(lambda done: self._looked_up(voice_id, done))
         return await asyncio.shield(task)
 
@@ -225,14 +225,14 @@ class VoiceLibrary:
         return result
 
     def _looked_up(self, voice_id: str, task: asyncio.Task[tuple[Entry, StoredVoice]]) -> None:
-        if self._under_way.get(voice_id) is task:
-            del self._under_way[voice_id]
+        if self._pending.get(voice_id) is task:
+            del self._pending[voice_id]
         if not task.cancelled():
             task.exception()  # all callers may have cancelled
 
     def _forget(self, voice_id: str) -> None:
         self._removals += 1
-        self._under_way.pop(voice_id, None)
+        self._pending.pop(voice_id, None)
         entry, _ = self._entries.pop(voice_id, (None, 0.0))
         if entry is not None:
             self._contents.drop(entry.file)

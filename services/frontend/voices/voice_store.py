@@ -51,7 +51,7 @@ class VoiceStore:
         data = self._blobs.read(_name(voice_id))
         return None if data is None else _entry(data, voice_id)
 
-    def lines(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
+    def entries_with_labels(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
         """The existing ones of `ids` with their labels, in that order."""
         data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
         entries = [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
@@ -139,7 +139,7 @@ class VoiceStore:
         # Contents are listed before the names: a name that is written in between then protects its
         # content.
         candidates = [f"{folder}/{file}" for folder in ("content", "labels") for file in self._blobs.names(folder)]
-        needed = {entry.file for entry, _ in self.lines(self.ids())}
+        needed = {entry.file for entry, _ in self.entries_with_labels(self.ids())}
         orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
         old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
         swept = sum(self._blobs.delete(path) for path in old) + sweep_temporary(self._blobs, older_than_seconds)

@@ -56,12 +56,12 @@ _CLOCK = rf"{_HOUR}[:：]{_SIXTY}(?:[:：]{_SIXTY})?(?:[ ]?[AaPp]\.?[Mm](?![A-Za
 
 
 def _times(match: re.Match[str]) -> str:
-    said = []
+    words = []
     has_period = re.search("(?:[上下中]午|晚上?|凌晨|早上?|清晨|傍晚|夜里)[ ]?$", match.string[: match.start()][-3:])
     for one in _TIME.finditer(match[0]):
         half = {"a": "上午", "p": "下午", "": ""}[(one["half"] or "").lower()]
-        said.append(("" if has_period else half) + clock(one["hours"], one["minutes"], one["seconds"]))
-    return range_word(match[0]).join(said)
+        words.append(("" if has_period else half) + clock(one["hours"], one["minutes"], one["seconds"]))
+    return range_word(match[0]).join(words)
 
 
 def _years(match: re.Match[str]) -> str:

@@ -44,12 +44,12 @@ def _telephone(plus: str, *groups: str) -> str:
 
 
 def _characters(written: str) -> str:
-    said = [
+    words = [
         chinese_numbers.digits(c) if c.isascii() and c.isdigit() else _SIGNS.get(c, c.upper() if c.isascii() else c)
         for c in written
         if c.strip()
     ]
-    return " ".join(said) if all(c.isascii() and c.isalpha() for c in said) else "".join(said)
+    return " ".join(words) if all(c.isascii() and c.isalpha() for c in words) else "".join(words)
 
 
 def _date(year: str, month: str, day: str) -> str:

@@ -89,7 +89,7 @@ def test_phonemes_are_spoken_as_they_are(phonemes: PhonemeTokenizer) -> None:
         analyzer.reading("", allow_control_tokens=False, pronunciations={"Nike": "/xyz1/"})
 
 
-def test_a_text_cannot_bring_phonemes_or_carriers_in(phonemes: PhonemeTokenizer) -> None:
+def test_a_text_cannot_contain_phonemes_or_placeholders(phonemes: PhonemeTokenizer) -> None:
     analyzer = Analyzer(Normalizer(None), phonemes)
     plain = [sentence.token_ids for sentence in analyzer.sentences("ab cd")]
     for forged in ("a\uf8f0b cd", "a\ue000b cd", "a\U000f0000b cd", "a\uf8f2b cd"):

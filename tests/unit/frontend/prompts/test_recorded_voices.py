@@ -149,7 +149,7 @@ async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counte
     await asyncio.gather(*asks, return_exceptions=True)
     await until(lambda: reader.ended == [b"a"])
     await until(lambda: reader.places_taken == 0)
-    assert not voices._under_way
+    assert not voices._pending
     assert len(voices._cache) == 0
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
@@ -184,7 +184,7 @@ async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[
     for each in asks:
         with pytest.raises(InvalidRequest, match="is silent"):
             await each
-    assert not voices._under_way
+    assert not voices._pending
     reader.fault = None
     await ask(voices)
     assert reader.begun == [b"a", b"a"]
@@ -201,7 +201,7 @@ async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_lo
     with pytest.raises(asyncio.CancelledError):
         await asked
     await until(lambda: reader.ended)
-    assert not voices._under_way
+    assert not voices._pending
 
 
 async def test_only_a_reading_takes_a_place(counted: Counter[str]) -> None:

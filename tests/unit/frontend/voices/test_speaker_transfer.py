@@ -174,7 +174,7 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
         store(tmp_path).remove(name)
     assert transfer(tmp_path, "import", tmp_path / "out.pt") == 0
     again = store(tmp_path)
-    assert [(entry.id, entry.language_code, labels) for entry, labels in again.lines(again.ids())] == [
+    assert [(entry.id, entry.language_code, labels) for entry, labels in again.entries_with_labels(again.ids())] == [
         (n, "en-GB", NOTED) for n in voices
     ]
     for name in voices:
@@ -192,7 +192,7 @@ def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
     store(tmp_path).add(StoredVoice(VOICES["cut"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     said = capsys.readouterr().err
-    assert "the voice 'cut' has a cut prompt (the decoder is shown 7 of its 10 speech tokens)" in said
+    assert "the voice 'cut' has a cut prompt (the decoder receives 7 of its 10 speech tokens)" in said
     assert "zero-shot holds it" in said
     assert not (tmp_path / "out.pt").exists()
 

@@ -56,7 +56,7 @@ def test_what_is_stored_is_what_is_read(store: VoiceStore) -> None:
     assert store.content(entry) == created
     assert store.entry("anna.b-1") == entry
     assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", created.voice.content_hash)
-    assert store.lines(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
+    assert store.entries_with_labels(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
     assert store.ids() == ["anna.b-1"]
 
 
@@ -106,9 +106,9 @@ def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore)
     entry = store.add(stored_voice("me"), Labels("One", "first", {"a": "1"}))
     content = blobs.read(f"content/{entry.file}")
     store.relabel("me", Labels("Two", "", {}), ("display_name",))
-    assert store.lines(["me"]) == [(entry, Labels("Two", "first", {"a": "1"}))]
+    assert store.entries_with_labels(["me"]) == [(entry, Labels("Two", "first", {"a": "1"}))]
     store.relabel("me", Labels("", "third", {}), ())
-    assert store.lines(["me"]) == [(entry, Labels("", "third", {}))]
+    assert store.entries_with_labels(["me"]) == [(entry, Labels("", "third", {}))]
     assert blobs.read(f"content/{entry.file}") == content
     with pytest.raises(InvalidRequest, match="update_mask names 'id'"):
         store.relabel("me", Labels(), ("id",))
@@ -269,7 +269,7 @@ def test_the_sweep_deletes_what_no_voice_needs_and_is_old(blobs: Blobs, store: V
     assert store.sweep(3600.0) == 0
     assert store.sweep(-1.0) == 2
     assert len(left(blobs)) == 3
-    assert store.lines(["me"])
+    assert store.entries_with_labels(["me"])
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_damage_is_reported_and_not_used(
         result = store.entry("me")
         assert result is not None
         store.content(result)
-        store.lines(["me"])
+        store.entries_with_labels(["me"])
 
 
 def test_content_that_is_gone_while_its_name_is_there_is_a_fault(blobs: Blobs, store: VoiceStore) -> None:

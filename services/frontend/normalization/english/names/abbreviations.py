@@ -141,8 +141,8 @@ def _street_or_saint(match: re.Match[str]) -> str:
 
 
 def _title(match: re.Match[str]) -> str:
-    said = _TITLES[match["key"]]
-    return said if _following(match)[:1].isupper() or _following(match)[:1] == "" else match[0]
+    words = _TITLES[match["key"]]
+    return words if _following(match)[:1].isupper() or _following(match)[:1] == "" else match[0]
 
 
 def _place(match: re.Match[str]) -> str:
@@ -151,15 +151,15 @@ def _place(match: re.Match[str]) -> str:
 
 def _anywhere(match: re.Match[str]) -> str:
     key = match["key"]
-    said = _ANYWHERE[key]
-    if not said or (
+    words = _ANYWHERE[key]
+    if not words or (
         key
         in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
         and _ends(_following(match))
         and key not in ("hrs", "yrs", "mins", "secs")
     ):
         return match[0]
-    return said + _stop(match)
+    return words + _stop(match)
 
 
 def _initials(match: re.Match[str]) -> str:
@@ -169,8 +169,8 @@ def _initials(match: re.Match[str]) -> str:
 
 def _latin(match: re.Match[str]) -> str:
     comma = "" if match.string[match.end() : match.end() + 1] in (",", ":") else ","
-    said = _LATIN[match[0]]
-    return said + (comma if said.lower() in ("for example", "that is") else "")
+    words = _LATIN[match[0]]
+    return words + (comma if words.lower() in ("for example", "that is") else "")
 
 
 KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, "D", "eg", "ie"))

@@ -145,9 +145,9 @@ def _flag_name(name: str, dashes: str) -> str:
 
 def _either(match: re.Match[str]) -> str:
     words = match[0].split("/")
-    said = _SAID.get(match[0]) or _SAID.get(match[0].lower())
-    if said:
-        return said[0].upper() + said[1:] if match[0][0].isupper() and said.islower() else said
+    words = _SAID.get(match[0]) or _SAID.get(match[0].lower())
+    if words:
+        return words[0].upper() + words[1:] if match[0][0].isupper() and words.islower() else words
     if len(words) == 2 and words[1] in _TIMES and words[0].endswith("s") and len(words[0]) > 3:
         return f"{words[0]} per {PER[words[1]]}"
     if len(words) == 2 and words[0] in NAMES and words[1] in PER and not (len(words[0]) == 1 and words[0].isupper()):

@@ -69,12 +69,12 @@ def _range(match: re.Match[str]) -> str:
 def _spaced(match: re.Match[str]) -> str:
     """With blanks around the hyphen, a rising pair is a range, else a difference."""
     left, right = (float(match[side].replace(",", "")) for side in ("left", "right"))
-    asked = re.search(
+    is_question = re.search(
         r"(?:[Ww]hat(?:'s| is)|[Cc]alculate|[Cc]ompute|[-+=×*÷/] ?)[ ]?$",
         match.string[max(0, match.start() - 12) : match.start()],
     )
     after = re.match(r"[ ]*[-+=×*÷<>≤≥≠]", match.string[match.end() : match.end() + 4])
-    word = "minus" if left > right or asked or after else "to"
+    word = "minus" if left > right or is_question or after else "to"
     return f"{numerals.amount(match['left'])} {word} {numerals.amount(match['right'])}"
 
 
