@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cosyserve.errors import Overloaded
 
-_TEMPORARY = "temporary"
+_TEMPORARY = "aside"
 log = logging.getLogger(__name__)
 
 
