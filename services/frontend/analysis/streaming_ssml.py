@@ -51,7 +51,7 @@ class StreamingSsml:
     def _read(self, events: Iterable[Event]) -> Iterator[Piece]:
         for event in events:
             if isinstance(event, SpokenText):
-                # This comes before the feed: the sentences that the text completes precede any
+                # Recorded before the feed: the sentences that the text completes precede any
                 # later boundary.
                 self._continuations.add_text(event.text)
                 yield from self._styled(self._text.feed(event.text))
