@@ -8,7 +8,7 @@ from services.frontend.normalization.english.numbers.units import PER
 from services.frontend.normalization.english.unit_names import NAMES
 from services.frontend.text.rules import Rule
 
-_SAID = {
+_SPOKEN_WORDS = {
     "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",
     "a/c": "A C", "A/C": "A C", "s/he": "she or he", "his/her": "his or her", "her/his": "her or his",
     "he/she": "he or she", "she/he": "she or he", "him/her": "him or her", "and/or": "and or", "n/a": "N A",
@@ -145,9 +145,9 @@ def _flag_name(name: str, dashes: str) -> str:
 
 def _either(match: re.Match[str]) -> str:
     words = match[0].split("/")
-    words = _SAID.get(match[0]) or _SAID.get(match[0].lower())
-    if words:
-        return words[0].upper() + words[1:] if match[0][0].isupper() and words.islower() else words
+    spoken = _SPOKEN_WORDS.get(match[0]) or _SPOKEN_WORDS.get(match[0].lower())
+    if spoken:
+        return spoken[0].upper() + spoken[1:] if match[0][0].isupper() and spoken.islower() else spoken
     if len(words) == 2 and words[1] in _TIMES and words[0].endswith("s") and len(words[0]) > 3:
         return f"{words[0]} per {PER[words[1]]}"
     if len(words) == 2 and words[0] in NAMES and words[1] in PER and not (len(words[0]) == 1 and words[0].isupper()):
