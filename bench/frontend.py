@@ -16,9 +16,9 @@ from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 CHARACTERS = 200
 MODELS = ("models/demo", "tests/golden/tiny")

@@ -17,9 +17,9 @@ from bench.load.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.request import Generation, Grouping, Prompt, Sampling
 from services.llm.settings import LlmSettings

@@ -29,9 +29,9 @@ from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
 from recipes.demo_voice.training import parameters
 from recipes.demo_voice.voices import Corpus, voices
+from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import FILE as VOICE_FILE
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.engine.weights import WEIGHTS as LLM

@@ -1,5 +1,5 @@
-"""`python -m services.frontend`: text to sentences with token ids, and the voices of a model
-directory.
+"""`python -m services.frontend`: splits text into sentences with token ids and serves the voices of
+a model directory.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
-from services.frontend.text.turns import MOST_CALLS, Caller, Turns
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import is_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -33,8 +33,8 @@ from services.frontend.voices.voice_store import VoiceStore
 SERVICE = "cosyserve.v1.FrontendService"
 WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
 SWEEP_SECONDS = ORPHAN_SECONDS = 3600.0
-"""What was written this long ago and no voice needs was left by a process that died; it is looked
-for this often.
+"""Seconds. A blob that is older than this and that no voice needs was left by a process that died.
+The sweep runs at this interval.
 """
 SWITCH_SECONDS = 0.0005
 log = logging.getLogger("services.frontend")
@@ -42,24 +42,25 @@ log = logging.getLogger("services.frontend")
 
 @dataclass(frozen=True)
 class Loaded:
-    """Everything that takes time before the first call."""
+    """Everything that is loaded before the first call is accepted."""
 
     analyzer: Analyzer
-    presets: Registry
+    presets: PresetVoices
     notes: dict[str, Notes]
-    """Of the presets, by id."""
+    """Notes of the presets, by voice id."""
     store: VoiceStore | None
-    listeners: PromptReader | None
-    """None: the model directory has none."""
+    prompt_reader: PromptReader | None
+    """None when the model directory has no prompt networks."""
 
 
 def read_model(settings: FrontendSettings) -> Loaded:
-    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice
-    that there cannot be, for a bad dictionary, and for a storage that cannot be opened."""
+    """Blocks. Raises ModelError for an unusable model directory, and SettingsError for a default
+    voice that cannot exist, for an invalid dictionary and for a storage that cannot be opened.
+    """
     # The grammars and the number speller take most of a second to import and load.
+    from services.frontend.loading import read_tokenizer
     from services.frontend.normalization.normalize import Normalizer
     from services.frontend.segmentation.split_mode import split_mode
-    from services.frontend.tokenizers.tokenizer import read_tokenizer
     from services.frontend.voices.speaker_file import read_presets
 
     directory = ModelDirectory(Path(settings.model))
@@ -86,17 +87,17 @@ def read_model(settings: FrontendSettings) -> Loaded:
     )
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    notes = {voice.id: told for voice, told in noted}
-    return Loaded(analyzer, presets, notes, _store(directory, settings), _listeners(directory, settings))
+    notes = {voice.id: note for voice, note in noted}
+    return Loaded(analyzer, presets, notes, _store(directory, settings), _prompt_reader(directory, settings))
 
 
-def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
+def _presets(voices: list[Voice], settings: FrontendSettings) -> PresetVoices:
     wanted = settings.default_voice
     known = any(voice.id == wanted for voice in voices)
-    # With a storage the default may be one of its voices, and be made later.
+    # With a storage, the default voice may be a stored one that is created later.
     later = bool(settings.voices_url) and wanted is not None and is_given_id(wanted)
     try:
-        return Registry(voices, wanted if known or not later else None)
+        return PresetVoices(voices, wanted if known or not later else None)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
 
@@ -112,28 +113,28 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
     except ValueError as error:
         raise SettingsError(f"{PREFIX}VOICES_URL: {error}") from error
     try:
-        log.info("%d kept voices", len(store.ids()))
+        log.info("%d stored voices", len(store.ids()))
     except Overloaded as error:
-        # The model's own voices are there all the same.
-        log.warning("kept voices are out of reach for now: %s", error.message)
+        # The presets are served without the storage.
+        log.warning("the stored voices cannot be reached at the moment: %s", error.message)
     return store
 
 
-def _listeners(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
+def _prompt_reader(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
     from services.frontend.prompts.onnx_network import available_device
-    from services.frontend.prompts.voice_model import can_listen
+    from services.frontend.prompts.voice_model import has_prompt_networks
 
-    if not can_listen(directory):
+    if not has_prompt_networks(directory):
         return None
     device = available_device() if settings.prompt_device == "auto" else settings.prompt_device
     reader = PromptReader(directory, device=device, threads=settings.prompt_threads)
-    log.info("prompts are listened to by %s", reader.provider)
+    log.info("the prompt networks run on %s", reader.provider)
     return reader
 
 
 async def load(service: Service, settings: FrontendSettings) -> Close:
-    """Read the model directory in a thread and fill the method table of `service`."""
-    # Text, prompts and storage wait for different things: none holds up another.
+    """Read the model directory in a thread and register the servicer with `service`."""
+    # Text, prompts and storage block on different resources, so each has its own pool.
     text = ThreadPoolExecutor(max_workers=MOST_CALLS, thread_name_prefix="text")
     prompts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prompts")
     storage = ThreadPoolExecutor(max_workers=8, thread_name_prefix="storage")
@@ -144,7 +145,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         for worker in workers:
             worker.shutdown(wait=False)
         raise
-    turns = Turns(text, settings.text_workers)
+    scheduler = TextScheduler(text, settings.text_workers)
     library = VoiceLibrary(
         loaded.presets,
         loaded.store,
@@ -156,8 +157,8 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         notes=loaded.notes,
     )
     reader = None
-    if loaded.listeners is not None:
-        reader = RecordingReader(loaded.listeners, loaded.analyzer, prompts, settings.max_voice_makings)
+    if loaded.prompt_reader is not None:
+        reader = RecordingReader(loaded.prompt_reader, loaded.analyzer, prompts, settings.max_voice_makings)
     log.info(
         "%d voices of the model, default %s, normalizer %s",
         len(loaded.presets.all()),
@@ -168,7 +169,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         loaded.analyzer,
         library,
         reader,
-        turns,
+        scheduler,
         settings.max_characters,
         settings.max_stream_characters,
         settings.recordings_cache_bytes,
@@ -187,7 +188,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
             limits=limits_of(settings, *names),
             libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext"),
         ),
-        lambda: _analyze_once(loaded.analyzer, turns),
+        lambda: _analyze_once(loaded.analyzer, scheduler),
     )
     sweeping = asyncio.create_task(_sweep(library))
 
@@ -200,10 +201,10 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
     return close
 
 
-async def _analyze_once(analyzer: Analyzer, turns: Turns) -> None:
-    """What a request runs, in turns with requests."""
+async def _analyze_once(analyzer: Analyzer, scheduler: TextScheduler) -> None:
+    """Analyze one text per language, scheduled like a request."""
     for sample in WARM_UP:
-        await turns.run(Caller(), lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
+        await scheduler.run(Caller(), lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
 
 
 async def _sweep(library: VoiceLibrary) -> None:
@@ -211,14 +212,14 @@ async def _sweep(library: VoiceLibrary) -> None:
         try:
             await library.sweep(ORPHAN_SECONDS)
         except CosyserveError as error:
-            log.warning("no sweep: %s", error.message)
+            log.warning("the sweep of the voice storage failed: %s", error.message)
         await asyncio.sleep(SWEEP_SECONDS)
 
 
 def main() -> int:
     """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
-    # The event loop waits this long for a thread that computes; by default it would be 5 ms,
-    # several times for each call.
+    # A computing thread delays the event loop by up to this interval; the default of 5 ms would
+    # apply several times per call.
     sys.setswitchinterval(SWITCH_SECONDS)
     return run(SERVICE, PREFIX, FrontendSettings, lambda settings: partial(load, settings=settings))
 

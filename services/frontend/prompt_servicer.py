@@ -1,6 +1,7 @@
-"""The part of the frontend's gRPC face that reads what a request brings along besides its text: a
-recording to speak like, speech to speak anew, an instruction. Nothing of them is stored, and only
-lengths and the language reach a trace."""
+"""The gRPC methods that read what a request contains in addition to its text: a recording to clone,
+speech to convert, an instruction. Nothing of them is stored, and only lengths and the language
+reach a trace.
+"""
 
 import time
 from functools import partial
@@ -17,7 +18,7 @@ from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.recorded_voices import RecordedVoices
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.recordings.decoding import kind_of
-from services.frontend.text.turns import Caller, Turns
+from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voice_servicer import traced, voice_message
 
@@ -27,23 +28,25 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PromptMethods:
     """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
 
-    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. turns: run the
-    text work.
+    reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler:
+    runs the text work.
     """
 
-    def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, turns: Turns) -> None:
+    def __init__(
+        self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, scheduler: TextScheduler
+    ) -> None:
         self._reader = reader
         self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
         self._tokenizer = tokenizer
-        self._turns = turns
+        self._scheduler = scheduler
 
     async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
         start = time.time_ns()
-        told = request.recording
-        recording = PromptRecording(told.audio, told.transcript, told.language_code, told.cut_prompt)
+        upload = request.recording
+        recording = PromptRecording(upload.audio, upload.transcript, upload.language_code, upload.cut_prompt)
         recording.require_readable()
         if self._recorded is None:
-            raise _deaf()
+            raise _no_prompt_networks()
         voice = await self._recorded.voice(recording)
         telemetry.record(Timing("frontend.read_recording", start, time.time_ns(), traced(recording, voice)))
         return pb.ReadRecordingResponse(voice=voice_message(voice))
@@ -52,15 +55,15 @@ class PromptMethods:
         start = time.time_ns()
         kind_of(request.audio)
         if self._reader is None:
-            raise _deaf()
-        with self._reader.place():
+            raise _no_prompt_networks()
+        with self._reader.slot():
             tokens = await self._reader.speech_tokens(request.audio)
         telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
         return pb.ReadSpeechResponse(speech_tokens=tokens)
 
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
-        ids = await self._turns.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
+        ids = await self._scheduler.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
         attributes: dict[str, int | float | str] = {
             "instruction.characters": len(request.instruction),
             "instruction.ids": len(ids),
@@ -69,7 +72,7 @@ class PromptMethods:
         return pb.ReadInstructionResponse(token_ids=ids)
 
 
-def _deaf() -> FailedPrecondition:
+def _no_prompt_networks() -> FailedPrecondition:
     return FailedPrecondition(
         "no recording can be read: the model directory has no speech tokenizer or no speaker encoder"
     )

@@ -1,5 +1,5 @@
-"""The gRPC face of the frontend. Text never reaches a log or a trace, only its length and
-language.
+"""The gRPC servicer of the frontend. Text never reaches a log or a trace; only its length and
+language do.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +21,7 @@ from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.text.language import language_of, require_tag
-from services.frontend.text.turns import Caller, Turns
+from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.text_call import TextCall
 from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -34,8 +34,8 @@ T = TypeVar("T")
 class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
-    turns: run the text work off the event loop, a piece at a time; hanging up stops a call's work
-    at the next piece.
+    scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at
+    its next step.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         analyzer: Analyzer,
         library: VoiceLibrary,
         reader: RecordingReader | None,
-        turns: Turns,
+        scheduler: TextScheduler,
         most_characters: int,
         most_stream_characters: int,
         recordings_cache_bytes: int,
     ) -> None:
         VoiceMethods.__init__(self, library, reader)
-        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, turns)
+        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
         self._analyzer = analyzer
-        self._turns = turns
+        self._scheduler = scheduler
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
 
@@ -71,29 +71,32 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
     async def AnalyzeStream(
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
-        """The sentences are those of Analyze for each unit of the text (see
-        `services.frontend.segmentation.text_units`), in order: they depend on the text and its
-        flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer
-        sentences of short units, this does not wait for them; and an empty language code is decided
-        by script unit by unit, what has no letters read in the language before it."""
+        """Streams the sentences that Analyze gives for each unit of the text
+        (`services.frontend.segmentation.text_units`), in order. They depend only on the text and
+        its flushes, not on the fragments in which it arrived. Two differences: where Analyze joins
+        short units into longer sentences, this call does not wait for them; and with an empty
+        language code the language is chosen per unit by script, where a unit without letters keeps
+        the previous language.
+        """
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
         require_tag(setup.last_language_code, "last_language_code")
         last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
-        # Another call may have settled nothing but text of which nothing was spoken.
+        # An earlier call may have consumed only text without speech.
         goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
         by_part = setup.partial_sentences
         text = WrittenForm(
             self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on
         )
-        # Tells the caller that its setup is accepted: text written before may hide the status of a
-        # refusal.
+        # The metadata reports that the setup was accepted. Otherwise text that the caller has
+        # already sent would hide the status of a refusal.
         await context.send_initial_metadata(())
         try:
             async for request in requests:
                 if request.WhichOneof("part") == "text":
                     call.count(request.text, self._most_stream_characters, streamed=True)
-                    # Text of which nothing is spoken gives the worker up only between two steps.
+                    # Text without speech yields no item, so the worker is released only between
+                    # steps.
                     steps = [
                         text.feed(request.text[at : at + LONGEST_UNIT])
                         for at in range(0, len(request.text), LONGEST_UNIT)
@@ -130,8 +133,8 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
                 yield call.streamed(piece)
 
     async def _each(self, work: Iterator[T], caller: Caller) -> AsyncIterator[T]:
-        """What `work` gives, each piece made in the turns of `caller`."""
-        while (piece := await self._turns.run(caller, partial(next, work, None))) is not None:
+        """Yield the items of `work`, each computed while `caller` is scheduled."""
+        while (piece := await self._scheduler.run(caller, partial(next, work, None))) is not None:
             yield piece
 
     def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "TextCall":
@@ -154,10 +157,10 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "setup":
-        found = (
+        problem = (
             "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         )
-        raise InvalidRequest(f"{found}, expected the setup")
+        raise InvalidRequest(f"{problem}, expected the setup")
     return first.setup
 
 

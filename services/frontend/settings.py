@@ -20,51 +20,54 @@ class FrontendSettings(ServerSettings):
     model: Path
     """The model directory: tokenizer and voices are read from it."""
     normalizer: str = "wetext"
-    """wetext, or none: only the character rules (Chinese digits are left to the model)."""
+    """wetext, or none: only the character rules apply and the model reads Chinese digits itself."""
     max_characters: int = MOST_CHARACTERS
-    """Longest text of one call, 1 to 20000."""
+    """Characters in the text of one call, 1 to 20000."""
     max_stream_characters: int = 200_000
-    """Longest text of one AnalyzeStream call, 1 to 10000000."""
+    """Characters in the text of one AnalyzeStream call, 1 to 10000000."""
     text_workers: int = 1
-    """Texts worked on at the same moment, 1 to 64; the others take turns with them. The grammars
-    hold the interpreter lock, so that more than one gain only where the tokenizer takes most of the
-    time."""
+    """Texts that are processed concurrently, 1 to 64; further texts are scheduled in turns. The
+    grammars hold the GIL, so more than one worker helps only where the tokenizer takes most of the
+    time.
+    """
     default_voice: str | None = None
-    """The voice an empty id means; unset: the first by id."""
+    """The voice that an empty id selects. Unset: the first by id."""
     allow_special: bool = False
-    """Parse `<|...|>` control tokens in every text, whether or not its request allows them. They
-    steer the model.
+    """Parse `<|...|>` control tokens, which steer the model, in every text, whether or not its
+    request allows them.
     """
     pronunciations: Path | None = None
-    """A JSON file, an object of written form to respelling or /phonemes/, for all texts
+    """A JSON file that maps written forms to respellings or /phonemes/, applied to all texts
     (services.frontend.analysis.pronunciations).
     """
 
     voices_url: str | None = None
-    """Where voices that callers make are kept: a directory or any URL of fsspec
-    (s3://bucket/prefix), the same for every replica. Unset: there are only the model's own, and
-    none can be made."""
+    """Storage of the voices that callers create: a directory or any URL of fsspec
+    (s3://bucket/prefix), the same for every replica. Unset: only the presets are served and no
+    voice can be created.
+    """
     voices_fresh_seconds: float = 1.0
-    """How long a voice that another replica deleted may still be known to this one; 0 asks the
-    storage for every request.
+    """Seconds for which this replica may still serve a voice that another replica deleted, 0 to
+    300; 0 checks the storage on every request.
     """
     voices_cache_bytes: int = 64 * 1024 * 1024
-    """Of the voices that were used last, held in memory; one of 30 s takes 0.6 MB."""
+    """Bytes of the LRU cache of stored voices, from 0. A voice of 30 s takes 0.6 MB."""
     max_voices: int = 10_000
-    """Voices kept at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Stored voices, from 1; creating more fails with RESOURCE_EXHAUSTED."""
     max_voice_makings: int = 4
-    """Recordings being read at once, whether for a new voice, for one request or to be spoken anew;
-    more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    """Recordings that are read concurrently, from 1: for a new voice, for one request or for voice
+    conversion. Further ones fail with RESOURCE_EXHAUSTED and a retry hint.
+    """
     recordings_cache_bytes: int = 64 * 1024 * 1024
-    """Of the voices of recordings that came with a request, held in memory, those that were used
-    last; 0 holds none.
+    """Bytes of the LRU cache of voices that were read from a request's recording, from 0; 0
+    disables it.
     """
     prompt_device: str = "auto"
-    """Of the two networks that listen to a prompt: cpu, cuda, or auto for a GPU where this build of
-    ONNX Runtime knows one.
+    """Device of the two prompt networks: cpu, cuda, cuda:N, or auto for a GPU where this build of
+    ONNX Runtime supports one.
     """
     prompt_threads: int = 1
-    """Of one analysis on the CPU."""
+    """CPU threads of one prompt analysis, from 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

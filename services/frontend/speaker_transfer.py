@@ -1,9 +1,8 @@
-"""`python -m services.frontend.speaker_transfer import|export FILE`: `spk2info.pt` into the voice
-storage, and out of it.
+"""`python -m services.frontend.speaker_transfer import|export FILE`: copy voices between
+`spk2info.pt` and the voice storage.
 
-Works on the storage itself, beside running services, which see what was imported at once. Only
-plain tensors are ever loaded. Exit status: 0 done, 1 it failed (one line on standard error), 2
-wrong usage.
+It works on the storage directly; running services see imported voices at once. Only plain tensors
+are ever loaded. Exit status: 0 success, 1 failure (one line on standard error), 2 wrong usage.
 """
 
 import argparse
@@ -18,11 +17,11 @@ import torch
 
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.voice_model import voice_model
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_file import Origin, StoredVoice, now
 from services.frontend.voices.voice_labels import Labels, require_given_id
 from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
 from services.frontend.voices.voice_store import VoiceStore
@@ -31,9 +30,10 @@ _DONE = {"import": "read", "export": "written"}
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the argument parser."""
     top = argparse.ArgumentParser(
-        prog="python -m services.frontend.speaker_transfer", description="spk2info.pt into and out of the storage."
+        prog="python -m services.frontend.speaker_transfer",
+        description="Copy voices between spk2info.pt and the voice storage.",
     )
     top.add_argument("direction", choices=("import", "export"))
     top.add_argument("file", type=Path)
@@ -70,20 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
-    """Keep the voices of a file, of every layout, with what it says of them; all are checked before
-    the first is kept. Returns their ids.
+    """Store the voices of a file of any layout with their notes. All are checked before the first
+    is stored. Returns their ids.
 
-    Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest
-    for an id that no caller could choose, ValueError for one of `only` that the file lacks,
-    AlreadyExists for one that comes with the model, and for one that is kept already (those before
-    it stay).
+    Raises ModelError naming file, voice and field for a voice that cannot be used, InvalidRequest
+    for an id that a caller may not choose, ValueError when the file lacks one of `only`, and
+    AlreadyExists for the id of a preset or of a stored voice (voices stored before it stay).
     """
     if not file.exists():
         raise ModelError(f"{file}: no such file")
     tokenizer = read_tokenizer(directory)
     pairs = read_file(file, tokenizer)
     _require_known(only, [voice.id for voice, _ in pairs], str(file))
-    chosen = [(voice, told) for voice, told in pairs if not only or voice.id in only]
+    chosen = [(voice, notes_of_voice) for voice, notes_of_voice in pairs if not only or voice.id in only]
     presets = {voice.id for voice in read_voices(directory, tokenizer)}
     for voice, _ in chosen:
         require_given_id(voice.id)
@@ -91,17 +90,17 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
             raise AlreadyExists(
                 f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only"
             )
-    for voice, told in chosen:
-        notes = told.imported(now(), f"imported from {file.name}")
+    for voice, notes_of_voice in chosen:
+        notes = notes_of_voice.imported(now(), f"imported from {file.name}")
         origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance, "")
-        store.add(KeptVoice(voice, origin), notes.labels)
+        store.add(StoredVoice(voice, origin), notes.labels)
     return [voice.id for voice, _ in chosen]
 
 
 def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
-    """Write kept voices, with all that is known of them, to a file, which comes into being whole.
-    Returns their ids. Raises ValueError for one of `only` that is not kept, and for a voice that
-    the layout cannot hold."""
+    """Write stored voices and their notes to a file, atomically. Returns their ids. Raises
+    ValueError when one of `only` is not stored or the layout cannot hold a voice.
+    """
     if not file.parent.is_dir():
         raise NotADirectoryError(0, f"{file.parent} is no directory", str(file))
     known = store.ids()
@@ -109,20 +108,20 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
     speakers: dict[str, dict[str, Any]] = {}
     for voice_id in known:
         entry = store.entry(voice_id) if not only or voice_id in only else None
-        kept = None if entry is None else store.content(entry)
-        if kept is not None:
-            origin = kept.origin
-            labels = next((labels for _, labels in store.lines([voice_id])), Labels())
+        stored = None if entry is None else store.content(entry)
+        if stored is not None:
+            origin = stored.origin
+            labels = next((labels for _, labels in store.entries_with_labels([voice_id])), Labels())
             notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
-            arrays = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
-            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, kept.voice.prompt_text_ids)}
-    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+            arrays = triton_entry_of(stored.voice, stored.origin.transcript) if triton else entry_of(stored.voice)
+            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        with aside.open("xb") as target:
+        with temporary.open("xb") as target:
             torch.save(speakers, target)
-        os.replace(aside, file)  # noqa: PTH105 - the same file system
+        os.replace(temporary, file)  # noqa: PTH105 - the same file system
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return list(speakers)
 
 

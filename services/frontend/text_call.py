@@ -1,5 +1,5 @@
-"""What one call of the frontend has come to so far, and its messages. Text never reaches a trace,
-only its length and language.
+"""State and messages of one frontend call. Text never reaches a trace; only its length and language
+do.
 """
 
 import time
@@ -10,14 +10,15 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
-from services.frontend.analysis.analyzer import Reading, Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.analyzer import Sentence
+from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.language import traced_language
 from services.frontend.text.meaningful_characters import scripts_of
+from services.frontend.text.text_scheduler import Caller
 from services.frontend.text.text_warnings import Kind, WarningLog
-from services.frontend.text.turns import Caller
 
 _KINDS = {
     Kind.UNREADABLE: TextWarning.KIND_UNREADABLE,
@@ -28,25 +29,25 @@ _KINDS = {
 
 
 class TextCall:
-    """What one call has come to so far."""
+    """State of one call."""
 
     def __init__(self, reading: Reading, first_index: int, first_pause: int, languages: str) -> None:
         self.reading = reading
         self.caller = Caller()
-        """Whose turns its work takes."""
+        """The scheduling identity of the call's text work."""
         self._log = reading.log or WarningLog()
         self._languages = languages
         self.sentences = first_index
-        """Of the whole text so far, those of earlier calls included."""
+        """Sentences of the whole text so far, including those of earlier calls."""
         self.pause = first_pause
-        """Milliseconds that the text asked for since the last sentence."""
+        """Milliseconds of pause requested since the last sentence."""
         self._start = time.time_ns()
         self._characters = 0
         self._language = reading.language_code
 
     def count(self, text: str, most: int, *, streamed: bool = False) -> None:
-        """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed)
-        or too much by now.
+        """Count received text. Raises InvalidRequest when it is empty (unless streamed) or the
+        total exceeds `most`.
         """
         self._characters += len(text)
         if not streamed:
@@ -61,16 +62,15 @@ class TextCall:
     def require_speech(self) -> None:
         if self.sentences == 0:
             scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
-            found = f" ({', '.join(scripts)})" if scripts else ""
+            script_names = f" ({', '.join(scripts)})" if scripts else ""
             problem = (
-                f"text holds only punctuation, blanks or what this model cannot read{found}; there is nothing to speak"
+                f"text holds only punctuation, blanks or what this model cannot read{script_names}; "
+                "there is nothing to speak"
             )
             raise InvalidRequest(problem + self._languages)
 
     def wait(self, pause: Pause) -> None:
-        """Take note of a pause. Raises InvalidRequest when those in one place are too long
-        together.
-        """
+        """Add a pause. Raises InvalidRequest when consecutive pauses are too long in total."""
         self.pause = added(self.pause, pause)
 
     def message(self, sentence: Sentence) -> pb.Sentence:
@@ -87,7 +87,7 @@ class TextCall:
             continues=sentence.continues,
         )
 
-    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
+    def streamed(self, piece: Sentence | SentencePart) -> pb.AnalyzeStreamResponse:
         if isinstance(piece, Sentence):
             whole = self.message(piece)
             return pb.AnalyzeStreamResponse(sentence=whole, warnings=self.warnings(whole.index))
@@ -107,14 +107,16 @@ class TextCall:
         )
 
     def warnings(self, sentence: int) -> list[TextWarning]:
-        """Those since the last message that carried some, as of `sentence`."""
+        """The warnings since the last message that carried some, attributed to `sentence`."""
         return [
-            TextWarning(kind=_KINDS[found.kind], message=found.message, left_out=found.left_out, sentence=sentence)
-            for found in self._log.take()
+            TextWarning(
+                kind=_KINDS[warning.kind], message=warning.message, left_out=warning.left_out, sentence=sentence
+            )
+            for warning in self._log.take()
         ]
 
     def progress(self, text: WrittenForm) -> pb.AnalyzeProgress:
-        """How far `text` has been read."""
+        """How much of `text` has been consumed."""
         if text.is_document:
             return pb.AnalyzeProgress(document=True)
         return pb.AnalyzeProgress(
@@ -141,5 +143,5 @@ def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
 
 
 def _rate(rate: float) -> float:
-    """As Sentence.rate, where 1.0 is the default and not sent."""
+    """The value of Sentence.rate: 1.0 is the default and is not sent."""
     return 0.0 if rate == 1.0 else rate

@@ -1,5 +1,5 @@
-"""The part of the frontend's gRPC face that keeps voices. Of a transcript or a note nothing reaches
-a log or a trace, only lengths.
+"""The gRPC methods that manage voices. Only the lengths of transcripts and notes reach a log or a
+trace.
 """
 
 import base64
@@ -22,7 +22,7 @@ from services.frontend.text.language import traced_language
 from services.frontend.voices.prompt_cut import cut_of, tokens_before_sound
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import Labels
-from services.frontend.voices.voice_library import Details, Line, VoiceLibrary
+from services.frontend.voices.voice_library import Details, VoiceLibrary, VoiceSummary
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,7 +30,7 @@ _PAGE, _MOST_PAGE = 100, 1000
 
 
 class VoiceMethods:
-    """The voice methods of FrontendService. reader: None where no recording can be read."""
+    """The voice methods of FrontendService. reader: None when recordings cannot be read."""
 
     def __init__(self, library: VoiceLibrary, reader: RecordingReader | None) -> None:
         self._library = library
@@ -49,7 +49,7 @@ class VoiceMethods:
             raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
         lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token))
         token = base64.urlsafe_b64encode(last.encode()).decode()
-        return pb.FrontendServiceListVoicesResponse(voices=map(_line_message, lines), next_page_token=token)
+        return pb.FrontendServiceListVoicesResponse(voices=map(_summary_message, lines), next_page_token=token)
 
     async def CreateVoice(
         self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
@@ -61,13 +61,13 @@ class VoiceMethods:
                 raise FailedPrecondition(
                     "no voice can be made: the model directory has no speech tokenizer or no speaker encoder"
                 )
-            with self._reader.place():
+            with self._reader.slot():
                 start = time.time_ns()
-                kept = await make_voice(draft, self._reader)
+                stored = await make_voice(draft, self._reader)
                 telemetry.record(
-                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, kept.voice))
+                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, stored.voice))
                 )
-                details = await self._library.add(kept, draft.labels)
+                details = await self._library.add(stored, draft.labels)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
     async def UpdateVoice(
@@ -90,7 +90,7 @@ def _after(page_token: str) -> str:
     try:
         return base64.b64decode(page_token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
-        raise InvalidRequest(f"page_token is {page_token[:64]!r}, which no page before gave") from error
+        raise InvalidRequest(f"page_token is {page_token[:64]!r}, which no earlier page returned") from error
 
 
 def _draft(message: voice_pb2.VoiceDraft) -> Draft:
@@ -108,7 +108,7 @@ def _labels(message: voice_pb2.VoiceMetadata) -> Labels:
 
 
 def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | str]:
-    """What a trace says of a recording that was read: lengths and language."""
+    """The trace attributes of a recording: lengths and language."""
     return {
         "voice.prompt_seconds": voice.prompt_seconds,
         "voice.transcript_characters": len(recording.transcript),
@@ -117,7 +117,7 @@ def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | 
 
 
 def voice_message(voice: Voice) -> voice_pb2.Voice:
-    """A voice with its content."""
+    """The protobuf message of a voice, arrays included."""
     return voice_pb2.Voice(
         id=voice.id,
         content_hash=voice.content_hash,
@@ -128,22 +128,22 @@ def voice_message(voice: Voice) -> voice_pb2.Voice:
     )
 
 
-def _line_message(line: Line) -> voice_pb2.VoiceSummary:
+def _summary_message(summary: VoiceSummary) -> voice_pb2.VoiceSummary:
     message = voice_pb2.VoiceSummary(
-        id=line.id,
-        content_hash=line.content_hash,
-        prompt_seconds=line.prompt_seconds,
-        is_default=line.is_default,
-        is_preset=line.is_preset,
-        language_code=line.language_code,
-        display_name=line.labels.display_name,
-        labels=line.labels.labels,
+        id=summary.id,
+        content_hash=summary.content_hash,
+        prompt_seconds=summary.prompt_seconds,
+        is_default=summary.is_default,
+        is_preset=summary.is_preset,
+        language_code=summary.language_code,
+        display_name=summary.labels.display_name,
+        labels=summary.labels.labels,
     )
-    if line.created:
+    if summary.created:
         try:
-            message.create_time.FromJsonString(line.created)
+            message.create_time.FromJsonString(summary.created)
         except ValueError:
-            # Kept by an earlier release, or part of a model: one such voice must not hide all
+            # An earlier release or a model may have written it. One such voice must not hide all
             # others.
             log.warning("a voice has a creation time that cannot be read; it is left out")
     return message
@@ -151,12 +151,12 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
 
 def _details_message(details: Details) -> voice_pb2.VoiceDetails:
     message = voice_pb2.VoiceDetails(
-        summary=_line_message(details.line),
-        description=details.line.labels.description,
+        summary=_summary_message(details.summary),
+        description=details.summary.labels.description,
         transcript=details.transcript,
         provenance=details.provenance,
     )
-    if shown := details.voice.decoder_tokens:
-        message.tokens_before_sound = tokens_before_sound(shown)
-        message.tokens_before_sound_if_cut = tokens_before_sound(shown - cut_of(shown))
+    if prompt_tokens := details.voice.decoder_tokens:
+        message.tokens_before_sound = tokens_before_sound(prompt_tokens)
+        message.tokens_before_sound_if_cut = tokens_before_sound(prompt_tokens - cut_of(prompt_tokens))
     return message

@@ -27,19 +27,21 @@ from cosyserve.rpc.server import running
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
-from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import MOST_RESPELT
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.streaming_text import Piece
 from services.frontend.analysis.whole_input import parts_of
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.settings import FrontendSettings
 from services.frontend.text.text_warnings import LONGEST_STRETCH, MOST_STRETCHES, MOST_WARNINGS, WarningLog
 from services.frontend.tokenizers.control_tokens import CONTROLS
-from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
 from tools.fuzz.mutation import growing, mutated
 
 MODELS = ("models/demo", "tests/golden/tiny")
@@ -130,10 +132,10 @@ class Subject:
         try:
             for piece in pieces():
                 # Warnings belong to the sentence that is told with them, not to the part of it.
-                heard += [] if isinstance(piece, Part) and piece.unfinished else _warnings(reading)
+                heard += [] if isinstance(piece, SentencePart) and piece.unfinished else _warnings(reading)
                 if isinstance(piece, Pause):
                     waiting = added(waiting, piece)
-                elif isinstance(piece, Part):
+                elif isinstance(piece, SentencePart):
                     ids += piece.token_ids
                     heard += [] if piece.unfinished else [waiting, tuple(ids)]
                     waiting, ids = (waiting, ids) if piece.unfinished else (0, [])

@@ -30,10 +30,10 @@ from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.host.supervision.supervisor import StackFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 from tools.quality.recordings.added_voices import with_voices

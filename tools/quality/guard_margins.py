@@ -23,10 +23,10 @@ from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.split_mode import split_mode
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.backend import Backend, load_backend
 from services.llm.generation.config import LengthBounds

@@ -13,8 +13,9 @@ import numpy as np
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from tools.verify.report import Report, Row
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.loading import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling

@@ -1,13 +1,14 @@
-"""A text becomes sentences with token ids: the one path behind every way of sending text."""
+"""Text to sentences with token ids: the single path for every way of sending text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.incremental_sentences import PartialSentences, Spoken
+from services.frontend.analysis.incremental_sentences import IncrementalSentences, NormalizedRun
+from services.frontend.analysis.prepared_text import AnalyzerConfig, PreparedText
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
-from services.frontend.analysis.reading_context import Course
-from services.frontend.analysis.source import Means, Source
+from services.frontend.analysis.reading import DEFAULT_READING, Reading
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.normalization.english.unfinished_forms import has_begun
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.language_spans import language_by_script, spans
@@ -15,77 +16,52 @@ from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
 from services.frontend.segmentation.split_mode import Split
 from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
-from services.frontend.ssml.inserted import Inserted
 from services.frontend.text.language import CHINESE, ENGLISH
+from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.text.text_warnings import WarningLog
-from services.frontend.text.turns import give_way
 from services.frontend.tokenizers import placeholders
-from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
+from services.frontend.tokenizers.tokenizer import IncrementalEncoder, Tokenizer
 
 RUN_CHARACTERS = 200
-"""Characters normalised at a time: 0.04 s at most, during which the turn passes on several times
-(`turns`).
+"""Characters normalised at a time. This takes at most 0.04 s, during which the scheduler may switch
+callers several times (`text_scheduler`).
 """
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a request wants its text read."""
-
-    language_code: str = ""
-    """BCP-47 tag, or empty: by script."""
-    allow_control_tokens: bool = False
-    """Parse `<|...|>` control tokens; a text that has them is then not normalised, as specified."""
-    dictionary: Dictionary | None = None
-    """The server's and the request's pronunciations; None: the server's."""
-    joined: bool = False
-    """Join short sentences whatever the model directory says (Split.JOINED)."""
-    own_readings: bool = True
-    """As in `Normalizer.normalise`."""
-    speed: float = 1.0
-    """Of the request; the rates of a document multiply it."""
-    log: WarningLog | None = None
-    """Where what is not spoken as it is written is noted; None: nowhere."""
-    inserted: Sequence[Inserted] | None = None
-    """Of an SSML document, what its carriers stand for; None: the text is plain."""
-
-
-DEFAULT_READING = Reading()
-
-
-@dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model."""
+    """One sentence, synthesized by one request to the speech-token model."""
 
     text: str
-    """As it will be spoken."""
+    """The normalised text, as it is spoken."""
     token_ids: tuple[int, ...]
     """1 to 200 ids (spec.LONGEST_SENTENCE)."""
     language: str
     """As `services.frontend.text.language.language_of` gives it."""
     words: tuple[tuple[str, int, int], ...] = ()
-    """Each with the place of its first id and the number of its ids; see
+    """Each word with the index of its first id and the number of its ids; see
     `Tokenizer.spoken_words`.
     """
     rate: float = 1.0
-    """Speaking rate, beside that of the request."""
+    """Speaking rate, multiplied by that of the request."""
     continues: bool = False
-    """Goes on in mid-sentence behind the one before it."""
+    """It continues the previous sentence without a sentence end between them."""
 
 
 class Analyzer:
-    """Normalises, splits and tokenises; holds no state of a request.
+    """Normalises, splits and tokenises; holds no request state.
 
     allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only
-    where a reading allows it: elsewhere they are neither parsed nor spoken. dictionary: the
-    server's pronunciations. split: of whole texts; a normaliser in reference mode always joins.
+    where a reading allows it, and elsewhere they are neither parsed nor spoken. dictionary: the
+    server's pronunciations. split: how whole texts are split; a normaliser in reference mode always
+    joins.
 
-    Texts of up to 200 characters are treated as compatibility specification section 2.1 says,
-    faults mended (docs/text.md names them all). Longer ones are normalised in runs of whole
-    sentences, so that the first sentence need not wait for the last and no call holds the
-    interpreter for long; only a text of 200 characters without any sentence end is cut at a blank
-    or comma for it. A normaliser in reference mode sees the text as a whole, and as it is.
+    Texts of up to 200 characters are processed according to compatibility specification section 2.1
+    with its faults corrected (docs/text.md lists them). Longer texts are normalised in runs of
+    whole sentences, so that the first sentence does not wait for the last and no call holds the GIL
+    for long; only a text of 200 characters without a sentence end is cut at a blank or comma. A
+    normaliser in reference mode receives the whole text unchanged.
     """
 
     def __init__(
@@ -103,7 +79,7 @@ class Analyzer:
         self._dictionary = dictionary
         self._reference = normalizer.reference
         self._split = Split.JOINED if normalizer.reference else split
-        self._means = Means(tokenizer, allow_special, dictionary, normalizer.reference)
+        self._config = AnalyzerConfig(tokenizer, allow_special, dictionary, normalizer.reference)
 
     def reading(
         self,
@@ -115,141 +91,151 @@ class Analyzer:
         own_readings: bool = True,
         speed: float = 1.0,
     ) -> Reading:
-        """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest
-        naming what is no pronunciation.
+        """Combine the options of a request with the server's pronunciations; the request's take
+        precedence. Raises InvalidRequest naming an invalid pronunciation.
         """
         dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
 
     def parts(
-        self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None
+        self, text: str, reading: Reading = DEFAULT_READING, context: ReadingContext | None = None
     ) -> "Iterator[Sentence | Pause]":
-        """The sentences of `text` and the pauses that it asks for, in order. course: of the text
-        that this is a unit of; None for a whole text, of which a passage without letters is read in
-        the language before it, else in that of the text.
+        """Yield the sentences and pauses of `text` in order. context: the context of the text that
+        this unit belongs to. None: `text` is whole; a passage without letters is then read in the
+        language of the previous passage, else in that of the text.
 
-        Raises InvalidRequest for a pause outside its range, before anything else, for a language
-        code that is none, and for pronunciations that make the text too long.
+        Raises InvalidRequest for a pause outside its range (before anything is yielded), for an
+        invalid language code, and for pronunciations that make the text too long.
         """
-        found = list(passages(text))
-        if course is None:
-            words = [passage for passage in found if isinstance(passage, str)]
-            course = Course(language_by_script(" ".join(words)) if len(words) > 1 else "")
-        for passage in found:
+        items = list(passages(text))
+        if context is None:
+            words = [passage for passage in items if isinstance(passage, str)]
+            context = ReadingContext(language_by_script(" ".join(words)) if len(words) > 1 else "")
+        for passage in items:
             if isinstance(passage, Pause):
                 yield passage
             else:
-                yield from self.sentences(passage, reading.language_code, reading, course)
+                yield from self.sentences(passage, reading.language_code, reading, context)
 
     def sentences(
-        self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING, course: Course | None = None
+        self,
+        text: str,
+        language_code: str = "",
+        reading: Reading = DEFAULT_READING,
+        context: ReadingContext | None = None,
     ) -> Iterator[Sentence]:
-        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text
-        that holds only punctuation and pictures, and nothing of what the tokenizer cannot express
-        (another script, for a model of English phonemes). course: of the text that this is a part
-        of.
+        """Yield the sentences of `text` in order, each as soon as it is complete. Text that holds
+        only punctuation and emoji, or that the tokenizer cannot express (another script, for a
+        model of English phonemes), yields none. context: the context of the text that this is a
+        part of.
 
         Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for
         pronunciations that make the text too long.
         """
-        source = Source(self._means, text, language_code, reading, course or Course())
-        for segment in self._segments(source, joined=reading.joined or self._split is Split.JOINED):
-            for part in cut_to_limit(segment, LONGEST_SENTENCE, source.length):
-                give_way()
-                ids = source.encode(part)
+        prepared = PreparedText(self._config, text, language_code, reading, context or ReadingContext())
+        for segment in self._segments(prepared, joined=reading.joined or self._split is Split.JOINED):
+            for part in cut_to_limit(segment, LONGEST_SENTENCE, prepared.length):
+                yield_turn()
+                ids = prepared.encode(part)
                 if ids:
                     words = self.tokenizer.spoken_words(
-                        placeholders.for_tokenizer(part, source.sounds), allow_special=source.allow_special
+                        placeholders.for_tokenizer(part, prepared.phonemes), allow_special=prepared.allow_special
                     )
                     yield Sentence(
-                        placeholders.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words)
+                        placeholders.for_reader(part, prepared.phonemes), tuple(ids), prepared.language, tuple(words)
                     )
 
-    def partial(self, reading: Reading, course: Course) -> PartialSentences:
-        """The sentences of one text while it is being written, language decided run by run where
-        the code is empty. course: of that text, by run."""
+    def partial(self, reading: Reading, context: ReadingContext) -> IncrementalSentences:
+        """Return the incremental sentences of one text that is still being written. With an empty
+        language code the language is chosen run by run. context: the context of that text.
+        """
 
-        def spoken(run: str, before: str, last: bool) -> Spoken:
-            source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
-            text = source.text if source.as_is else "".join(self._run(source.text, source, before, last))
-            source.note(text, dropped=False)
-            return Spoken(placeholders.for_tokenizer(text, source.sounds), source.language)
+        def spoken(run: str, before: str, last: bool) -> NormalizedRun:
+            prepared = PreparedText(
+                self._config, run, reading.language_code, reading, context, whole_unit=last and not before
+            )
+            text = prepared.text if prepared.as_is else "".join(self._run(prepared.text, prepared, before, last))
+            prepared.note(text, dropped=False)
+            return NormalizedRun(placeholders.for_tokenizer(text, prepared.phonemes), prepared.language)
 
         allow_special = self._allow_special or reading.allow_control_tokens
         dictionary = reading.dictionary or self._dictionary
 
-        def growing() -> GrowingIds:
-            course.begin_unit()
-            return self.tokenizer.growing(allow_special=allow_special)
+        def encoder_factory() -> IncrementalEncoder:
+            context.begin_unit()
+            return self.tokenizer.incremental_encoder(allow_special=allow_special)
 
-        return PartialSentences(spoken, growing, lambda text: dictionary.has_begun(text) or has_begun(text))
+        return IncrementalSentences(spoken, encoder_factory, lambda text: dictionary.has_begun(text) or has_begun(text))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
-        """The normalised and split text (the specification's split mode), before anything is cut to
-        the model's limit.
+        """Yield the normalised and split text (the specification's split mode) before segments are
+        cut to the model's limit.
         """
-        source = Source(self._means, text, language_code, DEFAULT_READING, Course())
+        prepared = PreparedText(self._config, text, language_code, DEFAULT_READING, ReadingContext())
         joined = self._split is Split.JOINED
-        return (placeholders.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
+        return (
+            placeholders.for_reader(segment, prepared.phonemes) for segment in self._segments(prepared, joined=joined)
+        )
 
     def normalise(self, text: str, language_code: str = "") -> str:
-        """The normalised text as a whole (the specification's no-split mode, used for prompt
-        transcripts); no dictionary is asked.
+        """Return the normalised text as a whole (the specification's no-split mode, used for prompt
+        transcripts). No dictionary is applied.
         """
-        source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
-        if source.as_is:
-            return source.text
-        return placeholders.for_reader("".join(self._runs(source.text, source)), source.sounds)
+        prepared = PreparedText(self._config, text, language_code, Reading(dictionary=NO_DICTIONARY), ReadingContext())
+        if prepared.as_is:
+            return prepared.text
+        return placeholders.for_reader("".join(self._runs(prepared.text, prepared)), prepared.phonemes)
 
-    def _segments(self, source: "Source", *, joined: bool) -> Iterator[str]:
-        if source.as_is or (self._reference and not source.text):
-            yield from [source.text] if self._reference else self._speakable(iter([source.text]), source)
+    def _segments(self, prepared: PreparedText, *, joined: bool) -> Iterator[str]:
+        if prepared.as_is or (self._reference and not prepared.text):
+            yield from [prepared.text] if self._reference else self._speakable(iter([prepared.text]), prepared)
             return
-        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance.
-        # A comma in its end has divided a word from itself.
+        # A single unit is cut only when it is too long for one sentence, as in `StreamingText`. A
+        # comma at its end separates repeated words.
         for text in (
-            [source.text]
+            [prepared.text]
             if joined
-            else (unit.rstrip().removesuffix(",") for unit in units_of(source.text, LONGEST_UNIT))
+            else (unit.rstrip().removesuffix(",") for unit in units_of(prepared.text, LONGEST_UNIT))
         ):
-            splitter = Splitter(source.language, source.length if self._reference else source.length_of_start)
-            for run in self._runs(text, source):
-                yield from self._speakable(splitter.feed(run), source)
-            yield from self._speakable(splitter.finish(), source)
+            splitter = Splitter(prepared.language, prepared.length if self._reference else prepared.length_of_start)
+            for run in self._runs(text, prepared):
+                yield from self._speakable(splitter.feed(run), prepared)
+            yield from self._speakable(splitter.finish(), prepared)
 
-    def _runs(self, text: str, source: "Source") -> Iterator[str]:
+    def _runs(self, text: str, prepared: PreparedText) -> Iterator[str]:
         text = text.strip()
         runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
         before = ""
         for index, run in enumerate(runs):
             last = index == len(runs) - 1
-            give_way()
-            yield from self._run(run, source, before, last)
+            yield_turn()
+            yield from self._run(run, prepared, before, last)
             before = run[-1:]
 
-    def _run(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
-        if self._reference or source.language not in (CHINESE, ENGLISH):
-            yield self._normalizer.normalise(run, source.language, before=before, last=last)
+    def _run(self, run: str, prepared: PreparedText, before: str, last: bool) -> Iterator[str]:
+        if self._reference or prepared.language not in (CHINESE, ENGLISH):
+            yield self._normalizer.normalise(run, prepared.language, before=before, last=last)
         else:
-            yield from self._spans(run, source, before, last)
+            yield from self._spans(run, prepared, before, last)
 
-    def _spans(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
-        """Each stretch of one script in its own language."""
-        language = source.language
-        found = spans(run, language, self.tokenizer.languages)
-        for index, span in enumerate(found):
-            ends = last and index == len(found) - 1
+    def _spans(self, run: str, prepared: PreparedText, before: str, last: bool) -> Iterator[str]:
+        """Normalise each span of one script in its own language."""
+        language = prepared.language
+        language_spans = spans(run, language, self.tokenizer.languages)
+        for index, span in enumerate(language_spans):
+            ends = last and index == len(language_spans) - 1
             spoken = self._normalizer.normalise(
-                span.text, span.language, before=before, last=ends, own_readings=source.own_readings
+                span.text, span.language, before=before, last=ends, own_readings=prepared.own_readings
             )
-            # The blank rule of Chinese holds between two scripts as well.
-            meets_chinese = index + 1 < len(found) and found[index + 1].language == CHINESE and language == CHINESE
+            # The Chinese rule for blanks also applies between two scripts.
+            following = None if index + 1 == len(language_spans) else language_spans[index + 1].language
+            meets_chinese = following == CHINESE and language == CHINESE
             yield spoken.rstrip(" ") if meets_chinese else spoken
             before = span.text[-1:]
 
-    def _speakable(self, segments: Iterator[str], source: "Source") -> Iterator[str]:
+    def _speakable(self, segments: Iterator[str], prepared: PreparedText) -> Iterator[str]:
         for segment in segments:
-            dropped = is_only_marks(placeholders.for_tokenizer(segment, source.sounds), reference=self._reference)
-            source.note(segment, dropped=dropped)
+            dropped = is_only_marks(placeholders.for_tokenizer(segment, prepared.phonemes), reference=self._reference)
+            prepared.note(segment, dropped=dropped)
             if not dropped:
                 yield segment

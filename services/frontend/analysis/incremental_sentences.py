@@ -1,11 +1,11 @@
-"""Sentences while they are being written: the token ids that no later text can change.
+"""Incremental sentences: the token ids of an unfinished text that no later text can change.
 
 A unit of text (`services.frontend.segmentation.text_units`) is cut into runs between words, and
-each run is normalised by itself. A cut needs a plain word, letters alone, on each side: what a
-number, an amount or an abbreviation becomes depends on its neighbours, so they stay in its run; so
-do the words of a link's text, and those of a written form of a dictionary. Cuts depend on the
-unit's text alone, so any cutting of the text into fragments gives the same ids; where there is
-nothing to normalise they are those of the whole unit.
+each run is normalised by itself. A cut needs a plain word, letters only, on both sides: the reading
+of a number, an amount or an abbreviation depends on its neighbours, so they stay in the same run;
+so do the words of a link's text and of a dictionary's written form. Cuts depend only on the unit's
+text, so any fragmentation of the text gives the same ids; where there is nothing to normalise, they
+are the ids of the whole unit.
 """
 
 import re
@@ -14,98 +14,98 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.normalization.english.unfinished_forms import decides
+from services.frontend.normalization.english.unfinished_forms import is_roman_numeral
 from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import is_only_marks
 from services.frontend.text.language import CHINESE
-from services.frontend.tokenizers.tokenizer import Certain, GrowingIds
+from services.frontend.tokenizers.tokenizer import FinalIds, IncrementalEncoder
 
 _WORD = re.compile(r"[，、：]?[^\s，、：]+")
 _PLAIN = re.compile(r"[，、：]?[^\W\d_]+(?:['’-][^\W\d_]+)*,?")
 _ENDS = frozenset(".?!;:。？！；：…\"'”’)）」』》»")
 
 
-class Spoken(NamedTuple):
-    """A run as the tokenizer is given it, and the language that it is read in."""
+class NormalizedRun(NamedTuple):
+    """A normalised run, as it is passed to the tokenizer, and its language."""
 
     text: str
     language: str
 
 
-Normalise = Callable[[str, str, bool], Spoken]
-"""(run, character before it, whether it is the last) to its spoken form."""
+Normalise = Callable[[str, str, bool], NormalizedRun]
+"""Normalises (run, character before it, whether it is the last)."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """New ids of a sentence, 200 (spec.LONGEST_SENTENCE) at most in all its parts. The last part of
-    a sentence may have none.
+class SentencePart:
+    """New ids of a sentence, at most 200 (spec.LONGEST_SENTENCE) over all its parts. The last part
+    may have none.
     """
 
     token_ids: tuple[int, ...]
     language: str
     unfinished: bool
     words: tuple[tuple[str, int, int], ...] = ()
-    """Those that the new ids say, as `Tokenizer.spoken_words`; places are counted from the
-    sentence's first id.
+    """Words of the new ids, as in `Tokenizer.spoken_words`; indices count from the sentence's first
+    id.
     """
     rate: float = 1.0
-    """As `analysis.Sentence`."""
+    """As in `analyzer.Sentence`."""
     continues: bool = False
-    """As `analysis.Sentence`; told with the first ids."""
+    """As in `analyzer.Sentence`; set in the first part."""
 
 
-class PartialSentences:
-    """The sentences of one text, of which `feed` is told the open unit again and again, as far as
-    it has come.
+class IncrementalSentences:
+    """The sentences of one text. `feed` receives the open unit repeatedly, each time with all its
+    text so far.
     """
 
-    def __init__(self, normalise: Normalise, growing: Callable[[], GrowingIds], holds: Callable[[str], bool]) -> None:
-        """holds: whether a written form that goes on behind a blank may have begun at the end of a
-        text.
-        """
-        self._normalise, self._growing, self._holds = normalise, growing, holds
+    def __init__(
+        self, normalise: Normalise, encoder_factory: Callable[[], IncrementalEncoder], holds: Callable[[str], bool]
+    ) -> None:
+        """holds: whether a written form of several words may have begun at the end of a text."""
+        self._normalise, self._encoder_factory, self._holds = normalise, encoder_factory, holds
         self._begin_unit()
-        self._made = 0
+        self._emitted = 0
 
-    def feed(self, unit: str) -> Iterator[Part]:
-        """`unit`: the open unit as far as it has come, always from its start."""
+    def feed(self, unit: str) -> Iterator[SentencePart]:
+        """`unit`: all text of the open unit so far."""
         yield from self._runs(unit, complete=False)
 
-    def finish(self, unit: str) -> Iterator[Part | Pause]:
-        """The same unit, complete; the next one begins. Nothing comes of a unit with nothing to
-        speak. The pause that may end a unit comes last; raises InvalidRequest when it is outside
-        its range."""
+    def finish(self, unit: str) -> Iterator[SentencePart | Pause]:
+        """`unit`: the same unit, complete; the next call begins a new one. A unit without speech
+        yields nothing. A pause at the end of the unit comes last; raises InvalidRequest when it is
+        outside its range.
+        """
         yield from self._runs(unit, complete=True)
-        found = list(passages(unit[self._begin :]))
-        rest = self._spoken("".join(words for words in found if isinstance(words, str)).rstrip(), last=True)
+        items = list(passages(unit[self._begin :]))
+        rest = self._spoken("".join(words for words in items if isinstance(words, str)).rstrip(), last=True)
         if self._begin or not is_only_marks(rest):
             if rest and rest[-1] not in _ENDS:
                 rest += "。" if self._language == CHINESE else "."
             yield from self._parts(self._ids.finish(rest))
-        if self._made:
-            yield Part((), self._language, unfinished=False)
-        self._made = 0
+        if self._emitted:
+            yield SentencePart((), self._language, unfinished=False)
+        self._emitted = 0
         self._begin_unit()
-        yield from (pause for pause in found if isinstance(pause, Pause))
+        yield from (pause for pause in items if isinstance(pause, Pause))
 
     def _begin_unit(self) -> None:
-        self._ids = self._growing()
+        self._ids = self._encoder_factory()
         self._begin = self._scanned = 0
         self._plain_before = False
         self._before = ""
         self._language = ""
         self.ended = 0
-        """Sentences of the open unit that are over, though the unit is not."""
+        """Sentences of the open unit that have ended although the unit has not."""
 
-    def _runs(self, unit: str, *, complete: bool) -> Iterator[Part]:
-        """Cut in front of each word that is complete and plain, as the one before it is."""
+    def _runs(self, unit: str, *, complete: bool) -> Iterator[SentencePart]:
+        """Cut before each complete plain word that follows another plain word."""
         for word in _WORD.finditer(unit, self._scanned):
-            # A mark or a blank behind a word completes it; at the end of a complete unit so does
-            # the end.
+            # A word is complete when a mark or a blank follows it, or the end of a complete unit.
             if word.end() == len(unit) and not complete:
                 return
-            plain = _PLAIN.fullmatch(word[0]) is not None and not decides(word[0])
+            plain = _PLAIN.fullmatch(word[0]) is not None and not is_roman_numeral(word[0])
             cut = self._scanned
             if (
                 plain
@@ -124,33 +124,33 @@ class PartialSentences:
         self._before = run[-1:]
         return spoken.text
 
-    def _parts(self, certain: Certain) -> Iterator[Part]:
-        while certain.ids:
-            opening = () if self._made else self._ids.opening
-            begin = self._made + len(opening)
+    def _parts(self, final: FinalIds) -> Iterator[SentencePart]:
+        while final.ids:
+            opening = () if self._emitted else self._ids.opening
+            begin = self._emitted + len(opening)
             room = LONGEST_SENTENCE - begin
-            if self._made and len(certain.ids) > room:
+            if self._emitted and len(final.ids) > room:
                 self.ended += 1
-                yield Part((), self._language, unfinished=False)
-                self._made = 0
+                yield SentencePart((), self._language, unfinished=False)
+                self._emitted = 0
                 continue
-            taken, certain = _cut(certain, room)
-            words = tuple((word, begin + place, count) for word, place, count in taken.words)
-            self._made = begin + len(taken.ids)
-            yield Part((*opening, *taken.ids), self._language, unfinished=True, words=words)
+            head, final = _cut(final, room)
+            words = tuple((word, begin + place, count) for word, place, count in head.words)
+            self._emitted = begin + len(head.ids)
+            yield SentencePart((*opening, *head.ids), self._language, unfinished=True, words=words)
 
 
-def _cut(certain: Certain, most: int) -> tuple[Certain, Certain]:
-    """The first ids, `most` of them or as far as the words in them go, and the rest. A word that is
-    longer ends with them.
+def _cut(final: FinalIds, most: int) -> tuple[FinalIds, FinalIds]:
+    """Split the ids after at most `most` of them, between two words. A word that is longer than
+    that is cut.
     """
-    ids, words = certain
+    ids, words = final
     if len(ids) <= most:
-        return certain, Certain([])
+        return final, FinalIds([])
     cut = max((place for _, place, _ in words if 0 < place <= most), default=most)
     before = [(word, place, min(count, cut - place)) for word, place, count in words if place < cut]
-    behind = [(word, place - cut, count) for word, place, count in words if place >= cut]
-    return Certain(ids[:cut], before), Certain(ids[cut:], behind)
+    after = [(word, place - cut, count) for word, place, count in words if place >= cut]
+    return FinalIds(ids[:cut], before), FinalIds(ids[cut:], after)
 
 
 def _in_brackets(run: str) -> bool:

@@ -1,10 +1,10 @@
-"""How particular words are said: a dictionary of written forms, of the server and of a request.
+"""Pronunciation dictionaries of the server and of a request: written forms and what replaces them.
 
-A written form is found where it stands as a whole word (in Chinese and other scripts that write no
-blanks: anywhere); of several at one place the longest wins, then the request's over the server's,
-then one with a capital letter, which is found in exactly these capitals, over one without, which is
-found in any. What it is replaced by is not searched again. It is either a respelling, which is then
-read like any text, or, where the model reads phonemes, phonemes between slashes: `/nˈIki/`.
+A written form matches as a whole word (in Chinese and other scripts without blanks: anywhere). Of
+several forms at one position the longest wins, then the request's over the server's, then a form
+with a capital letter, which matches case-sensitively, over one without, which matches in any case.
+The replacement is not searched again. It is either a respelling, which is read like any text, or
+phonemes between slashes where the model reads phonemes: `/nˈIki/`.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.text.characters import speakable
 
 MOST_OF_A_REQUEST = 200
@@ -26,11 +26,11 @@ _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
 
 
 class Dictionary:
-    """Immutable, usable from any thread. entries: written form to spoken; is_phonemes: whether a
-    word of phonemes is one that the model has, None for a model that reads text.
+    """Immutable and thread-safe. entries: written form to spoken form; is_phonemes: whether the
+    model has all phonemes of a word, None for a model that reads text.
 
-    Raises InvalidRequest naming the entry that is empty, too long, or not readable, and for more
-    than `most` entries.
+    Raises InvalidRequest naming the entry that is empty, too long or invalid, and for more than
+    `most` entries.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class Dictionary:
         entries: Mapping[str, str],
         is_phonemes: Callable[[str], bool] | None,
         most: int,
-        behind: "Dictionary | None" = None,
+        fallback: "Dictionary | None" = None,
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
         own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
-        self._behind = behind
+        self._fallback = fallback
         self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
         self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
         self._lengths: dict[str, list[int]] = {}
@@ -54,45 +54,45 @@ class Dictionary:
         self._begun = {form[: gap.start()].lower() for form in own for gap in _GAP.finditer(form)}
 
     def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
-        """This dictionary with a request's entries in front of it."""
-        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
+        """This dictionary with a request's entries, which take precedence."""
+        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, fallback=self) if entries else self
 
-    def apply(self, text: str, carry: Callable[[str], str], course: Course | None = None) -> str:
-        """`text` with every written form replaced; carry: makes of phonemes the character that
-        stands for them; course: of the text that this is a part of, None for a whole one.
+    def apply(self, text: str, placeholder: Callable[[str], str], context: ReadingContext | None = None) -> str:
+        """`text` with every written form replaced. placeholder: returns the placeholder character
+        of phonemes; context: the context of the text that this is a part of, None for a whole one.
 
-        Raises InvalidRequest when replacements make the text too long (`Course.respell`).
+        Raises InvalidRequest when replacements make the text too long (`ReadingContext.respell`).
         """
-        if not self._lengths and (self._behind is None or not self._behind._lengths):
+        if not self._lengths and (self._fallback is None or not self._fallback._lengths):
             return text
         parts, start, place, grown = [], 0, 0, 0
         while place < len(text):
-            found = self._at(text, place)
-            if found is None:
+            match = self._at(text, place)
+            if match is None:
                 place += 1
                 continue
-            end, spoken = found
+            end, spoken = match
             slashed = _SLASHED.fullmatch(spoken)
-            parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
+            parts += [text[start:place], placeholder(slashed["phonemes"]) if slashed else spoken]
             grown += len(spoken) - (end - place)
             start = place = end
-        (course or Course()).respell(len(text), len(text) + grown)
+        (context or ReadingContext()).respell(len(text), len(text) + grown)
         return "".join([*parts, text[start:]])
 
     def has_begun(self, text: str) -> bool:
-        """Whether a written form of several words may go on behind `text`, which ends between two
+        """Whether a written form of several words may continue after `text`, which ends between two
         words.
         """
         end = text[-LONGEST_WRITTEN:].lower()
         own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
-        return own or (self._behind is not None and self._behind.has_begun(text))
+        return own or (self._fallback is not None and self._fallback.has_begun(text))
 
     def _at(self, text: str, place: int) -> tuple[int, str] | None:
-        """The end of the longest form that begins at `place`, and how it is said."""
+        """The end of the longest form that begins at `place`, and its replacement."""
         first = text[place].lower()
         lengths = self._lengths.get(first, [])
-        behind = [] if self._behind is None else self._behind._lengths.get(first, [])
-        for length in sorted({*lengths, *behind}, reverse=True) if behind else lengths:
+        fallback_lengths = [] if self._fallback is None else self._fallback._lengths.get(first, [])
+        for length in sorted({*lengths, *fallback_lengths}, reverse=True) if fallback_lengths else lengths:
             form = text[place : place + length]
             spoken = self._spoken(form) if len(form) == length else None
             if spoken is not None and _is_whole(text, place, place + length):
@@ -101,14 +101,14 @@ class Dictionary:
 
     def _spoken(self, form: str) -> str | None:
         own = self._exact.get(form) or self._folded.get(form.lower())
-        return own or (None if self._behind is None else self._behind._spoken(form))
+        return own or (None if self._fallback is None else self._fallback._spoken(form))
 
 
 def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:
-    """The server's dictionary: a JSON file, an object of written form to spoken.
+    """Read the server's dictionary: a JSON file with an object of written form to spoken form.
 
-    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for a bad
-    entry.
+    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for an
+    invalid entry.
     """
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -126,11 +126,10 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
             "blank around them; "
             f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
         )
-    # Private-use characters among them are the carriers of `placeholders`, which no caller may
-    # write.
+    # The private-use characters that this removes are reserved for `placeholders`.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
-        length = f"{len(spoken.strip())} characters besides blanks around it"
+        length = f"{len(spoken.strip())} characters without the blanks around it"
         raise InvalidRequest(f"pronunciations[{written!r}] has {length}, allowed are 1 to {LONGEST_SPOKEN}")
     slashed = _SLASHED.fullmatch(spoken)
     if slashed is None:
@@ -146,7 +145,7 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether no letter or digit of a script with blanks goes on at either edge."""
+    """Whether the match is a whole word in a script that writes blanks."""
     return not (_joined(text[start - 1 : start], text[start]) or _joined(text[end - 1], text[end : end + 1]))
 
 

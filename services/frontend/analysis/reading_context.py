@@ -1,44 +1,43 @@
-"""What the reading of one text carries from each part of it to the next."""
+"""The state that reading one part of a text passes to the next."""
 
 from dataclasses import dataclass
 
 from cosyserve.errors import InvalidRequest
 
 MOST_RESPELT = 40_000
-"""Characters that a text may grow to by its replacements, unless it has more than half as many
-without them.
+"""Characters that a text may grow to through replacements, or twice its own length if that is more.
 """
 MOST_OF_A_UNIT = 4_000
-"""Characters that one unit (`text_units`) may grow to where it is read run by run, in time that
-grows with their square.
+"""Characters that one unit (`text_units`) may grow to where it is read run by run, in quadratic
+time.
 """
 
 
 @dataclass
-class Course:
-    """Of one text; a text that goes on in another call begins there with the language and nothing
-    else.
+class ReadingContext:
+    """State of one text. A text that continues in another call starts there with the language and
+    nothing else.
     """
 
     language: str = ""
-    """In which the letters that came last were read ("zh", "en", "ja", "ko", "und"): what has none
-    is read in it. Empty: none came.
+    """Language of the last letters ("zh", "en", "ja", "ko", "und"), used for text without letters.
+    Empty: no letters so far.
     """
     by_run: bool = False
-    """Units are read run by run: each is begun with `begin_unit`."""
+    """Units are read run by run; each starts with `begin_unit`."""
     _written: int = 0
     _respelt: int = 0
     _unit: int = 0
 
     def begin_unit(self) -> None:
-        """A unit begins."""
+        """Start a new unit."""
         self._unit = 0
 
     def respell(self, written: int, respelt: int) -> None:
-        """Take note of `written` characters that replacements made `respelt` characters of,
-        phonemes counted as they are written.
+        """Count `written` characters and the `respelt` characters that replaced them, phonemes
+        counted as they are written.
 
-        Raises InvalidRequest when the text, or its unit by run, has become too long by then.
+        Raises InvalidRequest when the text, or its unit when read run by run, has become too long.
         """
         self._written, self._respelt, self._unit = (
             self._written + written,

@@ -1,19 +1,20 @@
-"""A text while it is being written, whose first characters tell whether it is plain or an SSML
+"""A text that is still being written; its first characters decide whether it is plain or an SSML
 document.
 """
 
 from collections.abc import Iterator
 
-from services.frontend.analysis.analyzer import Analyzer, Reading
-from services.frontend.analysis.streaming_ssml import WrittenDocument
-from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.streaming_ssml import StreamingSsml
+from services.frontend.analysis.streaming_text import Piece, StreamingText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.ssml.detection import begins_document
 
 
 class WrittenForm:
-    """One text; as WrittenText. Until its form is known, which takes no more than a few blanks and
-    the name of a tag, nothing is read.
+    """One text; as StreamingText. Nothing is read until it is known whether the text is a document,
+    which takes at most a few blanks and the name of a tag.
     """
 
     def __init__(
@@ -26,37 +27,37 @@ class WrittenForm:
         last_language: str = "",
         goes_on: bool = False,
     ) -> None:
-        """longest_unit: characters. goes_on: the text goes on from an earlier call, so that it is
-        plain. Others: as WrittenText.
+        """longest_unit: characters. goes_on: the text continues an earlier call, so it is plain.
+        Others: as in StreamingText.
         """
         self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
         self._partial, self._last_language = partial, last_language
         self._undecided = ""
-        self._form: WrittenText | WrittenDocument | None = None
+        self._form: StreamingText | StreamingSsml | None = None
         if goes_on:
             self._form = self._plain()
 
     @property
     def is_document(self) -> bool:
-        """Whether it is known to be an SSML document, of which nothing is settled before its
+        """Whether it is known to be an SSML document. Nothing of a document is settled before its
         end.
         """
-        return isinstance(self._form, WrittenDocument)
+        return isinstance(self._form, StreamingSsml)
 
     @property
     def settled(self) -> int:
-        """As WrittenText.settled."""
-        return self._form.settled if isinstance(self._form, WrittenText) else 0
+        """As StreamingText.settled."""
+        return self._form.settled if isinstance(self._form, StreamingText) else 0
 
     @property
     def unsettled_sentences(self) -> int:
-        """As WrittenText.unsettled_sentences; of plain text."""
-        return self._form.unsettled_sentences if isinstance(self._form, WrittenText) else 0
+        """As StreamingText.unsettled_sentences, for plain text."""
+        return self._form.unsettled_sentences if isinstance(self._form, StreamingText) else 0
 
     @property
     def last_language(self) -> str:
-        """As WrittenText.last_language."""
-        return self._form.last_language if isinstance(self._form, WrittenText) else self._last_language
+        """As StreamingText.last_language."""
+        return self._form.last_language if isinstance(self._form, StreamingText) else self._last_language
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         if self._form is None:
@@ -68,7 +69,7 @@ class WrittenForm:
         yield from self._form.feed(fragment)
 
     def flush(self, least_words: int) -> Iterator[Piece]:
-        """What may still become a document waits on."""
+        """Text that may still begin a document is not flushed."""
         if self._form is not None:
             yield from self._form.flush(least_words)
 
@@ -78,13 +79,13 @@ class WrittenForm:
             yield from self._form.feed(self._undecided)
         yield from self._form.finish()
 
-    def _decided(self, is_document: bool) -> WrittenText | WrittenDocument:
+    def _decided(self, is_document: bool) -> StreamingText | StreamingSsml:
         if is_document:
-            return WrittenDocument(self._analyzer, self._reading, self._longest, partial=self._partial)
+            return StreamingSsml(self._analyzer, self._reading, self._longest, partial=self._partial)
         return self._plain()
 
-    def _plain(self) -> WrittenText:
-        return WrittenText(
+    def _plain(self) -> StreamingText:
+        return StreamingText(
             self._analyzer,
             self._reading,
             Units(self._longest),

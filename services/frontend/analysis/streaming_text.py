@@ -1,21 +1,22 @@
-"""A text while it is being written: fragments and flushes in, sentences and pauses out, sentences
-whole or in parts.
+"""A text that is still being written: fragments and flushes in, pauses and whole or partial
+sentences out.
 """
 
 from collections.abc import Iterable, Iterator
 
-from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
-from services.frontend.analysis.incremental_sentences import Part
-from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 
-Piece = Sentence | Part | Pause
+Piece = Sentence | SentencePart | Pause
 
 
-class WrittenText:
-    """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next
-    of them is called.
+class StreamingText:
+    """One text. The iterator of `feed`, `flush` or `finish` must be exhausted before the next
+    call.
     """
 
     def __init__(
@@ -26,22 +27,23 @@ class WrittenText:
         *,
         partial: bool,
         last_language: str = "",
-        course: Course | None = None,
+        context: ReadingContext | None = None,
     ) -> None:
-        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is
-        complete; last_language: of an earlier call that this one goes on from. course: of the
-        document that this is a part of."""
+        """partial: yield the ids of a sentence as soon as they are final, instead of whole
+        sentences; last_language: that of the earlier call that this one continues. context: the
+        context of the document that this is a part of.
+        """
         self._analyzer, self._reading, self._units = analyzer, reading, units
-        self._course = course or Course(last_language, by_run=partial)
-        self._partial = analyzer.partial(reading, self._course) if partial else None
+        self._context = context or ReadingContext(last_language, by_run=partial)
+        self._partial = analyzer.partial(reading, self._context) if partial else None
         self.last_language = last_language
-        """In which the complete units were read last (`Course.language`)."""
+        """Language of the last complete unit (`ReadingContext.language`)."""
         self.settled = 0
-        """Characters in complete units: what comes behind them does not depend on them."""
+        """Characters in complete units: later sentences do not depend on them."""
 
     @property
     def unsettled_sentences(self) -> int:
-        """Sentences given in whole that stand behind the settled characters."""
+        """Complete sentences that were yielded after the settled characters."""
         return 0 if self._partial is None else self._partial.ended
 
     def feed(self, fragment: str) -> Iterator[Piece]:
@@ -61,8 +63,8 @@ class WrittenText:
             if not unit:
                 continue
             if self._partial is None:
-                yield from self._analyzer.parts(unit, self._reading, self._course)
+                yield from self._analyzer.parts(unit, self._reading, self._context)
             else:
                 yield from self._partial.finish(unit)
             self.settled += len(unit)
-            self.last_language = self._course.language
+            self.last_language = self._context.language

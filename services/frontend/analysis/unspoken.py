@@ -1,23 +1,26 @@
-"""Notes what of a text a model leaves out, in the log of a call."""
+"""Warnings about text that a model leaves out."""
 
 import re
 
 from services.frontend.text.meaningful_characters import has_meaning, stretches
 from services.frontend.text.text_warnings import Kind, WarningLog
-from services.frontend.tokenizers.placeholders import CARRIED, mark_of
+from services.frontend.tokenizers.placeholders import PLACEHOLDERS, mark_of
 from services.frontend.tokenizers.tokenizer import Tokenizer
 
 _SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)
 _PAGE_MARKS = ("<strong>", "</strong>")
-"""Marks of sound that are HTML as well: nobody misses them."""
-OUTSIDE = "SSML is heeded only in a text that begins with <speak; elsewhere its tags are not spoken and what stands inside is read"
+"""Sound tags that are HTML as well: leaving them out needs no warning."""
+SSML_OUTSIDE_DOCUMENT = (
+    "SSML is parsed only in a text that begins with <speak; elsewhere its tags are not spoken and the text inside "
+    "is read"
+)
 
 
 def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:
-    """text: a stretch of normalised text with its carriers; dropped: nothing of it is given to the
+    """text: a span of normalised text with its placeholders; dropped: none of it is passed to the
     tokenizer.
     """
-    carried = CARRIED.findall(text)
+    carried = PLACEHOLDERS.findall(text)
     if carried:
         marks = [
             mark
@@ -26,23 +29,23 @@ def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: 
         ]
         if marks:
             log.add(Kind.UNREADABLE, "marks of sound that this model has no tokens for are left out", marks)
-        text = CARRIED.sub(" ", text)
-    found = stretches(text, lambda place: has_meaning(text[place])) if dropped else tokenizer.unread(text)
-    if found:
+        text = PLACEHOLDERS.sub(" ", text)
+    unread = stretches(text, lambda place: has_meaning(text[place])) if dropped else tokenizer.unread(text)
+    if unread:
         log.add(
-            Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", found
+            Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", unread
         )
 
 
 def note_ssml_outside(text: str, log: WarningLog) -> None:
-    """Tags of SSML in a text that is no document of it."""
-    found = _SSML.findall(text)
-    if found:
-        log.add(Kind.UNSUPPORTED_MARKUP, OUTSIDE, (name.lower() for name in found))
+    """Warn about SSML tags in a text that is no SSML document."""
+    tags = _SSML.findall(text)
+    if tags:
+        log.add(Kind.UNSUPPORTED_MARKUP, SSML_OUTSIDE_DOCUMENT, (name.lower() for name in tags))
 
 
 def languages(tokenizer: Tokenizer) -> str:
-    """For people, behind a sentence: what a model's tokenizer can read; nothing where that is every
-    language.
+    """The end of a message that names the languages that a model's tokenizer can read; empty where
+    it reads every language.
     """
     return f"; the model reads {', '.join(tokenizer.languages)}" if tokenizer.languages else ""

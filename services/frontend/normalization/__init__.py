@@ -1,3 +1,3 @@
 """Written forms to spoken words: markup, addresses, rules for Chinese and English, and the grammars
-behind them.
+for the rest.
 """

@@ -1,9 +1,9 @@
-"""URLs and mail addresses as they are said: `example dot com slash news`, `anna at example dot
+"""URLs and mail addresses as they are spoken: `example dot com slash news`, `anna at example dot
 com`.
 
-Of a URL the host and the path are spoken; the scheme, a name and password, `www.`, what stands
-behind `?` or `#`, and a path that makes it longer than 60 characters are not. Linear in the length
-of the text.
+The host and the path of a URL are spoken; the scheme, a name and password, `www.`, anything after
+`?` or `#`, and a path that makes it longer than 60 characters are not. Linear in the length of the
+text.
 """
 
 import re
@@ -29,7 +29,7 @@ _MAIL = re.compile(
 _USER = re.compile(r"(?<=://)[A-Za-z0-9._~!$&'*+=:%@-]{1,128}@(?=[\w\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
 _SAYS_WWW = re.compile(r"www\.", re.IGNORECASE)
-"""Spoken in English where no scheme stands in front: who writes it without one says it."""
+"""Spoken in English where no scheme precedes it."""
 _ENGLISH = {
     ".": " dot ",
     "/": " slash ",
@@ -50,22 +50,22 @@ def spoken_addresses(text: str, language: str) -> str:
         return text
     if "@" in text:
         text = _USER.sub("", text)
-        text = _MAIL.sub(lambda found: _said(found[0], language), text)
-    return _URL.sub(lambda found: _url(found[0], language), text)
+        text = _MAIL.sub(lambda match: _spoken(match[0], language), text)
+    return _URL.sub(lambda match: _url(match[0], language), text)
 
 
 def _url(address: str, language: str) -> str:
     bare = address.rstrip(".,;:!?/…")
-    behind = address[len(bare) :].lstrip("/")
+    after = address[len(bare) :].lstrip("/")
     www = language != CHINESE and _SAYS_WWW.match(bare) is not None
     place = re.split(r"[?#]", _SCHEME.sub("", bare, count=1), maxsplit=1)[0].rstrip("/")
     if len(place) > _LONGEST:
         place = place.split("/", 1)[0][: 4 * _LONGEST]
-    return ("www dot " if www and place else "") + (_said(place, language) if place else bare) + behind
+    return ("www dot " if www and place else "") + (_spoken(place, language) if place else bare) + after
 
 
-def _said(address: str, language: str) -> str:
+def _spoken(address: str, language: str) -> str:
     signs = _CHINESE if language == CHINESE else _ENGLISH
     if language == CHINESE:
         address = digits(address)
-    return " ".join(_SIGN.sub(lambda found: signs.get(found[0], " "), address).split())
+    return " ".join(_SIGN.sub(lambda match: signs.get(match[0], " "), address).split())

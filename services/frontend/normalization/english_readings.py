@@ -1,7 +1,6 @@
-"""English written forms as people read them: the rules of this package in their order.
+"""English reading rules in their order, which run before the grammars.
 
-Plain text is told at a glance: what it costs is one search for a character or a word that some rule
-reads.
+Plain text is detected quickly: it costs one search for a character or a word that some rule reads.
 """
 
 import re
@@ -28,7 +27,7 @@ from services.frontend.normalization.english.numbers import (
     units,
     versions,
 )
-from services.frontend.normalization.english.rules import Rule, applied
+from services.frontend.text.rules import Rule, apply_rules
 
 _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])24/7(?![0-9/])"), "twenty four seven"),
@@ -38,8 +37,7 @@ _FIXED: tuple[Rule, ...] = (
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
     *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
-    *versions.RULES,
-    *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
+    *versions.RULES, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
 _SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
 _FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")
@@ -52,43 +50,41 @@ _MARKER = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z]|[ivx]{2,4})\)")
 _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|gal|hr|sec)")
 
 
-def rewritten(text: str) -> str:
-    """`text` with what people read otherwise than it is written in words, or in a form that is read
-    rightly behind.
-    """
+def rewrite(text: str) -> str:
+    """`text` with written forms as words, or in a form that the grammars read correctly."""
     figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = list_markers.with_markers(text)
     if signed:
-        text = applied(technical_names.PROGRAMMING, text)
-        text = applied(slashes.RULES, text)
+        text = apply_rules(technical_names.PROGRAMMING, text)
+        text = apply_rules(slashes.RULES, text)
     elif "." in text and re.search(r"\.[A-Za-z]", text):
-        text = applied(slashes.RULES, applied(technical_names.PROGRAMMING, text))
+        text = apply_rules(slashes.RULES, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
-        text = units.with_inches(applied(units.RULES, applied(_WITH_FIGURES, text)))
+        text = units.with_inches(apply_rules(units.RULES, apply_rules(_WITH_FIGURES, text)))
     if _UNIT.search(text):
-        text = applied(units.WITHOUT_FIGURE, text)
+        text = apply_rules(units.WITHOUT_FIGURE, text)
     if figures or signed:
-        text = applied(scientific.RULES, text)
-        text = applied(ratios.RULES, text)
-        text = applied(arithmetic.RULES, text)
+        text = apply_rules(scientific.RULES, text)
+        text = apply_rules(ratios.RULES, text)
+        text = apply_rules(arithmetic.RULES, text)
     if "/" in text:
-        text = applied(slashes.WORDS, text)
+        text = apply_rules(slashes.WORDS, text)
     if signed:
-        text = applied(signs.RULES, text)
-    if _abbreviates(text):
-        text = applied(abbreviations.RULES, applied(dates.SHORTENED, text))
+        text = apply_rules(signs.RULES, text)
+    if _may_have_abbreviation(text):
+        text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None
     if joined or _NUMERAL.search(text):
-        text = applied(roman.RULES, text)
+        text = apply_rules(roman.RULES, text)
     if joined:
         text = identifiers.CITY_AND_STATE[0].sub(identifiers.CITY_AND_STATE[1], text)
     if not technical_names.SPOKEN.keys().isdisjoint(_WORDS.findall(text.lower())) or joined:
-        text = applied(technical_names.RULES, text)
-    return applied(plain_numbers.RULES, text) if figures else text
+        text = apply_rules(technical_names.RULES, text)
+    return apply_rules(plain_numbers.RULES, text) if figures else text
 
 
-def _abbreviates(text: str) -> bool:
-    """Whether a full stop may be that of an abbreviation."""
+def _may_have_abbreviation(text: str) -> bool:
+    """Whether a full stop may belong to an abbreviation."""
     stopped = _STOPPED.findall(text)
     return any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text

@@ -1,4 +1,4 @@
-"""Markdown and HTML as people and chat models write it: the words stay, the marks of the page go.
+"""Markdown and HTML as people and chat models write it: the words stay, the markup is removed.
 Linear in the length of the text.
 """
 
@@ -20,8 +20,9 @@ _LINK = re.compile(
 _FOOTNOTE = re.compile(r"\[\^[\w-]{1,32}\]")
 _AUTOLINK = re.compile(r"<(https?://[^<>\s]{1,2000})>")
 _TAGS = re.compile(
-    r"</?(?:a|abbr|audio|b|big|blockquote|br|center|cite|code|del|details|div|em|emphasis|font|h[1-6]|hr|i|img|ins|kbd|li|lang|mark|ol|p|"
-    r"phoneme|pre|prosody|s|say-as|section|small|span|speak|sub|summary|sup|table|tbody|td|th|thead|tr|tt|u|ul|voice)"
+    r"</?(?:a|abbr|audio|b|big|blockquote|br|center|cite|code|del|details|div|em|emphasis|font|h[1-6]|hr|i|img|ins|kbd|"
+    r"li|lang|mark|ol|p|phoneme|pre|prosody|s|say-as|section|small|span|speak|sub|summary|sup|table|tbody|td|th|thead|"
+    r"tr|tt|u|ul|voice)"
     r"(?:\s[^<>]{0,2000})?/?>",
     re.IGNORECASE,
 )
@@ -33,40 +34,40 @@ _ENTITIES = {
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([*_`#\[\](){}!>~|+-])")
 _STARS = re.compile(
-    r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*(?![\d#和或、]|号?键)"
+    r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*"
+    r"(?![\d#和或、]|号?键)"
 )
-"""Emphasis; the star of a sum or of a telephone's keys stays."""
+"""Emphasis; the star of a multiplication or of a telephone key stays."""
 _MAIL_GOES_ON = re.compile(r"[A-Za-z0-9_.+-]{1,63}@[A-Za-z0-9]")
 _UNDERSCORES = re.compile(r"_++")
 _CONSTANT = re.compile(r"(?<![A-Za-z0-9_/.@-])[A-Z][A-Z0-9]{0,20}(?:_[A-Z0-9]{1,20}){1,6}(?![A-Za-z0-9_@/]|\.[A-Za-z])")
 _SHORT_WORDS = frozenset((
     "ADD", "AGE", "ALL", "AND", "BIN", "BOX", "DAY", "DIR", "DOC", "END", "ENV", "FOR", "GET", "KEY", "LOG", "MAP",
-    "MAX",
-    "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
+    "MAX", "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
 ))  # fmt: skip
 
 
 def without_markdown(text: str) -> str:
-    """The words of `text` without the marks of a page.
+    """The words of `text` without markup.
 
     Headings, list items and table rows end like sentences; a link is spoken as its text, an image
-    as its description; code fences, rules and tags are silent, what stands between them is not.
+    as its description; code fences, rules and tags are silent, the text inside them is not.
     `snake_case` is spoken as its words; `3 * 4` and `a < b` stay.
     """
     text = _ESCAPED.sub(r"\1", "\n".join(_lines(text)))
     if "&" in text:
-        text = _ENTITY.sub(lambda found: _ENTITIES[found[1]], text)
+        text = _ENTITY.sub(lambda match: _ENTITIES[match[1]], text)
     if "[" in text:
         text = _FOOTNOTE.sub("", _LINK.sub(r"\g<text>", text))
     if "<" in text:
         text = _TAGS.sub(" ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
     if "*" in text:
         text = _STARS.sub("", text)
-    # That may have been hidden by the marks of the page (`&lt;|im_end|&gt;`).
+    # Markup may have hidden a control token (`&lt;|im_end|&gt;`).
     text = without_controls(text)
     if "_" in text:
         text = _CONSTANT.sub(_constant, text)
-        text = _UNDERSCORES.sub(lambda found: _underscore(found, text), text)
+        text = _UNDERSCORES.sub(lambda match: _underscore(match, text), text)
     return text.replace("`", "").replace("~~", "")
 
 
@@ -84,7 +85,7 @@ def _may_be_marked(line: str) -> bool:
 
 
 def _line(line: str, *, last: bool) -> str | None:
-    """One line as it is spoken, None when it only draws."""
+    """One line as it is spoken, None when it is only a drawing."""
     bare = line.strip()
     if bare.startswith(_FENCES) or (len(bare) >= 3 and _RULES.issuperset(bare)):
         return None
@@ -105,15 +106,15 @@ def _line(line: str, *, last: bool) -> str | None:
     return line
 
 
-def _constant(found: re.Match[str]) -> str:
-    """`"API_KEY"` as API key: in a name in capitals the parts of four letters and more are words,
+def _constant(match: re.Match[str]) -> str:
+    """`"API_KEY"` as API key: parts of an upper-case name with four letters or more are words,
     shorter ones are mostly initials.
     """
-    return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in found[0].split("_"))
+    return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in match[0].split("_"))
 
 
-def _underscore(found: re.Match[str], text: str) -> str:
-    if _MAIL_GOES_ON.match(text, found.end()):
-        return found[0]
-    inside = text[found.start() - 1 : found.start()].isalnum() and text[found.end() : found.end() + 1].isalnum()
+def _underscore(match: re.Match[str], text: str) -> str:
+    if _MAIL_GOES_ON.match(text, match.end()):
+        return match[0]
+    inside = text[match.start() - 1 : match.start()].isalnum() and text[match.end() : match.end() + 1].isalnum()
     return " " if inside else ""

@@ -1,11 +1,11 @@
 """Written text to spoken text, in the order of compatibility specification section 2.1.
 
-`Normalizer` joins an optional text normalisation package (numbers, dates, amounts, units: see
+`Normalizer` combines an optional text normalisation package (numbers, dates, amounts, units: see
 `wetext_package`) with the character rules. Without a package Chinese keeps its digits, which the
 model reads itself, and English digits are spelled by the rule below.
 
-Where the specification's order has a fault (section 8, item 11, and the digit rule) the served form
-is mended; `reference=True` keeps the fault wherever it gives a result at all, so that outputs can
+Where the specification's order has a fault (section 8, item 11, and the digit rule), the served
+form corrects it; `reference=True` keeps the fault wherever it gives a result, so that outputs can
 be compared with recorded ones. Neither raises on any text.
 """
 
@@ -18,15 +18,15 @@ import inflect
 
 from services.frontend.normalization import chinese_readings
 from services.frontend.normalization import english_readings as readings_of_english
-from services.frontend.normalization.grammar_spans import windows
+from services.frontend.normalization.grammar_spans import split_for_grammar
 from services.frontend.text.language import CHINESE, ENGLISH
-from services.frontend.text.turns import give_way
-from services.frontend.tokenizers.placeholders import CARRIED
+from services.frontend.text.text_scheduler import yield_turn
+from services.frontend.tokenizers.placeholders import PLACEHOLDERS
 
 _inflect, _inflect_lock = inflect.engine(), threading.Lock()
-"""It keeps a number's state between its own steps, so that threads use it one after another."""
+"""The engine keeps state between the steps of a number, so threads use it one at a time."""
 _MOST_DIGITS = 36
-_ENDLESS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
+_LONG_NUMBER = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
 _CHINESE_DIGITS = "零一二三四五六七八九"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _POWERS = {"²": " squared", "³": " cubed"}
@@ -38,12 +38,12 @@ class Package(Protocol):
     """A text normalisation package."""
 
     def spoken(self, text: str, language: str) -> str:
-        """`text` with numbers, dates and the like written as words of `language`, "zh" or "en"."""
+        """`text` with numbers, dates and similar forms as words of `language`, "zh" or "en"."""
         ...
 
 
 class Normalizer:
-    """Normalises runs of text; holds no state of a request."""
+    """Normalises runs of text; holds no request state."""
 
     def __init__(self, package: Package | None, *, reference: bool = False) -> None:
         self._package = package
@@ -52,18 +52,18 @@ class Normalizer:
     def normalise(
         self, text: str, language: str, *, before: str = "", last: bool = True, own_readings: bool = True
     ) -> str:
-        """The spoken form of `text`; other languages than "zh" and "en" come back untouched.
+        """The spoken form of `text`; languages other than "zh" and "en" are returned unchanged.
 
-        before: the character in front of this run in the whole text (empty at its start); last:
-        whether the run ends the text. own_readings: False leaves all numbers, units and signs to
-        the package, as the reference does.
+        before: the character before this run in the whole text (empty at its start); last: whether
+        the run ends the text. own_readings: False leaves all numbers, units and signs to the
+        package, as the reference does.
         """
         if language not in (CHINESE, ENGLISH):
             return text
         if not self.reference:
-            text = "".join(self._rewritten(part, language, own_readings) for part in CARRIED.split(text))
+            text = "".join(self._rewrite(part, language, own_readings) for part in PLACEHOLDERS.split(text))
         else:
-            text = self._with_package(text, language)
+            text = self._apply_package(text, language)
         if language == ENGLISH:
             return spell_digits(text, reference=self.reference)
         text = drop_blanks(text.replace("\n", ""), before)
@@ -71,47 +71,49 @@ class Normalizer:
         text = text.translate(_CHINESE_DELETED).replace("——", " ")
         return _TRAILING_COMMAS.sub("。", text) if last else text
 
-    def _rewritten(self, text: str, language: str, own_readings: bool) -> str:
-        """Through our own readings and then the package; what is carried sees neither."""
-        if not text or CARRIED.fullmatch(text):
+    def _rewrite(self, text: str, language: str, own_readings: bool) -> str:
+        """Apply our reading rules and then the package; placeholders pass neither."""
+        if not text or PLACEHOLDERS.fullmatch(text):
             return text
         if own_readings:
             readings = chinese_readings if language == CHINESE else readings_of_english
-            text = readings.rewritten(text)
-            give_way()
-        # The English grammar joins lines around a number, so that it sees them one by one.
-        return "\n".join(self._with_package(line, language) for line in text.split("\n"))
+            text = readings.rewrite(text)
+            yield_turn()
+        # The English grammar joins lines around a number, so it receives them one by one.
+        return "\n".join(self._apply_package(line, language) for line in text.split("\n"))
 
-    def _with_package(self, text: str, language: str) -> str:
-        """Served, the package sees no number of more than 36 digits: it makes nothing of them, in
-        time that grows with the square of their length."""
+    def _apply_package(self, text: str, language: str) -> str:
+        """The served form passes no number of more than 36 digits to the package, which returns it
+        unchanged in quadratic time.
+        """
         if self.reference:
             return self._spoken(text, language)
         spoken, start = [], 0
-        for number in _ENDLESS.finditer(text):
+        for number in _LONG_NUMBER.finditer(text):
             spoken += [self._spoken(text[start : number.start()], language), _digit_by_digit(number[0], language)]
             start = number.end()
         return "".join([*spoken, self._spoken(text[start:], language)])
 
     def _spoken(self, text: str, language: str) -> str:
-        """What the package makes of `text`. Its margins, which tell runs apart, are kept from the
-        package and put back.
+        """The package's form of `text`. Surrounding blanks, which separate runs, bypass the
+        package.
         """
         core = text.strip()
         if self._package is None or not core:
             return text
         if not self.reference:
             return "".join(
-                self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language)
+                self._apply_without_margins(piece, language) if is_written_form else piece
+                for is_written_form, piece in split_for_grammar(text, language)
             )
-        return self._margins_kept(text, language)
+        return self._apply_without_margins(text, language)
 
-    def _margins_kept(self, text: str, language: str) -> str:
+    def _apply_without_margins(self, text: str, language: str) -> str:
         core = text.strip()
-        # Long runs of marks alone cost the grammars most of all and give nothing.
+        # Long runs of marks take the grammars longest and have no reading.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
-        give_way()
+        yield_turn()
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
 
@@ -120,15 +122,15 @@ def drop_blanks(text: str, before: str = "") -> str:
     """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not
     spaces.
     """
-    kept = []
+    characters = []
     for index, character in enumerate(text):
         if character == " ":
             left = text[index - 1] if index else before
             right = text[index + 1 : index + 2]
             if not (_is_ascii_mark(left) and _is_ascii_mark(right)):
                 continue
-        kept.append(character)
-    return "".join(kept)
+        characters.append(character)
+    return "".join(characters)
 
 
 def _is_ascii_mark(character: str) -> bool:
@@ -138,9 +140,9 @@ def _is_ascii_mark(character: str) -> bool:
 def spell_digits(text: str, *, reference: bool = False) -> str:
     """English digit rule: each maximal run of digit characters becomes words.
 
-    Mended unless `reference`: leading zeros are read, a run of more than 36 digits is read digit by
-    digit (reference mode does that too, where the rule as specified raises), superscripts are
-    powers and other digit forms have their value (specified: "zero").
+    Corrected unless `reference`: leading zeros are read, a run of more than 36 digits is read digit
+    by digit (also in reference mode, where the rule as specified raises), superscripts are powers
+    and other digit forms have their value (specified: "zero").
     """
     spelled, index = [], 0
     while index < len(text):

@@ -1,7 +1,7 @@
 """wetext as the text normalisation package: weighted finite-state grammars for Chinese and English.
 
-A call holds the interpreter lock and takes time that grows faster than the text (0.05 s for 400
-characters of Chinese, 1.8 s for 6,400), so callers hand over runs of bounded length.
+A call holds the GIL and takes time that grows faster than the text (0.05 s for 400 characters of
+Chinese, 1.8 s for 6,400), so callers pass runs of bounded length.
 """
 
 import re
@@ -17,10 +17,10 @@ _GRAMMAR_SYNTAX = re.compile(r'["\\]')
 class WeText:
     """Text normalisation with wetext, erhua kept, every other option at its default.
 
-    reference: let wetext detect the language itself, as the specification has it, and leave its
-    output as it is. Otherwise the language is the one asked for (wetext would read an English text
-    of digits alone in Chinese) and the backslashes that wetext puts in front of quotes are taken
-    out again. Text that the grammars cannot read comes back as it is, never as nothing.
+    reference: let wetext detect the language itself, as specified, and leave its output unchanged.
+    Otherwise the given language is used (wetext would read an English text of digits alone in
+    Chinese) and the backslashes that wetext puts before quotes are removed. Text that the grammars
+    cannot read is returned unchanged, never empty.
     """
 
     def __init__(self, *, reference: bool = False) -> None:
@@ -36,8 +36,8 @@ class WeText:
         return _ESCAPED.sub(r"\1", spoken)
 
     def _through_grammar(self, text: str, language: str) -> str:
-        """A character that the grammar does not know leaves it without a path: then no output, or a
-        failed assertion in its parser.
+        """A character that the grammar does not know leaves it without a path: the result is empty
+        or its parser fails an assertion.
         """
         try:
             return str(self._detecting.normalize(text, lang=language))

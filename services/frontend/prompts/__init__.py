@@ -1,1 +1,3 @@
-"""What a request brings besides its text: recordings that become voices, and instructions."""
+"""What a request contains in addition to its text: recordings that become voices, and
+instructions.
+"""

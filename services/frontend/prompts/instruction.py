@@ -1,4 +1,4 @@
-"""An instruction: how to speak, in words that the model is shown and does not say (CosyVoice2's
+"""An instruction: how to speak, in words that the model reads and does not speak (CosyVoice2's
 instruct2).
 """
 
@@ -11,13 +11,13 @@ LONGEST_INSTRUCTION = 500
 
 
 def instruction_ids(instruction: str, tokenizer: Tokenizer) -> list[int]:
-    """Text token ids of an instruction, the one of `<|endofprompt|>` last; at most 2048.
+    """Text token ids of an instruction, ending with that of `<|endofprompt|>`; at most 2048.
 
-    Blanks around it do not count; it is not normalised, and any control token but one
-    `<|endofprompt|>` at its end is plain text. Raises InvalidRequest for another number of
-    characters than 1 to 500 or nothing that can be read, FailedPrecondition where the model knows
-    no instructions. Source: compatibility specification sections 2.1, 2.3 and 2.4; there the caller
-    has to write the end himself.
+    Surrounding blanks are ignored. The text is not normalised, and control tokens other than one
+    `<|endofprompt|>` at its end are plain text. Raises InvalidRequest when it does not have 1 to
+    500 characters or nothing in it can be read, and FailedPrecondition when the model does not
+    support instructions. Source: compatibility specification sections 2.1, 2.3 and 2.4; there the
+    caller has to write the end token.
     """
     written = instruction.strip()
     if not 1 <= len(written) <= LONGEST_INSTRUCTION:
@@ -29,8 +29,7 @@ def instruction_ids(instruction: str, tokenizer: Tokenizer) -> list[int]:
     if end is None:
         raise FailedPrecondition(
             f"this model follows no instructions: its tokenizer has no {END_OF_PROMPT}. Needed is a model that was "
-            "trained on them, "
-            "such as the published CosyVoice2-0.5B"
+            "trained on them, such as the published CosyVoice2-0.5B"
         )
     ids = tokenizer.encode(written.removesuffix(END_OF_PROMPT).strip())
     if not ids:

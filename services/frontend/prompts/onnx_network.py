@@ -1,4 +1,4 @@
-"""Networks that a model directory brings as ONNX files, run by ONNX Runtime."""
+"""ONNX networks of a model directory, run by ONNX Runtime."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ _ONLY_ERRORS = 3
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a size
-    that changes from call to call.
+    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a
+    dynamic size.
     """
 
     kind: str
@@ -31,12 +31,12 @@ class Port:
 
 
 class OnnxNetwork:
-    """One file of the directory. Inputs are given by position, their names are the file's affair;
-    the first output is the result.
+    """One ONNX file of the directory. Inputs are passed by position, their names are those of the
+    file; the first output is the result.
 
-    Usable from any thread. Raises ModelError naming the file when it is missing, malformed, or of
-    another signature. threads: of one call. device: `cpu`, or `cuda` with or without a number,
-    which is taken where this build of ONNX Runtime has it and the CPU otherwise.
+    Thread-safe. Raises ModelError naming the file when it is missing, malformed, or has another
+    signature. threads: per call. device: `cpu`, or `cuda` with or without a number, which falls
+    back to the CPU when this build of ONNX Runtime lacks it.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class OnnxNetwork:
             self._session = onnxruntime.InferenceSession(self._path, options, providers=_providers(device))
         except Exception as error:  # the runtime has a class of its own for everything that can be wrong with a file
             raise ModelError(f"{self._path}: not a network that ONNX Runtime can run: {_first_line(error)}") from error
-        found = self._session.get_inputs()
-        if len(found) != len(inputs):
-            raise ModelError(f"{self._path}: has {len(found)} inputs, expected {len(inputs)}")
-        for place, (have, want) in enumerate(zip(found, inputs, strict=True)):
-            # A fixed size where any is wanted would refuse all other recordings.
+        session_inputs = self._session.get_inputs()
+        if len(session_inputs) != len(inputs):
+            raise ModelError(f"{self._path}: has {len(session_inputs)} inputs, expected {len(inputs)}")
+        for place, (have, want) in enumerate(zip(session_inputs, inputs, strict=True)):
+            # A fixed size in place of a dynamic one would refuse all other recordings.
             self._require(
                 f"input {place}", have, want, lambda size, wanted: not isinstance(size, int) or size == wanted
             )
@@ -73,37 +73,37 @@ class OnnxNetwork:
             output,
             lambda size, wanted: not isinstance(size, int) or wanted in (None, size),
         )
-        self._inputs = [each.name for each in found]
+        self._inputs = [each.name for each in session_inputs]
         self._output = results[0].name
 
     @property
     def provider(self) -> str:
-        """What runs it: `CPUExecutionProvider` or `CUDAExecutionProvider`."""
+        """The execution provider: `CPUExecutionProvider` or `CUDAExecutionProvider`."""
         return str(self._session.get_providers()[0])
 
     def run(self, *inputs: NDArray[Any]) -> NDArray[Any]:
-        """The first output. Raises InternalFault when the network fails or makes something that is
-        not a number.
+        """Return the first output. Raises InternalFault when the network fails or returns a value
+        that is not finite.
         """
         try:
             (result,) = self._session.run([self._output], dict(zip(self._inputs, inputs, strict=True)))
         except Exception as error:
             raise InternalFault(f"{self._path.name} failed: {_first_line(error)}") from error
         if not np.isfinite(result).all():
-            raise InternalFault(f"{self._path.name} made something that is not a number")
-        made: NDArray[Any] = result
-        return made
+            raise InternalFault(f"{self._path.name} returned a value that is not finite")
+        output_values: NDArray[Any] = result
+        return output_values
 
     def _require(self, what: str, have: Any, want: Port, fits: Callable[[object, int | None], bool]) -> None:
-        # No shape at all is how a file says that it does not know the number of dimensions.
+        # An empty shape means that the file does not specify the number of dimensions.
         shaped = not have.shape or (len(have.shape) == len(want.shape) and all(map(fits, have.shape, want.shape)))
         if have.type != want.kind or not shaped:
             raise ModelError(f"{self._path}: {what} is {have.type} {have.shape}, expected {want}")
 
 
 def available_device() -> str:
-    """`cuda` where this build of ONNX Runtime knows it, else `cpu`. One that fails to start falls
-    back to the CPU by itself.
+    """`cuda` where this build of ONNX Runtime supports it, else `cpu`. A GPU that fails to start
+    falls back to the CPU inside ONNX Runtime.
     """
     return "cuda" if _CUDA in onnxruntime.get_available_providers() else "cpu"
 

@@ -1,4 +1,6 @@
-"""A voice out of a recording: what the model is shown of a speaker that it has never heard."""
+"""Reads a recording into a voice: the prompt and the speaker vector with which the model clones a
+speaker.
+"""
 
 from collections.abc import Iterable
 
@@ -17,17 +19,17 @@ from services.frontend.voices.voice import Voice
 
 SPEECH_TOKENIZER = "speech_tokenizer_v2.onnx"
 SPEAKER_ENCODER = "campplus.onnx"
-_LISTENING_RATE = whisper_mel.RATE
-"""Of both networks, 16 kHz."""
+_NETWORK_RATE = whisper_mel.RATE
+"""Sample rate of both networks, 16 kHz."""
 
 
 class PromptReader:
-    """The speech tokenizer and the speaker encoder of a model directory. Holds no state of a
-    request, usable from any thread.
+    """The speech tokenizer and the speaker encoder of a model directory. Holds no request state;
+    thread-safe.
 
     device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is
-    missing, malformed, or of another signature. Source: compatibility specification sections 1, 2.5
-    and 2.6.
+    missing, malformed, or has another signature. Source: compatibility specification sections 1,
+    2.5 and 2.6.
     """
 
     def __init__(self, directory: ModelDirectory, *, device: str = "cpu", threads: int = 1) -> None:
@@ -50,20 +52,22 @@ class PromptReader:
 
     @property
     def provider(self) -> str:
-        """What runs the speech tokenizer, the larger of the two (see `OnnxNetwork.provider`)."""
+        """The execution provider of the speech tokenizer, the larger of the two networks (see
+        `OnnxNetwork.provider`).
+        """
         return self._tokenizer.provider
 
     def read(self, voice_id: str, wave: Tensor, rate: int, transcript_ids: Iterable[int]) -> Voice:
-        """The voice of a recording: its speech tokens, the mel of as many, its speaker vector.
-        Blocks for a fraction of its duration.
+        """The voice of a recording: its speech tokens, its mel of the same length and its speaker
+        vector. Blocks for a fraction of its duration.
 
         wave: float32 [samples] in [-1, 1], mono, 1 to 30 s, on the CPU. rate: samples per second,
-        from 16,000. transcript_ids: text token ids of what is said in it. Raises InvalidRequest for
-        a recording that `check_recording` refuses and for an id or a transcript that `Voice`
-        refuses; InternalFault when a network makes what no voice can hold.
+        from 16,000. transcript_ids: text token ids of its transcript. Raises InvalidRequest for a
+        recording that `check_recording` refuses and for an id or a transcript that `Voice` refuses;
+        InternalFault when the output of a network does not fit a voice.
         """
         wave = _checked(wave, rate)
-        low = resample(wave[None], rate, _LISTENING_RATE)
+        low = resample(wave[None], rate, _NETWORK_RATE)
         tokens = self._speech_tokens(low)
         mel = mel_spectrogram(resample(wave[None], rate, SAMPLE_RATE))[0].T.numpy()
         length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
@@ -76,30 +80,31 @@ class PromptReader:
             raise InvalidRequest(f"the voice's {error}") from error
 
     def speech_tokens(self, wave: Tensor, rate: int) -> tuple[int, ...]:
-        """What is said in a recording, 25 tokens a second. Blocks for a fraction of its duration.
+        """The speech tokens of a recording, 25 per second. Blocks for a fraction of its duration.
         wave, rate, errors: as `read`.
         """
-        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _LISTENING_RATE))
+        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _NETWORK_RATE))
 
     def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
         log_mel = whisper_mel.whisper_log_mel(wave).numpy()
         tokens = self._tokenizer.run(log_mel, np.array([log_mel.shape[2]], np.int32)).reshape(-1)
         if len(tokens) == 0 or tokens.min() < 0 or tokens.max() >= SPEECH_VOCABULARY:
-            made = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")
-            raise InternalFault(f"{SPEECH_TOKENIZER} made {made}, expected some from 0 to {SPEECH_VOCABULARY - 1}")
+            output = f"{len(tokens)} tokens" + (f" from {tokens.min()} to {tokens.max()}" if len(tokens) else "")
+            raise InternalFault(
+                f"{SPEECH_TOKENIZER} returned {output}, expected some from 0 to {SPEECH_VOCABULARY - 1}"
+            )
         return tuple(tokens.tolist())
 
     def _speaker_vector(self, wave: Tensor) -> bytes:
         vector = self._speaker_encoder.run(fbank.speaker_features(wave)[None].numpy()).reshape(-1)
         if len(vector) != SPEAKER_DIMENSION:
-            raise InternalFault(f"{SPEAKER_ENCODER} made {len(vector)} values, expected {SPEAKER_DIMENSION}")
+            raise InternalFault(f"{SPEAKER_ENCODER} returned {len(vector)} values, expected {SPEAKER_DIMENSION}")
         return _bytes(vector)
 
 
 def _checked(wave: Tensor, rate: int) -> Tensor:
     check_recording(wave, rate)
-    # Of the few samples that may lie beyond full scale one could be so large that its power is no
-    # number.
+    # One of the few samples beyond full scale may be so large that its power overflows.
     return wave.clamp(-1.0, 1.0)
 
 

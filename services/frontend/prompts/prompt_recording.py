@@ -1,6 +1,4 @@
-"""A recording to speak like, as a caller sends it: the file, the words that are said in it, their
-language.
-"""
+"""A recording to clone, as a caller sends it: the file, its transcript and its language."""
 
 import hashlib
 import struct
@@ -21,18 +19,18 @@ class PromptRecording:
     transcript: str = ""
     language_code: str = ""
     cut_prompt: bool = False
-    """Leave out what the decoder need not be shown for an earlier first sound
+    """Leave out the start of the decoder's prompt for an earlier first sound
     (`services.frontend.voices.prompt_cut`).
     """
 
     def require_readable(self) -> None:
-        """Raise InvalidRequest for what can be seen without reading the audio."""
+        """Raise InvalidRequest for errors that are visible without reading the audio."""
         require_tag(self.language_code)
         require_length("transcript", self.transcript, LONGEST_TRANSCRIPT)
         kind_of(self.audio)
 
     def sha256(self) -> str:
-        """Hexadecimal, over the fields in order, each as its length in bytes (uint64,
+        """Hexadecimal digest over the fields in order, each as its length in bytes (uint64,
         little-endian) and its content.
         """
         digest = hashlib.sha256()

@@ -1,4 +1,6 @@
-"""Recordings that callers send are read: decoded, checked, trimmed, listened to."""
+"""Reads the recordings that callers send: decodes, checks and trims them and runs the prompt
+networks.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +16,7 @@ from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.transcript_pace import require_plausible
 from services.frontend.recordings.decoding import decode
 from services.frontend.recordings.recording_checks import check_recording
-from services.frontend.recordings.trimming import trimmed
+from services.frontend.recordings.trimming import trim_silence
 from services.frontend.recordings.wav_reader import Sound
 from services.frontend.voices.prompt_cut import cut_of
 from services.frontend.voices.voice import Voice
@@ -23,8 +25,8 @@ _RETRY_SECONDS = 2.0
 
 
 class RecordingReader:
-    """Reads recordings, at most `most_at_once` under way whatever they are for, listened to one
-    after another in `worker`.
+    """Reads at most `most_at_once` recordings concurrently, for any purpose; the networks run on
+    one at a time in `worker`.
     """
 
     def __init__(self, networks: PromptReader, analyzer: Analyzer, worker: Executor, most_at_once: int) -> None:
@@ -35,11 +37,11 @@ class RecordingReader:
         self._under_way = 0
 
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """Hold a place while the block runs. Raises Overloaded when there is none."""
+    def slot(self) -> Iterator[None]:
+        """Reserve a slot while the block runs. Raises Overloaded when there is none."""
         if self._under_way >= self._most_at_once:
-            taken = f"{self._under_way} of {self._most_at_once} recordings are being read"
-            raise Overloaded(f"{taken}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
+            busy = f"{self._under_way} of {self._most_at_once} recordings are being read"
+            raise Overloaded(f"{busy}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
         self._under_way += 1
         try:
             yield
@@ -47,15 +49,16 @@ class RecordingReader:
             self._under_way -= 1
 
     async def voice(self, voice_id: str, recording: PromptRecording) -> Voice:
-        """The voice of a recording. Raises InvalidRequest for a recording or a transcript that no
-        voice can be made of, Overloaded when the machine is too busy to decode it, InternalFault
-        when the analysis fails."""
+        """The voice of a recording. Raises InvalidRequest for a recording or a transcript that is
+        unsuitable for a voice, Overloaded when the machine is too busy to decode it, InternalFault
+        when the analysis fails.
+        """
         sound = await decode(recording.audio)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self.analyse, voice_id, recording, sound)
 
     async def speech_tokens(self, audio: bytes) -> tuple[int, ...]:
-        """What is said in a sound file: 25 tokens a second, from its first sample on, silence and
-        all. Raises as `voice` does.
+        """The speech tokens of an audio file: 25 per second from its first sample on, including
+        silence. Raises as `voice` does.
         """
         sound = await decode(audio)
         wave = torch.from_numpy(sound.samples)
@@ -64,10 +67,11 @@ class RecordingReader:
         )
 
     def analyse(self, voice_id: str, recording: PromptRecording, sound: Sound) -> Voice:
-        """What `voice` does once the sound is there; blocks for a fraction of its length."""
-        # The whole of it is looked at first, so that what is said of it counts from its beginning.
+        """The part of `voice` after decoding; blocks for a fraction of the recording's duration."""
+        # The check precedes the trimming, so that positions in its messages count from the
+        # beginning of the file.
         check_recording(torch.from_numpy(sound.samples), sound.rate)
-        speech = trimmed(sound)
+        speech = trim_silence(sound)
         ids = self._transcript_ids(recording, len(speech.samples) / speech.rate)
         voice = self._networks.read(voice_id, torch.from_numpy(speech.samples), speech.rate, ids)
         return voice.cut(cut_of(voice.decoder_tokens)) if recording.cut_prompt else voice

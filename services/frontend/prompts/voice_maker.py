@@ -1,11 +1,11 @@
-"""A caller's recording becomes a voice that is kept."""
+"""Creates a stored voice from a caller's recording."""
 
 import secrets
 from dataclasses import dataclass, replace
 
 from services.frontend.prompts.prompt_recording import PromptRecording, require_length
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_file import Origin, StoredVoice, now
 from services.frontend.voices.voice_labels import Labels, require_given_id, require_request_id
 
 LONGEST_PROVENANCE = 2000
@@ -13,7 +13,7 @@ LONGEST_PROVENANCE = 2000
 
 @dataclass(frozen=True)
 class Draft:
-    """A voice to be made; fields as in VoiceDraft of `voice.proto`."""
+    """A voice to create; fields as in VoiceDraft of `voice.proto`."""
 
     id: str
     recording: PromptRecording
@@ -22,8 +22,8 @@ class Draft:
     request_id: str
 
     def checked(self) -> "Draft":
-        """With an id, when none was chosen. Raises InvalidRequest for what can be seen without
-        reading the audio.
+        """Return the draft with an id, generated when none was chosen. Raises InvalidRequest for
+        errors that are visible without reading the audio.
         """
         draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
         require_given_id(draft.id)
@@ -33,8 +33,10 @@ class Draft:
         return draft
 
 
-async def make_voice(draft: Draft, reader: RecordingReader) -> KeptVoice:
-    """The voice of a checked draft. Raises as `RecordingReader.voice` does."""
+async def make_voice(draft: Draft, reader: RecordingReader) -> StoredVoice:
+    """Create the voice of a checked draft. Raises as `RecordingReader.voice` does."""
     voice = await reader.voice(draft.id, draft.recording)
-    said = draft.recording
-    return KeptVoice(voice, Origin(said.transcript, said.language_code, now(), draft.provenance, draft.request_id))
+    recording = draft.recording
+    return StoredVoice(
+        voice, Origin(recording.transcript, recording.language_code, now(), draft.provenance, draft.request_id)
+    )

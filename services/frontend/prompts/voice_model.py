@@ -1,5 +1,5 @@
-"""What a voice depends on in a model directory: the networks that listened to it, and the tokenizer
-that wrote down its transcript.
+"""The parts of a model directory that a voice depends on: the prompt networks, and the tokenizer of
+its transcript.
 """
 
 import hashlib
@@ -17,9 +17,10 @@ _FILES = (
 
 
 def voice_model(directory: ModelDirectory) -> str:
-    """Name of all model directories whose voices are of use to each other: 16 hexadecimal digits.
-    Voices made for another model are arrays without meaning to this one, so each has a shelf of its
-    own. Reads the files, half a gigabyte of published weights in about a second."""
+    """Name shared by all model directories whose voices are interchangeable: 16 hexadecimal digits.
+    Voices of another model are meaningless arrays to this one, so each model has its own folder in
+    the storage. Reads the files; half a gigabyte of published weights takes about a second.
+    """
     digest = hashlib.sha256()
     for name in _FILES:
         path = directory.path / name
@@ -29,6 +30,6 @@ def voice_model(directory: ModelDirectory) -> str:
     return digest.hexdigest()[:16]
 
 
-def can_listen(directory: ModelDirectory) -> bool:
-    """Whether the directory has the two networks that listen."""
+def has_prompt_networks(directory: ModelDirectory) -> bool:
+    """Whether the directory has the two prompt networks."""
     return all((directory.path / name).exists() for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER))

@@ -1,1 +1,1 @@
-"""Uploaded recordings to samples: file formats, the decoder process, limits and trimming."""
+"""Decoding of uploaded recordings: file formats, the decoder process, limits and trimming."""

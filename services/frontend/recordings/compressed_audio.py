@@ -1,5 +1,6 @@
-"""Sound out of FLAC, MP3 and Ogg files, by libsndfile. Run in a child process
-(`services.frontend.recordings.decoding`): it is C, and the bytes are a stranger's."""
+"""Decodes FLAC, MP3 and Ogg files with libsndfile. It runs in a child process
+(`services.frontend.recordings.decoding`) because C code parses untrusted bytes.
+"""
 
 import io
 
@@ -20,10 +21,10 @@ _FORMATS = {"flac": "FLAC", "mp3": "MP3", "ogg": "OGG"}
 
 
 def read_compressed(data: bytes, kind: str) -> Sound:
-    """The sound of a whole file, channels averaged. kind: flac, mp3 or ogg.
+    """Decode a whole file, channels averaged. kind: flac, mp3 or ogg.
 
-    No more is decoded than what 30 s take, whatever the file says of its length. Raises
-    InvalidRequest saying what is wrong.
+    At most 30 s are decoded, whatever length the file declares. Raises InvalidRequest with the
+    problem.
     """
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -45,6 +46,6 @@ def read_compressed(data: bytes, kind: str) -> Sound:
             require_length(count, file.samplerate)
             return Sound(np.concatenate(blocks), file.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        # What libsndfile says itself; the whole message names the buffer in memory.
+        # libsndfile's own message; the whole one names the buffer in memory.
         reason = error.error_string if isinstance(error, soundfile.LibsndfileError) else str(error).split("\n", 1)[0]
-        raise InvalidRequest(f"the recording is no whole {kind} file: {reason}") from error
+        raise InvalidRequest(f"the recording is not a complete {kind} file: {reason}") from error

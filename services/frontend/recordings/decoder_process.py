@@ -1,9 +1,9 @@
-"""`python -m services.frontend.recordings.decoder_process KIND`: a file on standard input, its
-sound on standard output.
+"""`python -m services.frontend.recordings.decoder_process KIND`: decodes a file from standard input
+to standard output.
 
-Standard output: a line "ok RATE" and float32 little-endian samples, or "no" and a line that says
-why. Limits that it sets for itself keep a file that makes the decoder run wild from taking more
-than ten seconds of processor time and two gigabytes of addresses.
+Standard output: a line "ok RATE" and float32 little-endian samples, or "no" and a line with the
+reason. The process limits itself to ten seconds of processor time and two gigabytes of address
+space, for files that make the decoder run away.
 """
 
 import os
@@ -17,14 +17,13 @@ _MEMORY_BYTES = 2 << 30
 
 
 def main() -> int:
-    """Decode; 0 whether or not the file was good."""
+    """Decode; returns 0 whether or not the file was valid."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Its threads, one for each processor of the host, would take the addresses that the decoder is
-    # given.
+    # One thread per processor of the host would exhaust the address space of the decoder.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    # Imported under the limits.
+    # Imported after the limits are set.
     from services.frontend.recordings.compressed_audio import read_compressed
 
     data = sys.stdin.buffer.read()

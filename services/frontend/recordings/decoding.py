@@ -1,4 +1,4 @@
-"""An upload becomes sound: which kind of file it is, and who reads it."""
+"""Decodes an upload: detects the file format and chooses the decoder."""
 
 import asyncio
 import contextlib
@@ -13,14 +13,14 @@ from services.frontend.recordings.wav_reader import Sound, read_wav
 
 log = logging.getLogger(__name__)
 _SECONDS = 30.0
-"""The child limits its own processor time (`decoder_process`); this is for a machine that is too
-busy to run it.
+"""The child limits its own processor time (`decoder_process`); this limit is for a machine that is
+too busy to run it.
 """
 
 
 def kind_of(data: bytes) -> str:
-    """wav, flac, mp3 or ogg, by the first bytes. Raises InvalidRequest for anything else, for
-    nothing and for more than 10 MiB.
+    """wav, flac, mp3 or ogg, by the first bytes. Raises InvalidRequest for anything else, for an
+    empty file and for more than 10 MiB.
     """
     if not 1 <= len(data) <= MOST_BYTES:
         raise InvalidRequest(f"audio has {len(data)} bytes, allowed 1 to {MOST_BYTES}")
@@ -37,11 +37,10 @@ def kind_of(data: bytes) -> str:
 
 
 async def decode(data: bytes) -> Sound:
-    """The sound of an uploaded file, channels averaged. Cancelling it ends the child.
+    """Decode an uploaded file, channels averaged. Cancellation kills the child process.
 
-    Raises InvalidRequest saying what is wrong with the file, also when the decoder does not survive
-    it; Overloaded when the machine is too busy to run it; InternalFault when there is no decoder at
-    all.
+    Raises InvalidRequest with the problem of the file, also when the decoder crashes on it;
+    Overloaded when the machine is too busy to run it; InternalFault when the decoder itself fails.
     """
     kind = kind_of(data)
     if kind == "wav":
@@ -69,7 +68,7 @@ async def decode(data: bytes) -> Sound:
     if child.returncode is not None and child.returncode < 0:
         raise InvalidRequest(f"the decoder was ended by signal {-child.returncode} on this {kind} file")
     if b"MemoryError" in complaint:
-        raise InvalidRequest(f"the {kind} file needs more memory than the decoder is given")
+        raise InvalidRequest(f"the {kind} file needs more memory than the decoder may use")
     lines = complaint.decode(errors="replace").strip().splitlines()
     log.error("the decoder of %s files failed: %s", kind, lines[-1] if lines else f"status {child.returncode}")
     raise InternalFault(f"the decoder of {kind} files failed; the log of this service has the details")

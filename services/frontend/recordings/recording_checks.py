@@ -1,4 +1,4 @@
-"""What a recording must be before a voice is made of it."""
+"""The requirements on a recording before it becomes a voice."""
 
 import torch
 from torch import Tensor
@@ -7,25 +7,23 @@ from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.recording_limits import require_length, require_rate
 
 QUIETEST = 0.003
-"""Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a microphone that
-nobody speaks into is not.
+"""Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a silent
+microphone is not.
 """
 FULL_SCALE = 0.999
 MOST_CLIPPED = 0.001
-"""Share of samples that may lie at full scale or beyond. Speech brought to full scale touches it in
-single samples.
-"""
+"""Share of samples at full scale or beyond. Normalised speech reaches it in single samples."""
 _WINDOWS_PER_SECOND = 10
 
 
 def check_recording(wave: Tensor, rate: int) -> None:
-    """Raise InvalidRequest unless a voice can be made of `wave`; the message says what is wrong,
-    where, and what is allowed.
+    """Raise InvalidRequest unless `wave` is suitable for a voice; the message gives the problem,
+    its position and the allowed range.
 
     wave: float32 [samples], mono, full scale at 1 (ValueError for another shape or type). rate:
     samples per second, 16,000 to 192,000 in steps of 50. 1 to 30 s, finite, neither silent
-    (`QUIETEST`) nor clipped (`MOST_CLIPPED`). The longest is compatibility specification section
-    2.5, the lowest rate too.
+    (`QUIETEST`) nor clipped (`MOST_CLIPPED`). The maximum length and the minimum rate are those of
+    compatibility specification section 2.5.
     """
     if wave.ndim != 1 or wave.dtype != torch.float32:
         raise ValueError(f"wave is {wave.dtype} of shape {list(wave.shape)}, expected float32 [samples]")
@@ -49,9 +47,8 @@ def check_recording(wave: Tensor, rate: int) -> None:
 
 
 def _loudest(wave: Tensor, rate: int) -> float:
-    """Root mean square of the loudest tenth of a second, what is constant taken off."""
+    """Root mean square of the loudest 0.1 s, without its DC offset."""
     length = rate // _WINDOWS_PER_SECOND
     windows = wave[: len(wave) // length * length].reshape(-1, length)
-    # Not by taking off the mean of everything: the samples may be so large that their sum is no
-    # number.
+    # The mean of the whole recording may overflow, so each window removes its own.
     return float(windows.double().std(dim=1, correction=0).max())

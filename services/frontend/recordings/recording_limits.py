@@ -1,16 +1,17 @@
-"""The rates and lengths of a recording that a voice can be made of: all that is known of it before
-its samples are read.
+"""The allowed rates and lengths of a recording: the limits that are checked before its samples are
+read.
 """
 
 from cosyserve.errors import InvalidRequest
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1, 30
 LOWEST_RATE, HIGHEST_RATE, RATE_STEP = 16_000, 192_000, 50
-"""The rates that sound cards know are multiples of 50. For one that shares no divisor with 24,000
-the resampler's filters would take gigabytes."""
+"""Sound cards use multiples of 50. For a rate without a common divisor with 24,000 the resampler's
+filters would take gigabytes.
+"""
 MOST_CHANNELS = 2
 MOST_BYTES = 10 * 1024 * 1024
-"""Of the file that is sent."""
+"""Size of the uploaded file."""
 
 
 def require_rate(rate: int) -> None:
@@ -23,7 +24,7 @@ def require_rate(rate: int) -> None:
 
 
 def require_length(samples: int, rate: int) -> None:
-    """Raise InvalidRequest unless `samples` at `rate` a second last 1 to 30 s."""
+    """Raise InvalidRequest unless `samples` at `rate` per second last 1 to 30 s."""
     if not SHORTEST_SECONDS * rate <= samples <= LONGEST_SECONDS * rate:
         length = f"{samples / rate:.2f} s ({samples} samples at {rate} a second)"
         raise InvalidRequest(f"the recording lasts {length}, allowed {SHORTEST_SECONDS} to {LONGEST_SECONDS} s")

@@ -1,6 +1,4 @@
-"""The silence at both ends of a recording is taken off, so that the voice neither waits before it
-speaks nor learns to.
-"""
+"""Trims the silence at both ends of a recording; otherwise the voice would reproduce it."""
 
 import numpy as np
 
@@ -9,29 +7,27 @@ from services.frontend.recordings.recording_limits import SHORTEST_SECONDS
 from services.frontend.recordings.wav_reader import Sound
 
 BELOW_LOUDEST = 0.01
-"""A window is silence when its root mean square is under this share of the loudest one's: 40 dB.
-Rooms hum louder than a fixed limit.
+"""A window is silence when its root mean square is below this share of the loudest window's: 40 dB.
+Room noise can exceed a fixed limit.
 """
 _WINDOWS_PER_SECOND = 100
-_KEPT_BEFORE, _KEPT_BEHIND = 0.1, 0.2
-"""Seconds of silence that stay: soft consonants and the breath behind the last word are quieter
-than they are important.
-"""
+_MARGIN_BEFORE, _MARGIN_AFTER = 0.1, 0.2
+"""Seconds of silence that stay, for soft consonants and the breath after the last word."""
 
 
-def trimmed(sound: Sound) -> Sound:
-    """`sound` without the silence at its ends. Raises InvalidRequest when less than a second is
-    left.
+def trim_silence(sound: Sound) -> Sound:
+    """`sound` without the silence at its ends. Raises InvalidRequest when less than a second
+    remains.
     """
     length = sound.rate // _WINDOWS_PER_SECOND
     windows = sound.samples[: len(sound.samples) // length * length].reshape(-1, length)
-    # Of each window its own constant is taken off: a microphone's offset is no sound.
+    # The standard deviation excludes the DC offset of a microphone.
     power = windows.astype(np.float64).std(axis=1)
     loud = np.flatnonzero(power >= BELOW_LOUDEST * power.max(initial=0.0))
     if len(loud) == 0:
         return sound
-    start = max(0, loud[0] * length - round(_KEPT_BEFORE * sound.rate))
-    stop = min(len(sound.samples), (loud[-1] + 1) * length + round(_KEPT_BEHIND * sound.rate))
+    start = max(0, loud[0] * length - round(_MARGIN_BEFORE * sound.rate))
+    stop = min(len(sound.samples), (loud[-1] + 1) * length + round(_MARGIN_AFTER * sound.rate))
     if stop - start < SHORTEST_SECONDS * sound.rate:
         raise InvalidRequest(
             f"the recording is too short: {(stop - start) / sound.rate:.2f} s are left of "

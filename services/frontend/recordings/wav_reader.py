@@ -1,8 +1,7 @@
-"""Sound out of a WAV file, read by us: of a stranger's bytes nothing is believed before it is
-checked.
+"""Our own WAV decoder: every field of an untrusted file is checked before it is used.
 
 Source: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0" and
-WAVEFORMATEXTENSIBLE; G.711 for the compressed two.
+WAVEFORMATEXTENSIBLE; G.711 for A-law and mu-law.
 """
 
 import struct
@@ -19,11 +18,11 @@ _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 0x0001, 0x0003, 0x0006, 0x0007, 0xFFF
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _ALAW: (8,), _MULAW: (8,)}
 _NAMES = {_PCM: "PCM", _FLOAT: "float", _ALAW: "A-law", _MULAW: "mu-law"}
 _MOST_CHUNKS = 1_000
-"""Before the data. Programs write a dozen; one for each of a file's bytes would take longer to read
-than a voice to make.
+"""Chunks before the data. Programs write a dozen; a chunk per byte would take longer to read than a
+voice takes to create.
 """
 _STREAMED = (0, 0xFFFFFFFF)
-"""What programs write for a length that they do not know yet."""
+"""Programs write these when they do not know the length yet."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,11 @@ class _Layout:
 
 
 def read_wav(data: bytes) -> Sound:
-    """The sound of a whole file, channels averaged.
+    """Decode a whole file, channels averaged.
 
     PCM of 8, 16, 24, 32 bits, float of 32 or 64, A-law and mu-law; one or two channels. Raises
-    InvalidRequest saying what is wrong and where, and for a rate or a length that no voice can be
-    made of before any sample is read.
+    InvalidRequest with the problem and its position, and for an unsuitable rate or length before
+    any sample is read.
     """
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise InvalidRequest("the WAV file does not begin with RIFF, a length and WAVE")
@@ -104,8 +103,8 @@ def _decode(data: memoryview, layout: _Layout) -> Sound:
     count = len(data) // frame
     require_length(count, layout.rate)
     values = _values(data[: count * frame], layout).reshape(count, layout.channels)
-    # A float may be so large that a sum of two is none; what is no number is told apart by the
-    # recording's check.
+    # The sum of two large floats may overflow; the check of the recording reports values that are
+    # not finite.
     with np.errstate(over="ignore", invalid="ignore"):
         mean = values[:, 0] if layout.channels == 1 else values.astype(np.float64).mean(axis=1)
         return Sound(np.array(mean, np.float32), layout.rate)

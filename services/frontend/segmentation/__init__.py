@@ -1,3 +1,3 @@
-"""Where a text is cut: sentence ends, units that are complete, stretches of one language, pauses,
-the sentence splitter.
+"""Segmentation of text: sentence ends, text units, language spans, pauses and the sentence
+splitter.
 """

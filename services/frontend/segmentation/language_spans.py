@@ -1,11 +1,11 @@
-"""Which language each stretch of a text is read in, told by its script, so that digits are read in
-the language around them.
+"""The language of each span of a text, derived from its script, so that digits are read in the
+language around them.
 
-Letters decide: Han is Chinese; two Latin words or more are English; a single one (`iPhone 15发布`), a
-name of capitals (`iPhone 16 Pro`) and what has no blank (`report.pdf`) belong to the Chinese text
-around them; every other script, and Han among kana, is a language without normaliser. What is no
-letter (digits, marks, blanks) and a short unit behind a digit (`5km`) goes with the word that it
-touches, else with the word before it, or behind a mark with the one that follows.
+Letters decide: Han is Chinese; two or more Latin words are English; a single one (`iPhone 15发布`),
+a name in capitals (`iPhone 16 Pro`) and words joined without a blank (`report.pdf`) belong to the
+Chinese text around them; every other script, and Han mixed with kana, is a language without
+normaliser. Other characters (digits, marks, blanks) and a short unit after a digit (`5km`) belong
+to the adjacent word, else to the previous word, or after a mark to the next one.
 """
 
 import re
@@ -59,12 +59,12 @@ _ORDINARY = frozenset(
         "They",
     )
 ) | {"This", "To", "We", "What", "Where", "Who", "Why", "Yes", "You"}
-"""Words that begin English phrases, not names, though they have a capital."""
+"""Capitalised words that begin English phrases and are not names."""
 _MARKS = re.compile(r"[，。！？；：、,.!?;:…—(（)）]")
 
 
-class Span(NamedTuple):
-    """A stretch of text and the language that it is read in."""
+class LanguageSpan(NamedTuple):
+    """A span of text and the language in which it is read."""
 
     language: str
     text: str
@@ -76,18 +76,18 @@ class _Group(NamedTuple):
     end: int
     words: int
     ordinary: bool = False
-    """Whether a word is among them that no name has."""
+    """Whether one of the words cannot be part of a name."""
 
 
-def language_by_script(text: str, before: str = "", *, alone: bool = True) -> str:
-    """ "zh" as soon as there is a Han character (specification section 2.1), unless more than a
-    third as many kana say Japanese; else "en" where Latin letters are in the majority, else the
-    language that has no normaliser. Without a word, Chinese marks say Chinese.
+def language_by_script(text: str, before: str = "", *, whole_unit: bool = True) -> str:
+    """ "zh" as soon as there is a Han character (specification section 2.1), or "ja" when there are
+    more than a third as many kana; else "en" where Latin letters are in the majority, else the
+    language of the other script. Text without words but with Chinese marks is Chinese.
 
-    before: the language of the text in front of this part; a part without letters, or with a single
-    Latin word, which is no English by itself, is read in it. Empty, in front of everything: then a
-    single word is "en", and what has no letters "". alone: `text` is no run of a unit of several,
-    whose one word may have others around it.
+    before: language of the preceding text. It applies to a part without letters or with a single
+    Latin word, which does not make a text English. When it is empty, a single word is "en" and a
+    part without letters is "". whole_unit: `text` is a whole unit, not one of several runs whose
+    words belong together.
     """
     count: Counter[str] = Counter()
     words = 0
@@ -98,30 +98,30 @@ def language_by_script(text: str, before: str = "", *, alone: bool = True) -> st
         return JAPANESE if 3 * len(_KANA.findall(text)) > count[_HAN] else CHINESE
     if count[_FOREIGN] > count[_LATIN]:
         return _foreign_language(text)
-    if before and (not count[_LATIN] or (alone and words < 2)):
+    if before and (not count[_LATIN] or (whole_unit and words < 2)):
         return before
     if not words and _CHINESE_MARKS.search(text):
         return CHINESE
     return ENGLISH if count[_LATIN] else ""
 
 
-def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Span]:
-    """`text` in stretches of one language each; joined they are the text. language: of the text as
-    a whole, "zh" or "en". readable: the only languages that the model speaks, none: it speaks all.
-    A stretch of another one is without normaliser and draws no word or number of its neighbours
-    into it."""
+def spans(text: str, language: str, readable: Collection[str] = ()) -> list[LanguageSpan]:
+    """`text` as spans of one language each; joined they are the text. language: of the whole text,
+    "zh" or "en". readable: the languages that the model supports; empty: all of them. A span of
+    another language has no normaliser and never takes a word or number from its neighbours.
+    """
     groups = _joined(_groups(text))
     if not readable or CHINESE in readable:
-        groups = _joined(_weak_ones_decided(groups, language))
+        groups = _joined(_assign_single_words(groups, language))
     if not groups:
-        return [Span(language, text)]
-    found, start = [], 0
+        return [LanguageSpan(language, text)]
+    result, start = [], 0
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         end = len(text) if following is None else _border(text, group.end, following.start)
         spoken = _LANGUAGES.get(group.kind, OTHER)
-        found.append(Span(spoken if not readable or spoken in readable else OTHER, text[start:end]))
+        result.append(LanguageSpan(spoken if not readable or spoken in readable else OTHER, text[start:end]))
         start = end
-    return [span for span in found if span.text]
+    return [span for span in result if span.text]
 
 
 _LANGUAGES = {_HAN: CHINESE, _LATIN: ENGLISH}
@@ -168,9 +168,9 @@ def _joined(groups: list[_Group]) -> list[_Group]:
     return joined
 
 
-def _weak_ones_decided(groups: list[_Group], language: str) -> list[_Group]:
-    """A single Latin word is no English: it goes with its neighbour, one by itself with the
-    language of the text. So does a name.
+def _assign_single_words(groups: list[_Group], language: str) -> list[_Group]:
+    """A single Latin word or a name is not English: it takes the language of its neighbour, or that
+    of the text when it has none.
     """
     decided: list[_Group] = []
     for place, group in enumerate(groups):
@@ -182,7 +182,7 @@ def _weak_ones_decided(groups: list[_Group], language: str) -> list[_Group]:
 
 
 def _border(text: str, end: int, start: int) -> int:
-    """Where in the gap between two groups the first one stops."""
+    """The index in the gap between two groups at which the first one ends."""
     gap = text[end:start]
     numbers = [place for place, character in enumerate(gap) if character.isdigit()]
     if not numbers:
@@ -192,9 +192,9 @@ def _border(text: str, end: int, start: int) -> int:
         return start
     if " " not in gap[last:] and not _MARKS.search(gap, last + 1):
         blank = gap.rfind(" ", 0, last)
-        mark = max((found.end() for found in _MARKS.finditer(gap, 0, first)), default=0)
+        mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
         return end + max(blank + 1, mark)
-    mark = max((found.end() for found in _MARKS.finditer(gap, 0, first)), default=0)
+    mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
     return end + mark if mark and not _MARKS.search(gap, last + 1) else start
 
 

@@ -1,7 +1,6 @@
-"""Pauses that a text asks for: `[pause 300ms]`, `[pause 1.5s]`, `<break time="300ms"/>`; 10 to 5000
-ms each.
+"""Pauses in a text: `[pause 300ms]`, `[pause 1.5s]`, `<break time="300ms"/>`; 10 to 5000 ms each.
 
-Several in one place add up. A pause ends the sentence in front of it. What does not have exactly
+Consecutive pauses add up. A pause ends the sentence before it. Anything that does not have exactly
 this form is ordinary text.
 """
 
@@ -16,7 +15,8 @@ SHORTEST, LONGEST, LONGEST_TOGETHER = 10, 5_000, 60_000
 LONGEST_TAG = 48
 _TIME = r"(?P<{0}>[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?)[ ]?(?P<{0}_unit>ms|s)"
 TAG = re.compile(
-    rf"""\[pause[ :][ ]?{_TIME.format("plain")}\]|<break[ ]time=(?P<quote>["']){_TIME.format("quoted")}(?P=quote)[ ]?/?>""",
+    rf"""\[pause[ :][ ]?{_TIME.format("plain")}\]"""
+    rf"""|<break[ ]time=(?P<quote>["']){_TIME.format("quoted")}(?P=quote)[ ]?/?>""",
     re.IGNORECASE,
 )
 _BEGUN = re.compile(
@@ -27,14 +27,14 @@ _BEGUN = re.compile(
 
 
 class Pause(NamedTuple):
-    """Silence at this place of the text."""
+    """Silence at this position of the text."""
 
     milliseconds: int
 
 
 def passages(text: str) -> Iterator[str | Pause]:
-    """The stretches of `text` and the pauses between them, in order. Raises InvalidRequest for a
-    pause outside its range.
+    """Yield the text between pauses and the pauses, in order. Raises InvalidRequest for a pause
+    outside its range.
     """
     start = 0
     for tag in TAG.finditer(text):
@@ -47,19 +47,20 @@ def passages(text: str) -> Iterator[str | Pause]:
 
 
 def added(waiting: int, pause: Pause) -> int:
-    """Milliseconds of a pause that is already `waiting` and the next one behind it. Raises
-    InvalidRequest over 60 s.
+    """The sum of the `waiting` milliseconds and the next pause. Raises InvalidRequest above 60
+    s.
     """
     if waiting + pause.milliseconds > LONGEST_TOGETHER:
         raise InvalidRequest(
-            f"pauses in one place add up to {waiting + pause.milliseconds} ms, allowed are at most {LONGEST_TOGETHER} "
-            "ms"
+            f"consecutive pauses add up to {waiting + pause.milliseconds} ms, allowed are at most {LONGEST_TOGETHER} ms"
         )
     return waiting + pause.milliseconds
 
 
 def open_tag(head: str) -> int:
-    """Where a tag begins at the end of `head` that may still become a pause; -1 where none does."""
+    """The index at the end of `head` of an incomplete tag that may become a pause; -1 when there is
+    none.
+    """
     start = max(0, len(head) - LONGEST_TAG)
     place = max(head.rfind("[", start), head.rfind("<", start))
     return place if place >= 0 and _BEGUN.match(head, place) else -1

@@ -1,24 +1,24 @@
-"""Whether a run of marks ends a sentence, by the text before it and as little behind it as settles
-the question.
+"""Whether a run of marks ends a sentence, from the text before it and as little as possible after
+it.
 
-A full-width end always does. An ASCII one needs a blank or a non-ASCII character behind it (`3.14`,
+A full-width end always does. An ASCII one needs a blank or a non-ASCII character after it (`3.14`,
 `a.b/c?d`); then
 
-* `;` ends a sentence that has LONG characters by then (`We came; we saw` is one sentence, and by
-  clauses it would sound chopped);
-* `...`, `…` and what stands in front of a closing quote or bracket end none where the text goes on
-  in lower case (`well... okay`, `"Really?" she asked`);
-* a comma ends one that is a single word and is said again as a whole (`Go, go, go!` is three,
-  `Really, really good` is one): in one utterance the bundled voice says such words once more than
-  they are written;
-* a full stop ends none behind a title or an initial (`Dr. Smith`, `J. Doe`), behind a number that
-  opens a list (`1. Wash`), behind `No` and its like in front of a digit (`Fig. 3`, `Apr. 9`),
-  behind an abbreviation in front of lower case (`at 5 p.m. today`, `Mon. to Fri.`), behind one of
-  an amount and behind a unit in front of a digit, too (`approx. 5`, `6 ft. 2 in. tall`), and behind
-  letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`) but in front of a word that
-  opens sentences.
+* `;` ends a sentence that has at least LONG characters (`We came; we saw` is one sentence; cutting
+  it by clauses would sound chopped);
+* `...`, `…` and a mark before a closing quote or bracket do not end a sentence that continues in
+  lower case (`well... okay`, `"Really?" she asked`);
+* a comma ends a sentence that is a single word which is repeated as a whole (`Go, go, go!` is
+  three, `Really, really good` is one): in one utterance the bundled voice repeats such words once
+  too often;
+* a full stop does not end a sentence after a title or an initial (`Dr. Smith`, `J. Doe`), after a
+  number that opens a list (`1. Wash`), after `No` and similar words before a digit (`Fig. 3`, `Apr.
+  9`), after an abbreviation before lower case (`at 5 p.m. today`, `Mon. to Fri.`), after an
+  abbreviation of an amount or a unit before a digit (`approx. 5`, `6 ft. 2 in. tall`), and after
+  letters with stops and streets (`the U.S. Army`, `Oak St. Clinic`), unless the next word is one
+  that opens sentences.
 
-The answer depends on the text up to at most REACH characters behind the marks and on nothing else.
+The result depends only on the text up to at most REACH characters after the marks.
 """
 
 import re
@@ -26,32 +26,34 @@ from collections.abc import Callable
 
 END = re.compile(r"""[。？！；.?!;…][。？！；.?!;…"'”’)）\]】」』》›»]*|(?<=\w),""")
 REACH = 40
-"""Characters behind the marks that are waited for at most; beyond them (blanks, a very long word)
-the sentence ends.
+"""Characters after the marks that may be needed for a decision; beyond them (blanks, a very long
+word) the sentence ends.
 """
 LONG = 60
-LONGEST_SAID_AGAIN = 16
-"""Letters of a word that a comma may divide from itself."""
+LONGEST_REPEATED = 16
+"""Letters of a repeated word at whose comma a sentence may end."""
 _MARKS_BEHIND = frozenset(",.!?;…")
 BEFORE = 24
-"""Characters in front of the marks that are looked at."""
+"""Characters before the marks that are examined."""
 _FULL_WIDTH = frozenset("。？！；")
 _OPEN = r"(?:^|[\s(\"“‘'])"
 _TITLE = re.compile(
-    rf"{_OPEN}(?:Mr|Mrs|Ms|Dr|Prof|St|Ft|Mt|Sen|Rep|Gov|Gen|Lt|Capt|Sgt|Col|Maj|Rev|Hon|Adm|Cmdr|Fr|vs|Fig|e\.g|i\.e)\.$"
+    rf"{_OPEN}(?:Mr|Mrs|Ms|Dr|Prof|St|Ft|Mt|Sen|Rep|Gov|Gen|Lt|Capt|Sgt|Col|Maj|Rev|Hon|Adm|Cmdr|Fr|vs|Fig|e\.g|"
+    rf"i\.e)\.$"
 )
 _STREET = re.compile(r"[A-Z0-9][a-z]+ (?:St|Dr)\.$")
 _LIST_MARKER = re.compile(r"^\s*[0-9]{1,2}\.$")
 _INITIAL = re.compile(rf"{_OPEN}[A-Z]\.$")
 _LETTER_OF_A_LABEL = re.compile(
-    r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|terminal|answer|"
+    r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|"
+    r"terminal|answer|"
     r"a|an|the|than|or|not)\s+[A-Z]\.$",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"[a-z,]\s+I\.$")
 _NUMBER = re.compile(
-    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|"
-    r"Sept?|Oct|Nov|Dec)\.$"
+    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|"
+    rf"Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
 _ABBREVIATION = re.compile(rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd)\.$")
 _OF_AN_AMOUNT = re.compile(
@@ -68,27 +70,28 @@ OPENERS = frozenset(
     re.findall(
         r"[a-z]+",
         """
-        a after all also an and another are as at because before both but by can could did do does each even every first for from had
-        has have he her here his how however i if in is it its just last let many maybe most my no not now of on once one only or our
-        perhaps please she should since so some soon still such thank thanks that the their then there these they this those though to
-        today tomorrow until was we well were what when where which while who whose why will with would yes yesterday yet you your
+        a after all also an and another are as at because before both but by can could did do does each even every
+        first for from had has have he her here his how however i if in is it its just last let many maybe most my no
+        not now of on once one only or our perhaps please she should since so some soon still such thank thanks that
+        the their then there these they this those though to today tomorrow until was we well were what when where
+        which while who whose why will with would yes yesterday yet you your
         """,
     )
 )
-"""Words that seldom go on a name."""
+"""Words that seldom continue a name."""
 
 
 def ends_sentence(text: str, start: int, end: int) -> bool | None:
-    """Whether the marks `text[start:end]`, a match of END, end the sentence that begins where
-    `text` does. There is at least one character behind them. None when that depends on text to
-    come."""
-    marks, behind = text[start:end], text[end]
+    """Whether the marks `text[start:end]`, a match of END, end the sentence that begins at the
+    start of `text`. At least one character follows them. None when more text is needed.
+    """
+    marks, after = text[start:end], text[end]
     if _FULL_WIDTH & set(marks):
         return True
-    if not (behind.isspace() or not behind.isascii()):
+    if not (after.isspace() or not after.isascii()):
         return False
     if marks == ",":
-        return _said_again(text, start)
+        return _is_repeated(text, start)
     if marks[0] == "…":
         return _follows(text, end, str.isupper)
     if set(marks) <= {"?", "!"}:
@@ -100,18 +103,18 @@ def ends_sentence(text: str, start: int, end: int) -> bool | None:
     return _full_stop(text, end)
 
 
-def _said_again(text: str, comma: int) -> bool | None:
-    """Whether the sentence so far is one word that stands behind the comma once more, in front of
-    another mark.
+def _is_repeated(text: str, comma: int) -> bool | None:
+    """Whether the sentence so far is one word that follows the comma once more, before another
+    mark.
     """
     word = text[:comma].strip(" \n\"“'")
-    if not word.isalpha() or len(word) > LONGEST_SAID_AGAIN:
+    if not word.isalpha() or len(word) > LONGEST_REPEATED:
         return False
-    behind = text[comma + 1 : comma + 1 + REACH].lstrip()
-    if not word.casefold().startswith(behind[: len(word)].casefold()):
+    after = text[comma + 1 : comma + 1 + REACH].lstrip()
+    if not word.casefold().startswith(after[: len(word)].casefold()):
         return False
-    if len(behind) > len(word):
-        return behind[len(word)] in _MARKS_BEHIND
+    if len(after) > len(word):
+        return after[len(word)] in _MARKS_BEHIND
     return False if len(text) > comma + REACH else None
 
 
@@ -122,9 +125,9 @@ def _full_stop(text: str, end: int) -> bool | None:
     if _TITLE.search(head) or (end <= BEFORE and _LIST_MARKER.search(head)):
         return False
     if _NUMBER.search(head):
-        return _follows(text, end, lambda behind: not behind.isdigit())
+        return _follows(text, end, lambda after: not after.isdigit())
     if _OF_AN_AMOUNT.search(head):
-        return _follows(text, end, lambda behind: not behind.isdigit() and not behind.islower())
+        return _follows(text, end, lambda after: not after.isdigit() and not after.islower())
     if _DAY.search(head) or _LETTER_OF_A_LABEL.search(head) or _PRONOUN.search(head) or _ABBREVIATION.search(head):
         return _follows(text, end, _is_no_lower)
     if _INITIAL.search(head):
@@ -137,20 +140,20 @@ def _is_no_lower(character: str) -> bool:
 
 
 def _follows(text: str, end: int, ends: Callable[[str], bool]) -> bool | None:
-    """What `ends` says of the first character behind `end` that is neither a blank nor an opening
-    quote or bracket.
+    """The result of `ends` for the first character after `end` that is neither a blank nor an
+    opening quote or bracket.
     """
-    found = _NEXT.match(text, end, end + REACH)
-    if found is not None:
-        return ends(found[1])
+    match = _NEXT.match(text, end, end + REACH)
+    if match is not None:
+        return ends(match[1])
     return True if len(text) >= end + REACH else None
 
 
 def _opens(text: str, end: int) -> bool | None:
     """Whether the next word, once it is complete, is one that opens sentences."""
-    found = _WORD.match(text, end, end + REACH)
-    if found is not None:
-        return found[1][0].isupper() and found[1].lower() in OPENERS
+    match = _WORD.match(text, end, end + REACH)
+    if match is not None:
+        return match[1][0].isupper() and match[1].lower() in OPENERS
     if _NEXT.match(text, end, end + REACH) and not _BEGUN_WORD.match(text, end):
         return True
     return True if len(text) >= end + REACH else None

@@ -1,8 +1,8 @@
 """The sentence splitter of compatibility specification section 2.2, fed run by run.
 
-Pieces end at terminators; pieces are joined into segments of about 60 to 80 units (characters in
-Chinese, text tokens elsewhere); a last segment under 20 units is glued to the one before it. Long
-pieces are not cut here (see `cut_to_limit`).
+Pieces end at terminators. They are joined into segments of about 60 to 80 units (characters in
+Chinese, text tokens elsewhere); a last segment under 20 units is appended to the one before it.
+Long pieces are not cut here (see `cut_to_limit`).
 """
 
 import unicodedata
@@ -24,10 +24,10 @@ _MOST_TRIED = 8
 
 
 class Splitter:
-    """Splits one text. `feed` its runs in order, then `finish`; both give the segments that can no
-    longer change.
+    """Splits one text. Call `feed` with its runs in order, then `finish`; both yield final
+    segments.
 
-    length: how long a text is, in text tokens; used for every language but Chinese, where
+    length: returns the length of a text in text tokens; used for every language but Chinese, where
     characters count.
     """
 
@@ -50,7 +50,7 @@ class Splitter:
             yield from self._scan(len(self._rest) - 1)
 
     def finish(self) -> Iterator[str]:
-        """The segments that are left at the end of the text."""
+        """The remaining segments at the end of the text."""
         if not self._last_character:
             return
         if self._last_character not in self._terminators:
@@ -63,8 +63,9 @@ class Splitter:
         yield from (segment for segment in (self._held, self._segment) if segment)
 
     def _scan(self, end: int) -> Iterator[str]:
-        """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The
-        newest piece stays held: a quote behind a later terminator may still belong to it."""
+        """Pass 1 up to `end`, which leaves one character of look-ahead unless the text is complete.
+        The newest piece is held: a quote after a later terminator may still belong to it.
+        """
         start, index = 0, self._scanned
         while index < end:
             if self._rest[index] in self._terminators:
@@ -82,7 +83,7 @@ class Splitter:
         self._rest, self._scanned = self._rest[start:], index - start
 
     def _join(self, piece: str) -> Iterator[str]:
-        """Pass 2; the newest segment stays held: a short last one may be glued to it."""
+        """Pass 2. The newest segment is held: a short last one may be appended to it."""
         size = self._length(self._segment + piece)
         if size > MOST and self._size > ENOUGH:
             if self._held is not None:
@@ -93,8 +94,9 @@ class Splitter:
 
 
 def is_only_marks(segment: str, *, reference: bool = False) -> bool:
-    """Whether nothing in `segment` can be spoken: punctuation and symbols, and unless `reference`
-    blanks, combining marks and control characters too."""
+    """Whether nothing in `segment` can be spoken: only punctuation and symbols, and unless
+    `reference` also blanks, combining marks and control characters.
+    """
     silent = _MARKS if reference else _UNSPOKEN
     return all(unicodedata.category(character)[0] in silent for character in segment)
 
@@ -104,16 +106,16 @@ def _is_full_width(character: str) -> bool:
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
-    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause
-    (comma, dash, bracket) that is not in the first half, else at the last blank there, else between
-    characters. The parts joined are the segment.
+    """`segment` in parts of at most `limit` text tokens, cut after the last mark of a pause (comma,
+    dash, bracket) in the second half, else at the last blank there, else between characters. The
+    parts joined are the segment.
 
-    What has over 8 characters for every token allowed is cut without being measured, so that the
-    work grows with the text and no faster.
+    A segment with more than 8 characters per allowed token is cut without being measured, so that
+    the work is linear in the text.
     """
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
-        # A shorter text may have more tokens where words sound different in front of a pause.
+        # A shorter text may have more tokens where words sound different before a pause.
         cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), part)
         yield segment[:cut]
         segment = segment[cut:]
@@ -121,7 +123,9 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
 
 
 def _places(segment: str, part: int) -> Iterator[int]:
-    """Where the first `part` characters may end, best places first, the last of each kind first."""
+    """Candidate ends within the first `part` characters, best first, the last of each kind
+    first.
+    """
     half = part // 2
     for marks in (_PAUSES, " "):
         place = max(segment.rfind(mark, half, part) for mark in marks)
@@ -130,15 +134,15 @@ def _places(segment: str, part: int) -> Iterator[int]:
                 break
             if marks == " ":
                 yield place
-            # A comma between digits divides no clauses.
+            # A comma between digits does not separate clauses.
             elif place + 1 <= part and not segment[place + 1 : place + 2].isdigit():
                 yield place + 1
             place = max(segment.rfind(mark, half, place) for mark in marks)
 
 
 def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> int:
-    """Characters in a prefix that fits: at most `limit` of them, since a character is a token or
-    less in all but rare scripts.
+    """Characters in the longest prefix that fits: at most `limit`, since a character is at most one
+    token in all but rare scripts.
     """
     fits, too_long = 1, min(len(segment), limit) + 1
     if length(segment[: too_long - 1]) <= limit:

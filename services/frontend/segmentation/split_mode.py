@@ -1,5 +1,5 @@
-"""How a model directory wants a whole text cut into utterances: the key `text.split` of its yaml,
-which is our own.
+"""How whole texts are split for a model directory: the key `text.split` of its yaml, an extension
+of ours.
 """
 
 import enum
@@ -9,20 +9,21 @@ from cosyserve.model_directory import ModelDirectory
 
 
 class Split(enum.Enum):
-    """Values are those of the key."""
+    """The values of the key."""
 
     JOINED = "joined"
-    """Short sentences are joined to segments of about 60 to 80 text tokens, as the reference does
-    (compatibility specification section 2.2): for models that need some length to speak well."""
+    """Short sentences are joined into segments of about 60 to 80 text tokens, as in the reference
+    (compatibility specification section 2.2): for models that need some length to speak well.
+    """
     SENTENCES = "sentences"
-    """Sentence by sentence, as text is spoken that is still being written: for models that leave
-    out words of several in one utterance.
+    """Sentence by sentence, as in streaming: for models that omit words when one utterance has
+    several sentences.
     """
 
 
 def split_mode(directory: ModelDirectory) -> Split:
-    """JOINED for a directory that does not say, as published ones do not. Raises ModelError for a
-    value that is none.
+    """Return the mode of a directory; JOINED when the key is missing, as in published ones. Raises
+    ModelError for an invalid value.
     """
     section = directory.config().get("text", {})
     value = section.get("split", Split.JOINED.value) if isinstance(section, dict) else section

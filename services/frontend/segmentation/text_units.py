@@ -1,12 +1,11 @@
-"""Where running text may be cut before anything behind the cut is known.
+"""Where streamed text may be cut before the text after the cut is known.
 
-A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of
-`。？！；.?!;…` with the quotes and brackets that close behind it, once what follows settles it. A unit
-also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut falls inside one.
-Text without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A
-cut depends on the text up to the few characters behind it that settle it and on nothing else, so
-any splitting of the same text into fragments gives the same units, and the units joined are the
-text.
+A unit ends after a sentence end (`services.frontend.segmentation.sentence_ends`): a run of
+`。？！；.?!;…` with its closing quotes and brackets, once the following text decides it. A unit
+also ends after a pause (`services.frontend.segmentation.pauses`), and no cut falls inside one. Text
+without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut
+depends only on the text up to the few characters that decide it, so any fragmentation of a text
+gives the same units, and the units joined are the text.
 """
 
 import re
@@ -16,14 +15,14 @@ from services.frontend.segmentation.pauses import LONGEST_TAG, TAG, open_tag
 from services.frontend.segmentation.sentence_ends import END, ends_sentence
 
 LONGEST_UNIT = 400
-"""Characters after which running text without a sentence end is cut anyway."""
+"""Characters after which text without a sentence end is cut."""
 _BREAKS = "，,、：:"
 _WORD_END = re.compile(r"\s+|[，、：]")
 _WORD = re.compile(r"[\u3400-\u9fff]|(?:(?![\u3400-\u9fff])\w)+")
 
 
 class Units:
-    """Cuts a growing text. longest: characters in a unit at most."""
+    """Cuts a text that arrives in fragments. longest: maximum characters of a unit."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -40,19 +39,19 @@ class Units:
             self._scanned = self._searched = 0
 
     def finish(self) -> str:
-        """What is left at the end of the text; may be empty."""
+        """The remaining text, which may be empty."""
         rest, self._buffer, self._scanned = self._buffer, "", 0
         self._searched = 0
         return rest
 
     @property
     def waiting(self) -> str:
-        """What has come since the last cut."""
+        """The text since the last cut."""
         return self._buffer
 
     def finish_words(self, least: int) -> str:
-        """What has come up to the last blank, or mark of a pause; empty when that is less than
-        `least` words (Chinese: characters).
+        """The text up to the last blank or pause mark; empty when it has fewer than `least` words
+        (Chinese: characters).
         """
         begun = open_tag(self._buffer)
         head = self._buffer if begun < 0 else self._buffer[:begun]
@@ -64,7 +63,7 @@ class Units:
         return words
 
     def _next_cut(self) -> int:
-        """Characters before the next cut, 0 when more text is needed to tell."""
+        """Characters before the next cut; 0 when more text is needed."""
         pause = TAG.search(self._buffer, self._searched, self._longest)
         if pause is None:
             self._searched = max(self._searched, min(len(self._buffer), self._longest) - LONGEST_TAG)

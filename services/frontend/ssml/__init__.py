@@ -1,3 +1,3 @@
-"""A subset of SSML 1.1: a document becomes stretches of text, pauses and borders, read as it
-arrives in any cutting.
+"""A subset of SSML 1.1: a document becomes text, pauses and boundaries, parsed as it arrives in any
+fragmentation.
 """

@@ -1,5 +1,5 @@
-"""Values of SSML attributes as numbers. Each function raises ValueError saying what was found and
-what is allowed, and not where.
+"""Values of SSML attributes as numbers. Each function raises ValueError with the value and the
+allowed range, without its position.
 """
 
 import re
@@ -8,7 +8,7 @@ from services.frontend.segmentation.pauses import LONGEST, SHORTEST
 
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
 SLOWEST, FASTEST = 0.5, 2.0
-"""Of the product of all rates and the speed of the request."""
+"""Limits of the product of all rates and the speed of the request."""
 STRENGTHS = {"none": 0, "x-weak": 100, "weak": 200, "medium": 400, "strong": 700, "x-strong": 1200}
 """Milliseconds."""
 _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6}"
@@ -19,8 +19,8 @@ _SHOWN = 40
 
 
 def rate_of(value: str) -> float:
-    """The factor of a `rate`: a word of RATES, a factor (`1.2`), a percentage of the rate around it
-    (`120%`), or a change (`+20%`).
+    """The factor of a `rate`: a word of RATES, a factor (`1.2`), a percentage of the surrounding
+    rate (`120%`), or a relative change (`+20%`).
     """
     word = value.strip().lower()
     if word in RATES:
@@ -31,27 +31,27 @@ def rate_of(value: str) -> float:
     if _FACTOR.fullmatch(word):
         return float(word)
     raise ValueError(
-        f"{shown(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or "
+        f"{quoted(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or "
         "+20%"
     )
 
 
 def break_milliseconds(time: str | None, strength: str | None) -> int:
-    """Of a `break`: its time, else its strength, else that of strength medium. 0: none."""
+    """Duration of a `break`: its time, else its strength, else strength medium. 0: no pause."""
     if time is not None:
-        found = _TIME.fullmatch(time.strip().lower())
-        if found is None:
-            raise ValueError(f"time is {shown(time)}, expected {SHORTEST}ms to {LONGEST}ms, such as 300ms or 1.5s")
-        milliseconds = round(float(found["number"]) * (1000 if found["unit"] == "s" else 1))
+        match = _TIME.fullmatch(time.strip().lower())
+        if match is None:
+            raise ValueError(f"time is {quoted(time)}, expected {SHORTEST}ms to {LONGEST}ms, such as 300ms or 1.5s")
+        milliseconds = round(float(match["number"]) * (1000 if match["unit"] == "s" else 1))
         if not SHORTEST <= milliseconds <= LONGEST:
             raise ValueError(f"time is {milliseconds} ms, allowed are {SHORTEST} to {LONGEST} ms")
         return milliseconds
     word = "medium" if strength is None else strength.strip().lower()
     if word not in STRENGTHS:
-        raise ValueError(f"strength is {shown(strength or '')}, expected one of {', '.join(STRENGTHS)}")
+        raise ValueError(f"strength is {quoted(strength or '')}, expected one of {', '.join(STRENGTHS)}")
     return STRENGTHS[word]
 
 
-def shown(value: str) -> str:
-    """The beginning of a value in quotes."""
+def quoted(value: str) -> str:
+    """The beginning of a value, quoted."""
     return repr(value[:_SHOWN])

@@ -1,37 +1,37 @@
-"""Which sentences go on in mid-sentence: those behind a border where only the style changes and the
-text in front has not ended.
+"""Which sentences continue the previous one: those after a boundary that only changes the style,
+where the preceding text has not ended.
 """
 
-from services.frontend.ssml.events import Border
+from services.frontend.ssml.events import Boundary
 
 _ENDS = frozenset(".?!;:…。？！；：")
 
 
-class Joints:
-    """Told of what stands in a document, in order."""
+class ContinuationTracker:
+    """Receives the contents of a document in order."""
 
     def __init__(self) -> None:
         self._last = ""
-        self._joined = False
+        self._continues = False
 
-    def said(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._last = text.rstrip()[-1:] or self._last
 
-    def border(self, border: Border) -> None:
-        if not border.joint:
-            self.pause()
+    def add_boundary(self, boundary: Boundary) -> None:
+        if not boundary.style_only:
+            self.add_pause()
         elif self._last and self._last not in _ENDS:
-            self._joined = True
+            self._continues = True
 
-    def pause(self) -> None:
-        """Nothing behind this goes on with what stands in front."""
-        self._last, self._joined = "", False
+    def add_pause(self) -> None:
+        """Sentences after this do not continue those before."""
+        self._last, self._continues = "", False
 
-    def text_pause(self) -> None:
-        """A pause that is written in the text."""
-        self._joined = False
+    def add_text_pause(self) -> None:
+        """A pause that is part of the text."""
+        self._continues = False
 
-    def sentence(self) -> bool:
-        """A sentence begins; whether it goes on in mid-sentence."""
-        joined, self._joined = self._joined, False
-        return joined
+    def begin_sentence(self) -> bool:
+        """Start a sentence; returns whether it continues the previous one."""
+        continues, self._continues = self._continues, False
+        return continues

@@ -1,22 +1,26 @@
-"""Whether a text is an SSML document: told by its first characters, as soon as they are there."""
+"""Whether a text is an SSML document, decided by its first characters as soon as they have
+arrived.
+"""
 
 import regex
 
 MOST_BLANKS = 400
-"""In front of the document: more of them, and the text is plain."""
+"""Blanks before the document; with more of them the text is plain."""
 _BEGINNING = regex.compile(
-    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
+    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?"
+    rf"(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
 )
-"""A document with a document type is one too, so that it is refused for what it is."""
+"""A document with a document type also matches, so that the reader can refuse it with the reason.
+"""
 _DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>)?")
 
 
 def begins_document(text: str) -> bool | None:
-    """Whether a text that begins with `text` is an SSML document; None while more of it is needed
-    to tell.
+    """Whether a text that begins with `text` is an SSML document; None while more of it is
+    needed.
     """
-    found = _BEGINNING.match(text, partial=True)
-    return False if found is None else None if found.partial else True
+    match = _BEGINNING.match(text, partial=True)
+    return False if match is None else None if match.partial else True
 
 
 def is_document(text: str) -> bool:
@@ -25,8 +29,8 @@ def is_document(text: str) -> bool:
 
 
 def without_declaration(text: str) -> str:
-    """A document whose byte order mark and XML declaration, which say nothing of a text that is
-    decoded, are blanks: so places in it stay what they are, and blanks may stand in front of them.
+    """A document whose byte order mark and XML declaration are replaced by blanks: they do not
+    apply to decoded text, the positions in the document stay the same, and blanks may precede it.
     """
     prologue = _DECLARATION.match(text)
     length = prologue.end() if prologue else 0

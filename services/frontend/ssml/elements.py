@@ -1,4 +1,4 @@
-"""What each element of the subset may carry, and what is known beside it."""
+"""The supported elements with their attributes, and the size limits of a document."""
 
 READ = {
     "speak": {"version", "onlangfailure"},
@@ -11,29 +11,29 @@ READ = {
     "prosody": {"rate"},
     "lang": {"onlangfailure"},
 }
-"""Elements that are read, each with its attributes; `id`, `xml:...` and `xmlns...` may stand
-anywhere.
+"""Elements that are read, each with its attributes; `id`, `xml:...` and `xmlns...` are allowed
+everywhere.
 """
 TEXT_ALONE = frozenset(("sub", "say-as", "phoneme"))
-"""No element that is read may stand in these."""
+"""These may contain text only, no element that is read."""
 SENTENCES = frozenset(("p", "s"))
 NOT_READ = frozenset(("metadata", "meta", "desc", "lexicon"))
-"""What stands in these is about the text and no part of it."""
+"""Their content is metadata and is not part of the text."""
 DEEPEST = 32
-"""Elements within each other."""
+"""Nesting depth of elements."""
 LONGEST_DOCUMENT = 20_000
 """Characters."""
 LONGEST_TAG = 4_000
-"""Characters of a tag, comment or reference: it is scanned anew with each fragment that goes on
-with it.
+"""Characters of a tag, comment or reference: it is scanned again with each fragment that continues
+it.
 """
 LONGEST_CONTENT = 200
 """Characters in an element of TEXT_ALONE, and in its `alias` or `ph`."""
 MOST_NAMED = 40
-"""Names of elements and attributes in warnings; each is named once, the first characters of it."""
+"""Names of elements and attributes in warnings; each is reported once and truncated."""
 LONGEST_NAME = 40
 
 
 def is_harmless(attribute: str) -> bool:
-    """Whether an attribute may stand at any element."""
+    """Whether an attribute is allowed on every element."""
     return attribute == "id" or attribute.startswith(("xml:", "xmlns"))

@@ -1,4 +1,4 @@
-"""What an SSML document comes down to, in its order."""
+"""The events that an SSML document is parsed into, in its order."""
 
 from typing import NamedTuple
 
@@ -7,35 +7,35 @@ from services.frontend.text.text_warnings import Kind
 
 
 class Style(NamedTuple):
-    """How a stretch of text is read."""
+    """How a span of text is read."""
 
     rate: float = 1.0
-    """Multiplies the speed of the request."""
+    """Factor on the speed of the request."""
     language: str = ""
-    """BCP-47 tag of the nearest `xml:lang`; empty: as the request says."""
+    """BCP-47 tag of the nearest `xml:lang`; empty: that of the request."""
 
 
-class Said(NamedTuple):
-    """Text, any cutting of it; carriers in it stand for what was inserted (`inserted`)."""
+class SpokenText(NamedTuple):
+    """Text in any fragmentation; its placeholders represent inserted items (`inserted`)."""
 
     text: str
 
 
-class Border(NamedTuple):
-    """A sentence ends here, and style holds from here on. joint: only the style changes, so what
-    follows may go on in mid-sentence.
+class Boundary(NamedTuple):
+    """A sentence ends here and `style` applies from here on. style_only: only the style changes, so
+    the sentence may continue.
     """
 
     style: Style
-    joint: bool
+    style_only: bool
 
 
 class Notice(NamedTuple):
-    """A warning about what stands here."""
+    """A warning about the document at this position."""
 
     kind: Kind
     message: str
     left_out: tuple[str, ...] = ()
 
 
-Event = Said | Pause | Border | Notice
+Event = SpokenText | Pause | Boundary | Notice

@@ -1,8 +1,8 @@
-"""What a document puts in the place of written text: phonemes, and values to be read as what they
-are.
+"""What a document inserts into its text: phonemes, and values that are read according to their
+kind.
 
 Each is one private-use character in the text (`placeholders`) until the language around it is
-known, so that no rule for written text sees it.
+known, so that no rule for written text applies to it.
 """
 
 import re
@@ -17,55 +17,55 @@ from services.frontend.tokenizers.placeholders import INSERTED, place_of
 _LETTER = re.compile("(?P<han>[\u3400-\u9fff\U00020000-\U0003ffff])|[A-Za-z\u00c0-\u024f]")
 _AROUND = re.compile(f"({INSERTED.pattern})")
 _NEAR = 200
-"""Characters around an inserted value in which its language is looked for."""
+"""Characters around an inserted value that are searched for its language."""
 
 
 @dataclass(frozen=True)
-class Sound:
-    """Phonemes of the model's alphabet, words divided by single blanks."""
+class Phonemes:
+    """Phonemes of the model's alphabet, words separated by single blanks."""
 
     phonemes: str
 
 
-Inserted = Sound | Value
+Inserted = Phonemes | Value
 
 
 def with_inserted(
-    text: str, inserted: Sequence[Inserted], language: str, carry: Callable[[str], str], *, phonemes: bool
+    text: str, inserted: Sequence[Inserted], language: str, placeholder: Callable[[str], str], *, phonemes: bool
 ) -> str:
-    """`text` with words, or carriers of phonemes, in the place of what was inserted.
+    """`text` with words, or placeholders of phonemes, in place of the inserted items.
 
-    language: of the text as a whole. A value is read in it where it is neither Chinese nor English,
-    else in that of the letter before it, or behind it where there is none before. carry: makes of
-    phonemes the character that stands for them. phonemes: whether the model reads phonemes.
+    language: of the whole text. A value is read in it unless it is Chinese or English; then the
+    letter before the value decides, or the one after it where there is none before. placeholder:
+    returns the placeholder character of phonemes. phonemes: whether the model reads phonemes.
     """
 
-    def put(found: re.Match[str]) -> str:
-        item = inserted[place_of(found[0])]
-        if isinstance(item, Sound):
-            return carry(item.phonemes)
-        before, behind = text[max(0, found.start() - _NEAR) : found.start()], text[found.end() : found.end() + _NEAR]
-        near = _language_near(before, behind, language)
-        words = item.words(near, carry if phonemes else None)
+    def put(match: re.Match[str]) -> str:
+        item = inserted[place_of(match[0])]
+        if isinstance(item, Phonemes):
+            return placeholder(item.phonemes)
+        before, after = text[max(0, match.start() - _NEAR) : match.start()], text[match.end() : match.end() + _NEAR]
+        near = _language_near(before, after, language)
+        words = item.words(near, placeholder if phonemes else None)
         if near == CHINESE:
             return words
-        return _gap(before[-1:], words[:1]) + words + _gap(words[-1:], behind[:1])
+        return _gap(before[-1:], words[:1]) + words + _gap(words[-1:], after[:1])
 
     return INSERTED.sub(put, text)
 
 
 def speakable_around(text: str) -> str:
-    """`text` as `characters.speakable` makes it, its carriers untouched."""
+    """`characters.speakable` applied to `text` without changing its placeholders."""
     if text.isascii():
         return speakable(text)
     return "".join(part if INSERTED.fullmatch(part) else speakable(part) for part in _AROUND.split(text))
 
 
-def _language_near(before: str, behind: str, language: str) -> str:
+def _language_near(before: str, after: str, language: str) -> str:
     if language not in (CHINESE, ENGLISH):
         return language
-    found = next(iter([*reversed(list(_LETTER.finditer(before))), *_LETTER.finditer(behind)]), None)
-    return language if found is None else CHINESE if found["han"] else ENGLISH
+    nearest = next(iter([*reversed(list(_LETTER.finditer(before))), *_LETTER.finditer(after)]), None)
+    return language if nearest is None else CHINESE if nearest["han"] else ENGLISH
 
 
 def _gap(left: str, right: str) -> str:

@@ -1,8 +1,8 @@
-"""English in the International Phonetic Alphabet, as `phoneme alphabet="ipa"` has it, in the
+"""English in the International Phonetic Alphabet (`phoneme alphabet="ipa"`), converted to the
 notation of the misaki project.
 
 Source: Handbook of the International Phonetic Association (1999) for the letters;
-`phonemes.symbols` for the other side.
+`phonemes.symbols` for the misaki notation.
 """
 
 import re
@@ -12,22 +12,20 @@ from services.frontend.tokenizers.phonemes.symbols import PHONES, PRIMARY, SECON
 
 _LETTERS = {
     "tʃ": "ʧ", "t͡ʃ": "ʧ", "dʒ": "ʤ", "d͡ʒ": "ʤ", "eɪ": "A", "aɪ": "I", "oʊ": "O", "əʊ": "O", "aʊ": "W", "ɔɪ": "Y",
-    "ɝ": "ɜɹ", "ɚ": "əɹ",
-    "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ", "ɫ": "l", "e": "ɛ",
-    "o": "O", "ʍ": "w",
-    "x": "k", "ɒ": "ɑ", "ɨ": "ᵻ", "ɘ": "ə", "ʉ": "u", "ɐ": "ɐ",
+    "ɝ": "ɜɹ", "ɚ": "əɹ", "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ",
+    "ɫ": "l", "e": "ɛ", "o": "O", "ʍ": "w", "x": "k", "ɒ": "ɑ", "ɨ": "ᵻ", "ɘ": "ə", "ʉ": "u", "ɐ": "ɐ",
 }  # fmt: skip
-"""What differs; longest first where they are looked up."""
+"""The letters that differ; the longest match wins."""
 _SAME = frozenset(PHONES) - frozenset("AIOQWYː")
 _STRESSES = {"ˈ": PRIMARY, "'": PRIMARY, "ˌ": SECONDARY, ",": SECONDARY}
 _SILENT = frozenset(".ːˑ‿|͜͡ʰʷ")
-"""Borders of syllables, length, ties, aspiration: English does not tell words apart by them."""
+"""Syllable boundaries, length, ties, aspiration: they do not distinguish words in English."""
 _LONGEST = max(map(len, _LETTERS))
 
 
 def misaki_of(ipa: str) -> str:
-    """Words in the notation of the model, divided by single blanks. Raises ValueError naming the
-    first symbol that has no place in it.
+    """Words in the notation of the model, separated by single blanks. Raises ValueError naming the
+    first symbol without an equivalent.
     """
     words = unicodedata.normalize("NFD", ipa).replace("\u0067", "ɡ").strip(" /[]").split()
     return " ".join(_stress_at_vowels(_word(word)) for word in words)
@@ -51,6 +49,6 @@ def _word(word: str) -> str:
 
 
 def _stress_at_vowels(word: str) -> str:
-    """IPA marks stress in front of a syllable, misaki in front of its vowel."""
+    """IPA marks stress before a syllable, misaki before its vowel."""
     vowels = "".join(sorted(VOWELS))
     return re.sub(rf"([{STRESS}])([^{STRESS}{vowels}]*)(?=[{vowels}])", r"\2\1", word)

@@ -1,9 +1,8 @@
-"""A document, in fragments of any cutting, as events: expat parses, this says what the elements
-mean.
+"""Parses an SSML document, in any fragmentation, into events: expat parses the XML, this class
+interprets the elements.
 
-No document type, so no entity but the five of XML and character references; no CDATA; depth and
-sizes are bounded (`elements`). The events depend on the document alone, apart from where text is
-cut.
+Document types, and thus entities other than the five of XML, and CDATA are refused; depth and sizes
+are limited (`elements`). The events depend on the document only, apart from where text is cut.
 """
 
 import re
@@ -16,21 +15,21 @@ from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
 from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
 from services.frontend.ssml.detection import without_declaration
-from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
 from services.frontend.ssml.inserted import Inserted
-from services.frontend.ssml.replacements import Speaks, replaced, require
+from services.frontend.ssml.replacements import IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
-from services.frontend.tokenizers.placeholders import carry_inserted
+from services.frontend.tokenizers.placeholders import inserted_placeholder
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
-"""Carriers, which no caller may write."""
+"""Reserved for placeholders; a caller may not write them."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EDGE = 1e-9
 
 
 class _Open(NamedTuple):
-    """An element that is open; outside: the style around it."""
+    """An open element; outside: the style around it."""
 
     name: str
     attributes: Mapping[str, str]
@@ -39,29 +38,30 @@ class _Open(NamedTuple):
 
 
 class Reader:
-    """One document. speed: of the request; speaks: as `replaced.Speaks`. inserted: grows by what
-    the carriers in the text stand for.
+    """Reader of one document. speed: that of the request; is_phonemes: as
+    `replacements.IsPhonemes`. inserted: the items that the placeholders in the text represent; it
+    grows while the document is read.
 
-    Its methods give events in order and raise InvalidRequest, behind those of what stands in front,
-    saying what is wrong and where.
+    The methods yield events in order. They raise InvalidRequest with the problem and its position,
+    after the events before it.
     """
 
-    def __init__(self, speed: float, speaks: Speaks) -> None:
+    def __init__(self, speed: float, is_phonemes: IsPhonemes) -> None:
         self.inserted: list[Inserted] = []
-        self._speed, self._speaks = speed, speaks
+        self._speed, self._is_phonemes = speed, is_phonemes
         self._events: list[Event] = []
         self._open: list[_Open] = []
         self._style = Style()
         self._content: list[str] | None = None
-        """Text of the element of elements.TEXT_ALONE that is open."""
+        """Text of the open element of elements.TEXT_ALONE."""
         self._unread = 0
-        """Open elements of which nothing is read."""
+        """Number of open elements whose content is skipped."""
         self._named: set[str] = set()
         self._characters = self._bytes = 0
         self._parser = expat.ParserCreate()
         if hasattr(self._parser, "SetReparseDeferralEnabled"):
-            # Newer ones put off looking at a tag that comes in small pieces, for the sake of time,
-            # which LONGEST_TAG bounds here.
+            # Newer versions of expat defer parsing a tag that arrives in small fragments to save
+            # time, which LONGEST_TAG limits here.
             self._parser.SetReparseDeferralEnabled(False)
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -80,7 +80,7 @@ class Reader:
         yield from self._parsed(_SURROGATES.sub("\ufffd", fragment), last=False)
 
     def finish(self) -> Iterator[Event]:
-        """The document is over."""
+        """The end of the document."""
         yield from self._parsed("", last=True)
 
     def _parsed(self, fragment: str, *, last: bool) -> Iterator[Event]:
@@ -103,9 +103,9 @@ class Reader:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._open) >= elements.DEEPEST:
-            raise self._wrong(f"elements lie over {elements.DEEPEST} deep")
+            raise self._wrong(f"elements are nested over {elements.DEEPEST} deep")
         if name == "speak" and self._open:
-            raise self._wrong("speak stands inside speak")
+            raise self._wrong("speak is inside speak")
         self._open.append(_Open(name, attributes, self._style, self._here()))
         if name in elements.NOT_READ or self._unread:
             self._unread += 1
@@ -116,7 +116,7 @@ class Reader:
         if known is None:
             return
         if self._content is not None:
-            raise self._wrong(f"{name} stands inside {self._open[-2].name}, which may hold text alone")
+            raise self._wrong(f"{name} is inside {self._open[-2].name}, which may contain text only")
         try:
             self._begin(name, attributes)
         except ValueError as error:
@@ -141,7 +141,7 @@ class Reader:
             style = style._replace(language=attributes["xml:lang"])
         if name == "prosody" and "rate" in attributes:
             style = style._replace(rate=self._rate(attributes["rate"]))
-        self._change(style, joint=name not in elements.SENTENCES)
+        self._change(style, style_only=name not in elements.SENTENCES)
 
     def _end(self, name: str) -> None:
         element = self._open.pop()
@@ -151,21 +151,21 @@ class Reader:
         if name in elements.TEXT_ALONE:
             self._replace(element)
         elif name in elements.READ:
-            self._change(element.outside, joint=name not in elements.SENTENCES)
+            self._change(element.outside, style_only=name not in elements.SENTENCES)
 
     def _replace(self, element: _Open) -> None:
         content, self._content = "".join(self._content or ()), None
         try:
-            said = replaced(element.name, element.attributes, content, self._speaks)
+            replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes)
         except ValueError as error:
             raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
-        if said.inserted is not None:
-            self._events.append(Said(carry_inserted(len(self.inserted))))
-            self.inserted.append(said.inserted)
+        if replacement.inserted is not None:
+            self._events.append(SpokenText(inserted_placeholder(len(self.inserted))))
+            self.inserted.append(replacement.inserted)
             return
-        if said.notice is not None:
-            self._events.append(said.notice)
-        self._events.append(Said(_PRIVATE.sub("", said.text) if said.notice is None else content))
+        if replacement.notice is not None:
+            self._events.append(replacement.notice)
+        self._events.append(SpokenText(_PRIVATE.sub("", replacement.text) if replacement.notice is None else content))
 
     def _text(self, text: str) -> None:
         if self._unread:
@@ -174,11 +174,11 @@ class Reader:
         if self._content is not None:
             self._content.append(text)
         elif text:
-            self._events.append(Said(text))
+            self._events.append(SpokenText(text))
 
-    def _change(self, style: Style, *, joint: bool) -> None:
-        if style != self._style or not joint:
-            self._events.append(Border(style, joint))
+    def _change(self, style: Style, *, style_only: bool) -> None:
+        if style != self._style or not style_only:
+            self._events.append(Boundary(style, style_only))
         self._style = style
 
     def _rate(self, value: str) -> float:
@@ -197,11 +197,13 @@ class Reader:
                 self._name(f"{name} {attribute}")
 
     def _name(self, name: str) -> None:
-        """Warn of an element or attribute, of each once."""
+        """Warn about an element or attribute, once per name."""
         if name in self._named or len(self._named) >= elements.MOST_NAMED:
             return
         self._named.add(name)
-        message = "SSML that is not supported; what stands inside an element is read, except in metadata, meta, desc and lexicon"
+        message = (
+            "SSML that is not supported; the text inside an element is read, except in metadata, meta, desc and lexicon"
+        )
         self._events.append(Notice(Kind.UNSUPPORTED_MARKUP, message, (name[: elements.LONGEST_NAME],)))
 
     def _doctype(self, *_: object) -> None:

@@ -1,73 +1,73 @@
-"""Elements whose text is said as something else: `sub`, `say-as`, `phoneme`.
+"""Elements whose text is replacement_of by something else: `sub`, `say-as`, `phoneme`.
 
-Each function gives what is said instead, None where the text is to be read as it is written, with a
-warning; it raises ValueError saying what is wrong with the element.
+Each function returns the replacement, or a warning when the text is to be read as it is written; it
+raises ValueError with the problem of an invalid element.
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from services.frontend.ssml.attributes import shown
+from services.frontend.ssml.attributes import quoted
 from services.frontend.ssml.elements import LONGEST_CONTENT
 from services.frontend.ssml.events import Notice
-from services.frontend.ssml.inserted import Inserted, Sound
+from services.frontend.ssml.inserted import Inserted, Phonemes
 from services.frontend.ssml.ipa import misaki_of
 from services.frontend.ssml.say_as.values import KINDS, value_of
 from services.frontend.text.text_warnings import Kind
 
-Speaks = Callable[[str], bool] | None
-"""Whether a word of phonemes is one that the model has; None for a model that reads text."""
+IsPhonemes = Callable[[str], bool] | None
+"""Whether the model has all phonemes of a word; None for a model that reads text."""
 
 
-class Replaced(NamedTuple):
-    """One of text, inserted and notice is there."""
+class Replacement(NamedTuple):
+    """Exactly one of text, inserted and notice is set."""
 
     text: str = ""
     inserted: Inserted | None = None
     notice: Notice | None = None
 
 
-def replaced(name: str, attributes: Mapping[str, str], content: str, speaks: Speaks) -> Replaced:
-    """What element `name` of elements.TEXT_ALONE says in the place of `content`."""
+def replacement_of(name: str, attributes: Mapping[str, str], content: str, is_phonemes: IsPhonemes) -> Replacement:
+    """The replacement of `content` in element `name` of elements.TEXT_ALONE."""
     if len(content) > LONGEST_CONTENT:
         raise ValueError(f"it holds {len(content)} characters of text, allowed are at most {LONGEST_CONTENT}")
     if name == "sub":
-        return Replaced(text=_required(attributes, "alias"))
-    return _value(attributes, content) if name == "say-as" else _sound(attributes, speaks)
+        return Replacement(text=_required(attributes, "alias"))
+    return _value(attributes, content) if name == "say-as" else _sound(attributes, is_phonemes)
 
 
 def require(name: str, attributes: Mapping[str, str]) -> None:
-    """Raise ValueError for what is wrong with the start tag of such an element."""
+    """Raise ValueError when the start tag of such an element lacks its attribute."""
     _required(attributes, {"sub": "alias", "say-as": "interpret-as", "phoneme": "ph"}[name])
 
 
-def _value(attributes: Mapping[str, str], content: str) -> Replaced:
+def _value(attributes: Mapping[str, str], content: str) -> Replacement:
     named = _required(attributes, "interpret-as")
     kind, written = KINDS.get(named.strip().lower()), " ".join(content.split())
     if kind is None:
         known = ", ".join(KINDS)
-        message = f"say-as is known for {known}; the text inside others is read as it is written"
-        return Replaced(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",)))
+        message = f"say-as supports {known}; the text inside others is read as it is written"
+        return Replacement(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",)))
     value = value_of(kind, attributes.get("format", ""), written)
     if value is None:
-        message = f"say-as: what it holds is no {kind} of a known form; it is read as it is written"
-        return Replaced(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (written,)))
-    return Replaced(inserted=value)
+        message = f"say-as: its content is not a {kind} in a supported form; it is read as it is written"
+        return Replacement(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (written,)))
+    return Replacement(inserted=value)
 
 
-def _sound(attributes: Mapping[str, str], speaks: Speaks) -> Replaced:
+def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes) -> Replacement:
     ph, alphabet = _required(attributes, "ph"), attributes.get("alphabet", "ipa").strip().lower()
-    if speaks is None:
-        message = "phoneme: this model reads text, so that phonemes are of no use to it; the text inside is read"
-        return Replaced(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,)))
+    if is_phonemes is None:
+        message = "phoneme: this model reads text, so it cannot use phonemes; the text inside is read"
+        return Replacement(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,)))
     if alphabet not in ("ipa", "misaki"):
-        message = "phoneme: the alphabets ipa and misaki are known; the text inside others is read"
-        return Replaced(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",)))
+        message = "phoneme: the supported alphabets are ipa and misaki; the text inside others is read"
+        return Replacement(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",)))
     words = misaki_of(ph) if alphabet == "ipa" else " ".join(ph.strip(" /").split())
-    wrong = next((word for word in words.split(" ") if not speaks(word)), None)
+    wrong = next((word for word in words.split(" ") if not is_phonemes(word)), None)
     if wrong is not None:
-        raise ValueError(f"ph is {shown(ph)}, of which {shown(wrong)} is no word in phonemes of this model")
-    return Replaced(inserted=Sound(words))
+        raise ValueError(f"ph is {quoted(ph)}, of which {quoted(wrong)} is no word in phonemes of this model")
+    return Replacement(inserted=Phonemes(words))
 
 
 def _required(attributes: Mapping[str, str], name: str) -> str:

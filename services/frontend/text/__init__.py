@@ -1,3 +1,3 @@
-"""Facts about a text that every later step needs: language, characters, numbers in words, warnings,
-and turns between callers.
+"""Characters, numbers, languages and warnings of text, reading rules, and the scheduling of text
+work.
 """

@@ -1,5 +1,5 @@
-"""Characters that nobody speaks: taken out of a text before it is read. Every rule here works in
-time linear in the text.
+"""Removal of characters that are not spoken, before a text is read. Every rule here is linear in
+the text.
 """
 
 import re
@@ -10,44 +10,46 @@ _UNSPEAKABLE = re.compile(
     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ud800-\udfff\ue000-\uf8ff\ufdd0-\ufdef\ufeff"
     "\ufff0-\uffff\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
-"""Commands to a terminal, control characters, marks of writing direction, lone surrogates, private
-use. Joiners stay: Persian and Hindi need them."""
-_PILE = "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
-_PILES = re.compile(f"({_PILE}{{6}}){_PILE}+")
-"""More marks on one letter than any language writes: putting them in order takes time that grows
-with the square of their number.
+"""Terminal commands, control characters, direction marks, lone surrogates, private use. Joiners
+stay: Persian and Hindi need them.
 """
+_COMBINING_MARKS = (
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
+)
+_MARK_RUNS = re.compile(f"({_COMBINING_MARKS}{{6}}){_COMBINING_MARKS}+")
+"""More marks on one letter than any language uses: normalising them takes quadratic time."""
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_PICTURES = "\u200d\u20e3\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff"
-_PICTURED = re.compile(rf"(?!\u200d)[{_PICTURES}][{_PICTURES} ]*")
+_EMOJI_CHARACTERS = "\u200d\u20e3\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff"
+_EMOJI = re.compile(rf"(?!\u200d)[{_EMOJI_CHARACTERS}][{_EMOJI_CHARACTERS} ]*")
 _WIDE = {0xFEE0 + ord(c): c for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"}
 _LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"}
 _FOLDED = str.maketrans({**_WIDE, **_LIGATURES})
 
 
 def speakable(text: str) -> str:
-    """`text` without control characters, marks of direction, lone surrogates and private-use
-    characters (icon fonts), which make the grammars give up on the whole text; exotic line ends are
-    `\\n`, full-width letters and digits and ligatures ASCII ones, letters composed (NFC)."""
+    """`text` without control characters, direction marks, lone surrogates and private-use
+    characters (icon fonts), on which the grammars fail for the whole text. Unusual line ends become
+    `\\n`, full-width letters and digits and ligatures become ASCII, letters are composed (NFC).
+    """
     if text.isascii() and text.isprintable():
         return text
     text = _UNSPEAKABLE.sub("", _LINE_ENDS.sub("\n", text)).translate(_FOLDED)
-    return text if text.isascii() else unicodedata.normalize("NFC", _PILES.sub(r"\1", text))
+    return text if text.isascii() else unicodedata.normalize("NFC", _MARK_RUNS.sub(r"\1", text))
 
 
-def without_pictures(text: str) -> str:
-    """`text` without emoji and dingbats, which are not spoken. Words that only a picture divided
-    stay divided by a blank.
+def without_emoji(text: str) -> str:
+    """`text` without emoji and dingbats, which are not spoken. Words that only an emoji separated
+    stay separated by a blank.
     """
 
-    def gap(found: re.Match[str]) -> str:
-        before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
+    def gap(match: re.Match[str]) -> str:
+        before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         return (
             " "
             if before.isalnum() and after.isalnum()
             else " "
-            if before.isalnum() and found[0][-1] == " " and after
+            if before.isalnum() and match[0][-1] == " " and after
             else ""
         )
 
-    return _PICTURED.sub(gap, text)
+    return _EMOJI.sub(gap, text)

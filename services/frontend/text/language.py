@@ -1,4 +1,4 @@
-"""Which language a text is read in: the caller's BCP-47 tag, or the script of the text."""
+"""The language in which a text is read: the caller's BCP-47 tag, or the script of the text."""
 
 import re
 
@@ -43,8 +43,9 @@ def language_of(code: str, text: str) -> str:
 
 
 def traced_language(code: str) -> str:
-    """What a trace says of a language code: the two letters of its language, "und", "other" for
-    what is longer, as a caller may write anything there; empty for none."""
+    """The language code for a trace: the two letters of its language, "und", "other" for anything
+    longer, as callers choose the code; empty for none.
+    """
     language = code.split("-")[0].lower()
     return language if _TRACED.fullmatch(language) else "other"
 

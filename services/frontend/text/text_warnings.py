@@ -1,5 +1,5 @@
-"""What of a text is not spoken as it is written: collected while it is read, taken with each
-message.
+"""Warnings about text that is not spoken as it is written: collected while it is read, sent with
+each message.
 """
 
 import enum
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_WARNINGS = 50
-"""Of one call, the one that says that there are more among them."""
+"""Per call, including the one that reports that there are more."""
 MOST_STRETCHES = 8
 LONGEST_STRETCH = 64
 
@@ -23,11 +23,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class TextWarning:
-    """left_out: at most MOST_STRETCHES stretches of text of at most LONGEST_STRETCH characters."""
+    """left_out: at most MOST_STRETCHES spans of text of at most LONGEST_STRETCH characters."""
 
     kind: Kind
     message: str
-    """For people; holds no part of the text."""
+    """For people; contains no part of the text."""
     left_out: tuple[str, ...] = ()
 
 
@@ -36,31 +36,31 @@ _MORE = TextWarning(Kind.MORE, f"there are more than {_LISTED} warnings; the res
 
 
 class WarningLog:
-    """Of one call; bounded. Of one message, what is of the same kind and says the same is one
-    warning.
+    """The warnings of one call; bounded. Within one message, warnings with the same kind and text
+    are merged.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Kind, str], list[str]] = {}
-        self._given = 0
+        self._reported = 0
 
     def add(self, kind: Kind, message: str, left_out: Iterable[str] = ()) -> None:
-        """Take note of a warning; of what was left out no more is kept than a message holds."""
-        if self._given > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
+        """Add a warning; spans beyond the limit of a message are dropped."""
+        if self._reported > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
             return
-        kept = self._waiting.setdefault((kind, message), [])
+        spans = self._waiting.setdefault((kind, message), [])
         for stretch in left_out:
-            if len(kept) >= MOST_STRETCHES:
+            if len(spans) >= MOST_STRETCHES:
                 break
-            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in kept:
-                kept.append(cut)
+            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in spans:
+                spans.append(cut)
 
     def take(self) -> list[TextWarning]:
-        """Those since the last call of this."""
+        """Return and remove the warnings since the last call."""
         if not self._waiting:
             return []
-        found = [TextWarning(kind, message, tuple(kept)) for (kind, message), kept in self._waiting.items()]
+        warnings = [TextWarning(kind, message, tuple(spans)) for (kind, message), spans in self._waiting.items()]
         self._waiting.clear()
-        room = _LISTED - self._given
-        self._given += len(found)
-        return found if len(found) <= room else [*found[:room], _MORE]
+        room = _LISTED - self._reported
+        self._reported += len(warnings)
+        return warnings if len(warnings) <= room else [*warnings[:room], _MORE]

@@ -1,3 +1,3 @@
-"""Text to token ids: the interface, byte-level BPE, phonemes, and what may stand in a text besides
-words.
+"""Text to token ids: the interface, byte-level BPE, phonemes, and the control tokens and
+placeholders in a text.
 """

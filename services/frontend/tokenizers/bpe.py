@@ -1,8 +1,8 @@
-"""The text tokenizer of the model directory: Qwen2's byte-level BPE with the marks of CosyVoice2
-behind it.
+"""The text tokenizer of the model directory: Qwen2's byte-level BPE followed by the special tokens
+of CosyVoice2.
 
-Source: compatibility specification section 2.3. The published vocabulary gets ids 151643 to 151662
-for the 20 special tokens; a smaller one gets them behind its own entries, in the same order.
+Source: compatibility specification section 2.3. The published vocabulary uses ids 151643 to 151662
+for the 20 special tokens; a smaller one places them after its own entries, in the same order.
 """
 
 import json
@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.frontend.tokenizers.tokenizer import Certain
+from services.frontend.tokenizers.tokenizer import FinalIds
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
@@ -26,7 +26,7 @@ _WORDS = (
 
 
 class TextTokenizer:
-    """Text to token ids. Immutable, usable from any thread.
+    """Text to token ids. Immutable and thread-safe.
 
     Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or
     not Qwen2's.
@@ -43,55 +43,57 @@ class TextTokenizer:
 
     @property
     def is_phonemes(self) -> None:
-        """This model reads written text."""
+        """None: this model reads written text."""
         return None
 
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Ids of `text` after NFC. Sound marks such as `[breath]` are always parsed; `<|...|>`
-        control tokens only with `allow_special`, otherwise they are ordinary characters."""
+        """Ids of `text` after NFC. Sound tags such as `[breath]` are always parsed; `<|...|>`
+        control tokens only with `allow_special`, otherwise they are ordinary characters.
+        """
         encoding = (self._parsing if allow_special else self._plain).encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids
 
-    def growing(self, *, allow_special: bool = False) -> "GrowingWords":
-        """As `tokenizers.tokenizer.Tokenizer.growing`."""
-        return GrowingWords(self, allow_special)
+    def incremental_encoder(self, *, allow_special: bool = False) -> "IncrementalBpe":
+        """As `tokenizers.tokenizer.Tokenizer.incremental_encoder`."""
+        return IncrementalBpe(self, allow_special)
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """None: no alignment of this tokenizer's ids with speech exists."""
+        """Always empty: there is no alignment of this tokenizer's ids with speech."""
         return []
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Bytes express every text."""
+        """Empty: bytes express every text."""
         return ()
 
     def unread(self, text: str) -> list[str]:
-        """Nothing."""
+        """Always empty."""
         return []
 
     def id_of(self, token: str) -> int | None:
-        """The id of one token, None when there is none of that name."""
-        found: int | None = self._parsing.token_to_id(token)
-        return found
+        """The id of one token, None when it does not exist."""
+        token_id: int | None = self._parsing.token_to_id(token)
+        return token_id
 
 
-class GrowingWords:
-    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so
-    runs of whole words are encoded one by one. Meets `tokenizers.tokenizer.GrowingIds`."""
+class IncrementalBpe:
+    """Encodes runs of whole words one by one: no merge crosses a word boundary, and a blank belongs
+    to the word after it. Implements `tokenizers.tokenizer.IncrementalEncoder`.
+    """
 
     opening: tuple[int, ...] = ()
 
     def __init__(self, tokenizer: TextTokenizer, allow_special: bool) -> None:
         self._tokenizer, self._allow_special = tokenizer, allow_special
 
-    def feed(self, run: str) -> Certain:
-        return Certain(self._tokenizer.encode(run, allow_special=self._allow_special))
+    def feed(self, run: str) -> FinalIds:
+        return FinalIds(self._tokenizer.encode(run, allow_special=self._allow_special))
 
-    def finish(self, run: str) -> Certain:
+    def finish(self, run: str) -> FinalIds:
         return self.feed(run)
 
 
@@ -108,8 +110,8 @@ def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_pat
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    # Only control tokens are "special" to the library: that is what encode_special_tokens turns
-    # into ordinary characters.
+    # Only control tokens are "special" to the library: encode_special_tokens turns them into
+    # ordinary characters.
     tokenizer.add_tokens(
         [AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP]
     )
@@ -127,9 +129,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         raise ModelError(
             f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}"
         )
-    taken = [token for token in CONTROLS + MARKUP if token in vocabulary]
-    if taken:
-        raise ModelError(f"{path}: holds {taken[0]!r}, which belongs behind the vocabulary")
+    reserved = [token for token in CONTROLS + MARKUP if token in vocabulary]
+    if reserved:
+        raise ModelError(f"{path}: holds {reserved[0]!r}, which must come after the vocabulary")
     return vocabulary
 
 
@@ -146,17 +148,17 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _check_specials(path: Path, vocabulary_length: int) -> None:
-    """The config must declare Qwen2's three specials behind the vocabulary and nothing else, so
-    that the marks get their trained ids.
+    """Require that the config declares exactly Qwen2's three special tokens after the vocabulary,
+    so that the tokens of CosyVoice2 get their trained ids.
     """
     declared = _read_json(path).get("added_tokens_decoder")
     if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):
         raise ModelError(f"{path}: added_tokens_decoder is missing or not a mapping of id to token")
-    found = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
+    tokens = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
     expected = {str(vocabulary_length + place): token for place, token in enumerate(_QWEN_SPECIALS)}
-    if found != expected:
+    if tokens != expected:
         raise ModelError(
-            f"{path}: added_tokens_decoder declares {found}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)"
+            f"{path}: added_tokens_decoder declares {tokens}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)"
         )
 
 

@@ -1,46 +1,42 @@
-"""The tokenizer that a model directory brings: byte-level BPE as published, or phonemes."""
+"""The interfaces of a tokenizer and of its incremental encoder."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from cosyserve.model_directory import ModelDirectory
 
-
-class Certain(NamedTuple):
-    """Ids that no later text changes. words: those that they say, as `Tokenizer.spoken_words`,
-    places counted in `ids`.
+class FinalIds(NamedTuple):
+    """Ids that no later text changes. words: those of the ids, as in `Tokenizer.spoken_words`, with
+    indices into `ids`.
     """
 
     ids: list[int]
     words: Sequence[tuple[str, int, int]] = ()
 
 
-class GrowingIds(Protocol):
-    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No
-    run to come changes an id given.
+class IncrementalEncoder(Protocol):
+    """Encodes one text that arrives run by run; each run begins with a blank or a mark. Later runs
+    never change ids that were returned.
     """
 
     @property
     def opening(self) -> tuple[int, ...]:
-        """Ids in front of every sentence; not among those that `feed` and `finish` give."""
+        """Ids at the start of every sentence; `feed` and `finish` do not return them."""
         ...
 
-    def feed(self, run: str) -> Certain:
-        """The ids that are certain with this run, all those of a word together."""
+    def feed(self, run: str) -> FinalIds:
+        """The ids that this run makes final; the ids of a word come together."""
         ...
 
-    def finish(self, run: str) -> Certain:
-        """The ids that are left, with the last run."""
+    def finish(self, run: str) -> FinalIds:
+        """The remaining ids, with the last run."""
         ...
 
 
 class Tokenizer(Protocol):
-    """Text to token ids. Immutable, usable from any thread; encodes any text, and the same text
-    always to the same ids.
-    """
+    """Text to token ids. Immutable and thread-safe; encodes any text, deterministically."""
 
     def __len__(self) -> int:
-        """How many tokens there are: ids are below it."""
+        """The number of tokens: ids are smaller."""
         ...
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
@@ -51,51 +47,35 @@ class Tokenizer(Protocol):
 
     @property
     def is_phonemes(self) -> Callable[[str], bool] | None:
-        """Whether a word of phonemes can be spoken between `placeholders.BEGIN` and
-        `placeholders.END`; None for a tokenizer of written text."""
+        """Returns whether a word consists of phonemes that may be given between
+        `placeholders.BEGIN` and `placeholders.END`; None for a tokenizer of written text.
+        """
         ...
 
-    def growing(self, *, allow_special: bool = False) -> GrowingIds:
-        """For one text that arrives over time. allow_special: as in `encode`."""
+    def incremental_encoder(self, *, allow_special: bool = False) -> IncrementalEncoder:
+        """An encoder of one text that arrives over time. allow_special: as in `encode`."""
         ...
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """Words as they are spoken, each with the place of its first id in `encode` of the same and
-        the number of its ids; none when ids do not tell words apart. Given phonemes are a word
-        between slashes."""
+        """Words as they are spoken, each with the index of its first id in `encode` of the same
+        text and the number of its ids; empty when ids do not separate words. Given phonemes are a
+        word between slashes.
+        """
         ...
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Primary tags of the languages that it can express; none where it can express every
+        """Primary tags of the languages that it can express; empty where it can express every
         text.
         """
         ...
 
     def unread(self, text: str) -> list[str]:
-        """The stretches of `text`, without carriers, that `encode` leaves out though they have a
+        """The spans of `text`, without placeholders, that `encode` leaves out although they have a
         meaning (`meaningful_characters`).
         """
         ...
 
     def id_of(self, token: str) -> int | None:
-        """The id of one token, None when there is none of that name."""
+        """The id of one token, None when it does not exist."""
         ...
-
-
-def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
-    """The BPE one when the directory has `CosyVoice-BlankEN/vocab.json`, the phoneme one when it
-    has `phonemes/symbols.json`.
-
-    Raises ModelError naming the file when the tokenizer's files are missing or malformed.
-    """
-    # Only the one that is used gets imported: a phoneme model needs no BPE library.
-    if (directory.path / "phonemes/symbols.json").exists() and not (
-        directory.path / "CosyVoice-BlankEN/vocab.json"
-    ).exists():
-        from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-
-        return PhonemeTokenizer(directory)
-    from services.frontend.tokenizers.bpe import TextTokenizer
-
-    return TextTokenizer(directory)

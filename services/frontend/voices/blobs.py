@@ -1,7 +1,7 @@
-"""Named byte strings that several processes share: a directory, or an object store by its URL.
+"""Named byte strings shared by several processes: a directory, or an object store by its URL.
 
-Every write is seen whole or not at all. On an object store a put is that by itself; in a directory
-a file is written aside, flushed, and then linked or renamed into its place.
+Every write is atomic. On an object store a put is atomic by itself; in a directory a temporary file
+is written, flushed, and then linked or renamed to its name.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cosyserve.errors import Overloaded
 
-_ASIDE = "aside"
+_TEMPORARY = "aside"
 log = logging.getLogger(__name__)
 
 
-class Taken(Exception):
-    """There is a blob of that name already."""
+class BlobExists(Exception):
+    """A blob of that name already exists."""
 
 
 class Blobs:
-    """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything
-    blocks; usable from any thread.
+    """Blobs below one URL of `fsspec`. Names are chosen by this service, never by a caller:
+    `folder/name`. All methods block; thread-safe.
 
-    Raises Overloaded, which names no blob (the log does), when the storage does not do what it was
-    asked for; ValueError for a URL that is none.
+    Raises Overloaded, which names no blob (the log does), when a storage operation fails;
+    ValueError for an invalid URL.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -39,42 +39,44 @@ class Blobs:
         self.root = root
 
     def read(self, name: str) -> bytes | None:
-        """Its bytes; None when there is no such blob."""
-        with self._asked("read", name):
+        """The bytes of a blob; None when it does not exist."""
+        with self._storage_errors("read", name):
             try:
-                found: bytes = self._files.cat_file(self._path(name))
+                data: bytes = self._files.cat_file(self._path(name))
             except FileNotFoundError:
                 return None
-            return found
+            return data
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The bytes of those that are there."""
-        with self._asked("read", f"{len(names)} blobs"):
+        """The bytes of the blobs that exist."""
+        with self._storage_errors("read", f"{len(names)} blobs"):
             answers = self._files.cat([self._path(name) for name in names], on_error="return") if names else {}
-            found: dict[str, bytes] = {}
+            blobs: dict[str, bytes] = {}
             for path, answer in answers.items():
                 if isinstance(answer, bytes):
-                    found["/".join(path.rsplit("/", 2)[1:])] = answer
+                    blobs["/".join(path.rsplit("/", 2)[1:])] = answer
                 elif not isinstance(answer, FileNotFoundError):
                     raise answer
-            return found
+            return blobs
 
     def put(self, name: str, data: bytes) -> None:
-        """Write it, or write over it."""
-        with self._asked("write", name):
+        """Write or overwrite a blob."""
+        with self._storage_errors("write", name):
             self._files.pipe_file(self._path(name), data)
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Write it. Raises Taken when it is there; of several at once one succeeds."""
-        with self._asked("write", name):
+        """Write a new blob. Raises BlobExists when it exists; of several concurrent writers one
+        succeeds.
+        """
+        with self._storage_errors("write", name):
             try:
                 self._files.pipe_file(self._path(name), data, mode="create")
             except FileExistsError as error:
-                raise Taken(name) from error
+                raise BlobExists(name) from error
 
     def delete(self, name: str) -> bool:
-        """Remove it; whether it was there (where the storage says)."""
-        with self._asked("delete", name):
+        """Delete a blob; returns whether it existed (where the storage reports it)."""
+        with self._storage_errors("delete", name):
             try:
                 self._files.rm_file(self._path(name))
             except FileNotFoundError:
@@ -82,27 +84,27 @@ class Blobs:
             return True
 
     def take(self, name: str) -> bytes | None:
-        """Remove it and give its bytes; None when it is not there. In a directory one of several
-        takers gets it.
+        """Delete a blob and return its bytes; None when it does not exist. In a directory one of
+        several concurrent takers gets it.
         """
         data = self.read(name)
         return data if data is not None and self.delete(name) else None
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, without the folder, in no order."""
-        with self._asked("list", folder):
+        """The names in a folder, without the folder, unordered."""
+        with self._storage_errors("list", folder):
             self._files.invalidate_cache(self._path(folder))
             try:
-                found = self._files.ls(self._path(folder), detail=False)
+                paths = self._files.ls(self._path(folder), detail=False)
             except FileNotFoundError:
                 return []
-            return [path.rpartition("/")[2] for path in found]
+            return [path.rpartition("/")[2] for path in paths]
 
     def age_seconds(self, name: str) -> float | None:
-        """How long ago it was written, by the storage's clock against ours; None when there is no
-        such blob.
+        """Seconds since it was written, by the storage's clock against ours; None when it does not
+        exist.
         """
-        with self._asked("look at", name):
+        with self._storage_errors("look at", name):
             try:
                 written: datetime = self._files.modified(self._path(name))
             except FileNotFoundError:
@@ -114,13 +116,13 @@ class Blobs:
         return f"{self.root}/{name}"
 
     @contextlib.contextmanager
-    def _asked(self, what: str, name: str) -> Iterator[None]:
+    def _storage_errors(self, what: str, name: str) -> Iterator[None]:
         try:
             yield
-        except (Taken, Overloaded):
+        except (BlobExists, Overloaded):
             raise
         except Exception as error:  # each object store has its own
-            # The reason names paths and addresses, which are none of the caller's.
+            # The reason names paths and addresses, which the caller must not see.
             log.warning(
                 "the voice storage could not %s %s: %s: %s",
                 what,
@@ -128,45 +130,46 @@ class Blobs:
                 type(error).__name__,
                 str(error).split("\n", 1)[0],
             )
-            # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
+            # Not UNAVAILABLE: clients would treat this replica as dead although its presets still
+            # work.
             raise Overloaded(f"the voice storage could not {what} it; try again in 1 s", retry_after=1.0) from error
 
 
 class DirectoryBlobs(Blobs):
-    """Blobs as files of one directory, which several hosts may share. It has to know hard links, as
-    every Unix file system and NFS do.
+    """Blobs as files of one directory, which several hosts may share. It needs hard links, which
+    every Unix file system and NFS support.
     """
 
     def __init__(self, root: Path) -> None:
         super().__init__(LocalFileSystem(), str(root))
 
     def put(self, name: str, data: bytes) -> None:
-        with self._asked("write", name), self._written_aside(data) as aside:
-            self._into_place(os.replace, aside, name)
+        with self._storage_errors("write", name), self._temporary_file(data) as temporary:
+            self._into_place(os.replace, temporary, name)
 
     def put_new(self, name: str, data: bytes) -> None:
-        with self._asked("write", name), self._written_aside(data) as aside:
+        with self._storage_errors("write", name), self._temporary_file(data) as temporary:
             try:
-                self._into_place(os.link, aside, name)
+                self._into_place(os.link, temporary, name)
             except FileExistsError as error:
-                raise Taken(name) from error
+                raise BlobExists(name) from error
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         return {name: data for name in names if (data := self.read(name)) is not None}
 
     def take(self, name: str) -> bytes | None:
-        with self._asked("delete", name):
-            aside = self._aside()
+        with self._storage_errors("delete", name):
+            temporary = self._temporary_path()
             try:
-                Path(self._path(name)).rename(aside)
+                Path(self._path(name)).rename(temporary)
             except FileNotFoundError:
                 return None
-            data = aside.read_bytes()
-            aside.unlink()
+            data = temporary.read_bytes()
+            temporary.unlink()
             return data
 
     def delete(self, name: str) -> bool:
-        with self._asked("delete", name):
+        with self._storage_errors("delete", name):
             try:
                 Path(self._path(name)).unlink()
             except FileNotFoundError:
@@ -174,15 +177,15 @@ class DirectoryBlobs(Blobs):
             return True
 
     def names(self, folder: str) -> list[str]:
-        with self._asked("list", folder):
+        with self._storage_errors("list", folder):
             try:
                 return [path.name for path in Path(self._path(folder)).iterdir()]
             except FileNotFoundError:
                 return []
 
     @contextlib.contextmanager
-    def _written_aside(self, data: bytes) -> Iterator[Path]:
-        path = self._aside()
+    def _temporary_file(self, data: bytes) -> Iterator[Path]:
+        path = self._temporary_path()
         try:
             with path.open("xb") as file:
                 file.write(data)
@@ -192,16 +195,16 @@ class DirectoryBlobs(Blobs):
         finally:
             path.unlink(missing_ok=True)
 
-    def _aside(self) -> Path:
-        folder = Path(self._path(_ASIDE))
+    def _temporary_path(self) -> Path:
+        folder = Path(self._path(_TEMPORARY))
         folder.mkdir(parents=True, exist_ok=True)
         return folder / secrets.token_hex(16)
 
-    def _into_place(self, move: Callable[[Path, Path], None], aside: Path, name: str) -> None:
+    def _into_place(self, move: Callable[[Path, Path], None], temporary: Path, name: str) -> None:
         target = Path(self._path(name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        move(aside, target)
-        # The name itself is on disk only when its directory is.
+        move(temporary, target)
+        # The name is durable only after its directory is flushed.
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -213,7 +216,7 @@ def open_blobs(url: str, folder: str) -> Blobs:
     """The blobs in `folder` below a directory (its path, or file://) or below the URL of an object
     store (s3://bucket/prefix, gs://...).
 
-    Raises ValueError naming what is missing: a protocol that fsspec does not know, or its package.
+    Raises ValueError naming a protocol that fsspec does not know, or its missing package.
     """
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
@@ -225,7 +228,11 @@ def open_blobs(url: str, folder: str) -> Blobs:
     return Blobs(filesystem, f"{root.rstrip('/')}/{folder}")
 
 
-def sweep_aside(blobs: Blobs, older_than_seconds: float) -> int:
-    """Remove what writers that died left aside; gives the number."""
-    old = [name for name in blobs.names(_ASIDE) if (blobs.age_seconds(f"{_ASIDE}/{name}") or 0.0) > older_than_seconds]
-    return sum(blobs.delete(f"{_ASIDE}/{name}") for name in old)
+def sweep_temporary(blobs: Blobs, older_than_seconds: float) -> int:
+    """Delete the temporary files of writers that died; returns their number."""
+    old = [
+        name
+        for name in blobs.names(_TEMPORARY)
+        if (blobs.age_seconds(f"{_TEMPORARY}/{name}") or 0.0) > older_than_seconds
+    ]
+    return sum(blobs.delete(f"{_TEMPORARY}/{name}") for name in old)

@@ -1,4 +1,4 @@
-"""What was used last, within a number of bytes."""
+"""An LRU cache that is limited by its size in bytes."""
 
 import threading
 from collections import OrderedDict
@@ -8,9 +8,7 @@ T = TypeVar("T")
 
 
 class ByteCache(Generic[T]):
-    """Least recently used goes first when there is more than `most_bytes`. Usable from any
-    thread.
-    """
+    """Evicts the least recently used items above `most_bytes`. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -23,15 +21,15 @@ class ByteCache(Generic[T]):
 
     def get(self, key: str) -> T | None:
         with self._lock:
-            found = self._items.get(key)
-            if found is None:
+            entry = self._items.get(key)
+            if entry is None:
                 return None
             self._items.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: str, item: T, size: int) -> None:
-        """Hold `item`, which takes `size` bytes. One that is larger than the whole cache is not
-        held.
+        """Cache `item`, which takes `size` bytes. An item larger than the whole cache is not
+        cached.
         """
         with self._lock:
             self._drop(key)
@@ -43,7 +41,7 @@ class ByteCache(Generic[T]):
                 self._drop(next(iter(self._items)))
 
     def drop(self, key: str) -> None:
-        """Hold it no longer."""
+        """Remove an item."""
         with self._lock:
             self._drop(key)
 

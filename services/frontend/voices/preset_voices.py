@@ -1,4 +1,4 @@
-"""The voices this service knows, by id."""
+"""The preset voices of the model directory, by id."""
 
 from collections.abc import Iterable
 
@@ -8,8 +8,8 @@ from services.frontend.voices.voice import LONGEST_ID, Voice
 _MOST_NAMED = 10
 
 
-class Registry:
-    """An immutable set of voices, one of which is the default: the one named, else the first by id.
+class PresetVoices:
+    """An immutable set of voices with a default: the one named, else the first by id.
 
     Raises ValueError when the default is not among them or two voices share an id.
     """
@@ -29,7 +29,7 @@ class Registry:
         return list(self._voices.values())
 
     def has(self, voice_id: str) -> bool:
-        """Whether there is a voice of that very id."""
+        """Whether a voice has exactly this id."""
         return voice_id in self._voices
 
     def get(self, voice_id: str) -> Voice:
@@ -40,11 +40,11 @@ class Registry:
         """
         if len(voice_id) > LONGEST_ID:
             raise InvalidRequest(f"the voice id has {len(voice_id)} characters, allowed 1 to {LONGEST_ID}")
-        found = self._voices.get(voice_id or self.default or "")
-        if found is None:
-            asked = f"there is no voice {voice_id!r}" if voice_id else "no voice was named and there is no default"
-            raise NotFound(f"{asked}; {self._known()}")
-        return found
+        voice = self._voices.get(voice_id or self.default or "")
+        if voice is None:
+            problem = f"there is no voice {voice_id!r}" if voice_id else "no voice was named and there is no default"
+            raise NotFound(f"{problem}; {self._known()}")
+        return voice
 
     def _known(self) -> str:
         names = list(self._voices)

@@ -1,10 +1,10 @@
-"""`spk2info.pt`: the voices that come with a model directory.
+"""`spk2info.pt`: the preset voices of a model directory.
 
 Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone
 (`embedding`), the zero-shot dictionary (`prompt_text`, `llm_prompt_speech_token`,
 `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
-(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). In each an entry may hold
-what else is known of the voice (`services.frontend.voices.voice_notes`).
+(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). An entry of each layout may
+also hold notes on the voice (`services.frontend.voices.voice_notes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _VECTOR = ("flow_embedding", "embedding")
 
 
 class Tokenizer(Protocol):
-    """What is asked of the model directory's tokenizer."""
+    """The required part of the model directory's tokenizer."""
 
     def __len__(self) -> int: ...
 
@@ -41,28 +41,26 @@ class Tokenizer(Protocol):
 def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
     """The voices of a model directory, ordered by id; none when it has no `spk2info.pt`.
 
-    tokenizer: encodes a transcript that is stored as a string, control tokens parsed (the file is
-    the operator's, not a caller's); the ids of a transcript lie below its length. Raises ModelError
-    naming the file, the voice and the field for everything that cannot be spoken with.
+    tokenizer: encodes a transcript that is stored as a string, with control tokens parsed (the
+    operator wrote the file, not a caller); the ids of a transcript are below its length. Raises
+    ModelError naming the file, the voice and the field for everything that cannot be used.
     """
     return [voice for voice, _ in read_presets(directory, tokenizer)]
 
 
 def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
-    """As `read_voices`, each voice with what the file says of it beside its arrays."""
+    """As `read_voices`, each voice with its notes."""
     path = directory.path / FILE
     return read_file(path, tokenizer) if path.exists() else []
 
 
 def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
-    """The voices of one file, ordered by id, each with what the file says of it beside its arrays.
-    Raises as `read_voices` does.
-    """
+    """The voices of one file, ordered by id, each with its notes. Raises as `read_voices` does."""
     with path.open("rb") as file:
         begin = file.read(4)
     if begin in _RECORDINGS or begin[:3] == b"ID3":
         raise ModelError(
-            f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}"
+            f"{path}: a recording, not a file of voices; create a voice from it with: cosyserve voices add {path}"
         )
     try:
         speakers = torch.load(path, map_location="cpu", weights_only=True)
@@ -84,9 +82,7 @@ def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
 
 
 def entry_of(voice: Voice) -> dict[str, Tensor]:
-    """A voice in the zero-shot layout; one that is known only by its vector as `embedding`
-    alone.
-    """
+    """A voice in the zero-shot layout; one without a prompt as `embedding` alone."""
     vector = _floats(voice.speaker_embedding)[None]
     if not voice.prompt_speech_tokens:
         return {"embedding": vector}
@@ -104,8 +100,9 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound
-    (`services.frontend.voices.prompt_cut`); one whose prompt is cut, short or missing as it is.
-    Raises ValueError naming a field that is not as it has to be."""
+    (`services.frontend.voices.prompt_cut`); unchanged when its prompt is already cut, short or
+    missing. Raises ValueError naming an invalid field.
+    """
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
     tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
@@ -116,15 +113,16 @@ def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
         _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut : MEL_FRAMES_PER_TOKEN * length].clone()[None],
     }
     lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in changed.items()}
-    # The speech-token model goes on hearing the whole prompt, which the transcript is of.
+    # The speech-token model still receives the whole prompt, which the transcript belongs to.
     whole = {"llm_prompt_speech_token": torch.tensor([tokens[:length]], dtype=torch.int32)}
     return whole | dict(entry) | changed | lengths
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
-    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is one for
-    both networks. Raises ValueError for a voice without prompt or transcript, and for one whose
-    decoder is shown less of the prompt."""
+    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is the same
+    for both networks. Raises ValueError for a voice without prompt or transcript, and for one with
+    a cut prompt.
+    """
     if not voice.prompt_speech_tokens or not transcript:
         raise ValueError(
             f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this "
@@ -132,7 +130,7 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
         )
     if voice.decoder_tokens < len(voice.prompt_speech_tokens):
         raise ValueError(
-            f"the voice {voice.id!r} has a cut prompt (the decoder is shown {voice.decoder_tokens} of its "
+            f"the voice {voice.id!r} has a cut prompt (the decoder receives {voice.decoder_tokens} of its "
             f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; "
             "zero-shot holds it"
         )
@@ -145,9 +143,10 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
 
 
 def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
-    """One entry as a voice, its prompt trimmed to two mel frames a token; the decoder's part may
-    begin later than the speech-token model's (`services.frontend.voices.prompt_cut`). Raises
-    ValueError naming the field."""
+    """Convert an entry to a voice, its prompt trimmed to two mel frames per token; the decoder's
+    part may begin later than the speech-token model's (`services.frontend.voices.prompt_cut`).
+    Raises ValueError naming the field.
+    """
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
@@ -163,8 +162,8 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
 
 
 def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:
-    """The prompt as the speech-token model hears it: the decoder's tokens, or more of them in
-    front. Raises ValueError for another.
+    """The prompt of the speech-token model: the decoder's tokens, possibly preceded by others.
+    Raises ValueError when they do not match.
     """
     whole = decoder
     for field in speech[1:]:
@@ -194,32 +193,32 @@ def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ..
 
 
 def _notes(entry: Mapping[str, Any]) -> Notes:
-    """The layout's own text is what is said in the prompt, whatever the notes were of."""
+    """The transcript of the layout itself takes precedence over that of the notes."""
     notes, text = notes_of(entry), entry.get("prompt_text")
     return replace(notes, transcript=text) if isinstance(text, str) and text else notes
 
 
 def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    found = next((field for field in fields if field in entry), None)
-    if found is None:
+    name = next((field for field in fields if field in entry), None)
+    if name is None:
         raise ValueError(f"field {' or '.join(fields)} is missing")
-    return found
+    return name
 
 
 def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Tensor:
-    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; fields are floating
-    and finite.
+    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; the field must be
+    floating-point and finite.
     """
     value = entry[field]
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise ValueError(f"field {field} is {_kind(value)}, expected a floating-point tensor")
-    found = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
-    if len(found) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, found, strict=True)):
+    sizes = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
+    if len(sizes) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, sizes, strict=True)):
         expected = ", ".join("frames" if size == -1 else str(size) for size in shape)
         raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, {expected}]")
     if not bool(torch.isfinite(value).all()):
         raise ValueError(f"field {field} is not finite everywhere")
-    return value.detach().reshape(found).to(torch.float32)
+    return value.detach().reshape(sizes).to(torch.float32)
 
 
 def _ids(entry: Mapping[str, Any], field: str) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""A voice: what the model is shown before it speaks, immutable and named by its content."""
+"""A voice: the prompt and the speaker vector that condition the model, immutable and named by its
+content.
+"""
 
 import hashlib
 import math
@@ -19,11 +21,11 @@ class Voice:
     """One voice, in the form of `voice.proto`.
 
     prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second.
-    prompt_mel: little-endian float32 [2 * n, 80], time-major, 50 frames a second, of the last n
-    prompt_speech_tokens: those that the decoder is shown. n is all of them unless the prompt was
-    cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not
-    normalised. The first three are empty for a voice known only by its speaker vector. Raises
-    ValueError naming the field that does not fit.
+    prompt_mel: little-endian float32 [2 * n, 80], time-major, 50 frames per second, of the last n
+    prompt_speech_tokens, which the decoder receives. n is all of them unless the prompt was cut
+    (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not
+    normalised. The first three are empty for a voice without a prompt. Raises ValueError naming an
+    invalid field.
     """
 
     id: str
@@ -65,7 +67,7 @@ class Voice:
 
     @property
     def bytes_held(self) -> int:
-        """Memory that it takes, about: an id is a Python integer in a tuple."""
+        """Approximate memory: an id is a Python integer in a tuple."""
         return (
             len(self.prompt_mel)
             + len(self.speaker_embedding)
@@ -75,11 +77,11 @@ class Voice:
 
     @property
     def decoder_tokens(self) -> int:
-        """How many of the prompt's speech tokens, counted from its end, the decoder is shown."""
+        """How many of the prompt's speech tokens, counted from its end, the decoder receives."""
         return len(self.prompt_mel) // _TOKEN_BYTES
 
     def cut(self, tokens: int) -> "Voice":
-        """This voice with so many fewer tokens at the start of what the decoder is shown, 0 to
+        """This voice with `tokens` fewer at the start of the decoder's prompt, 0 to
         `decoder_tokens` - 1.
         """
         if not 0 <= tokens < max(self.decoder_tokens, 1):

@@ -1,4 +1,4 @@
-"""A voice as a file: everything it is, immutable, in one safetensors file named by the hash of its
+"""A voice as a file: all its data, immutable, in one safetensors file named by the hash of its
 bytes.
 """
 
@@ -24,15 +24,15 @@ class Origin:
     """Where a voice comes from. Never changes."""
 
     transcript: str
-    """What is said in the prompt; empty when nobody said or only its token ids are known."""
+    """Transcript of the prompt; empty when it is unknown or only its token ids are known."""
     language_code: str
     """BCP-47 tag, or empty."""
     created: str
-    """When it was made: ISO 8601 in UTC, to the microsecond."""
+    """Creation time: ISO 8601 in UTC, to the microsecond."""
     provenance: str
-    """Who allowed it and where the audio is from."""
+    """Who gave permission, and the source of the audio."""
     request_id: str
-    """Of the call that made it; empty when it had none."""
+    """Of the call that created it; empty when it had none."""
 
     @property
     def created_at(self) -> datetime:
@@ -40,62 +40,62 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class KeptVoice:
-    """A voice with where it comes from."""
+class StoredVoice:
+    """A voice with its origin."""
 
     voice: Voice
     origin: Origin
 
     @property
     def bytes_held(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory."""
         return self.voice.bytes_held + 4 * sum(len(value) for value in vars(self.origin).values()) + 500
 
 
 def now() -> str:
-    """The time as `Origin.created` has it."""
+    """The current time in the format of `Origin.created`."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def to_bytes(kept: KeptVoice) -> bytes:
-    """A file's content. Each call's is another: two makers of the same voice never hold the same
-    file, so neither deletes the other's.
+def to_bytes(stored: StoredVoice) -> bytes:
+    """The content of a file. It is different on every call: two creators of the same voice never
+    share a file, so neither deletes the other's.
     """
-    voice = kept.voice
+    voice = stored.voice
     arrays = {
         "prompt_text_ids": np.array(voice.prompt_text_ids, "<i4"),
         "prompt_speech_tokens": np.array(voice.prompt_speech_tokens, "<i4"),
         "prompt_mel": np.frombuffer(voice.prompt_mel, "<f4").reshape(-1, MEL_BINS),
         "speaker_embedding": np.frombuffer(voice.speaker_embedding, "<f4").reshape(SPEAKER_DIMENSION),
     }
-    return save(arrays, {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(kept.origin)})
+    return save(arrays, {"format": _FORMAT, "serial": secrets.token_hex(16), "id": voice.id, **asdict(stored.origin)})
 
 
 def file_hash(data: bytes) -> str:
-    """What the file is named by: 64 hexadecimal digits."""
+    """The name of the file: 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
-def from_bytes(data: bytes) -> KeptVoice:
-    """The voice of a file's content. Raises ValueError saying what is not as it has to be."""
+def from_bytes(data: bytes) -> StoredVoice:
+    """The voice of a file's content. Raises ValueError naming what is invalid."""
     try:
         arrays = load(data)
-        # The reader of safetensors gives the arrays only; the layout of the header is eight bytes
-        # of length, then JSON.
+        # The reader of safetensors returns only the arrays; the header is eight bytes of length,
+        # then JSON.
         header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"not a safetensors file: {error}") from error
-    said: dict[str, str] = header.get("__metadata__", {})
-    if said.get("format") != _FORMAT:
-        raise ValueError(f"format is {said.get('format')!r}, expected {_FORMAT!r}")
+    metadata: dict[str, str] = header.get("__metadata__", {})
+    if metadata.get("format") != _FORMAT:
+        raise ValueError(f"format is {metadata.get('format')!r}, expected {_FORMAT!r}")
     try:
         voice = Voice(
-            said["id"],
+            metadata["id"],
             tuple(arrays["prompt_text_ids"].tolist()),
             tuple(arrays["prompt_speech_tokens"].tolist()),
             np.ascontiguousarray(arrays["prompt_mel"], "<f4").tobytes(),
             np.ascontiguousarray(arrays["speaker_embedding"], "<f4").tobytes(),
         )
-        return KeptVoice(voice, Origin(**{field: said[field] for field in Origin.__dataclass_fields__}))
+        return StoredVoice(voice, Origin(**{field: metadata[field] for field in Origin.__dataclass_fields__}))
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing") from error

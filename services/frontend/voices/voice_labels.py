@@ -1,6 +1,4 @@
-"""What people call a voice, and the form of an id: the two things of a voice that callers
-choose.
-"""
+"""The labels and the id of a voice: what callers choose."""
 
 import json
 import re
@@ -12,7 +10,7 @@ from cosyserve.errors import InvalidRequest
 LONGEST_GIVEN_ID = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 OF_RECORDING = "recording-"
-"""Ids with this before hexadecimal digits are those of recordings that came with a request
+"""Prefix, followed by hexadecimal digits, of the ids of recordings that came with a request
 (`recorded_voices`).
 """
 _OF_RECORDING = re.compile(rf"{OF_RECORDING}[0-9a-fA-F]+")
@@ -25,8 +23,8 @@ CHANGEABLE = ("display_name", "description", "labels")
 
 @dataclass(frozen=True)
 class Labels:
-    """What may be changed of a voice. Raises InvalidRequest naming the field that does not fit
-    (`voice.proto`, VoiceMetadata).
+    """The changeable part of a voice. Raises InvalidRequest naming an invalid field (`voice.proto`,
+    VoiceMetadata).
     """
 
     display_name: str = ""
@@ -48,8 +46,8 @@ class Labels:
             _require_length(f"metadata.labels[{key!r}]", value, _LONGEST_LABEL)
 
     def changed(self, new: "Labels", fields: Collection[str]) -> "Labels":
-        """With `fields` of `new`; all of them when none is named. Raises InvalidRequest for a name
-        that is no field.
+        """These labels with `fields` of `new`, all of them when none is named. Raises
+        InvalidRequest for an unknown field.
         """
         for name in fields:
             if name not in CHANGEABLE:
@@ -64,7 +62,7 @@ class Labels:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Labels":
-        """Raises ValueError when it is not what `to_bytes` makes."""
+        """Inverse of `to_bytes`. Raises ValueError for other data."""
         try:
             return cls(**json.loads(data))
         except (TypeError, InvalidRequest) as error:
@@ -72,7 +70,7 @@ class Labels:
 
 
 def is_given_id(voice_id: str) -> bool:
-    """Whether an id has the form of those that callers choose."""
+    """Whether an id has the form that callers may choose."""
     return bool(_ID.fullmatch(voice_id))
 
 
@@ -80,8 +78,7 @@ def require_given_id(voice_id: str) -> None:
     """Raise InvalidRequest unless a caller may choose this id for a new voice."""
     if _OF_RECORDING.fullmatch(voice_id):
         raise InvalidRequest(
-            f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are kept for recordings that a request "
-            "brings"
+            f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are reserved for recordings of a request"
         )
     if not is_given_id(voice_id):
         form = f"1 to {LONGEST_GIVEN_ID} characters out of A-Z a-z 0-9 _ . - and the first none of . and -"

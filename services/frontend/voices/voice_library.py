@@ -1,5 +1,5 @@
-"""All voices that this replica can be asked for: those of the model directory and those that
-callers made.
+"""All voices of this replica: the presets of the model directory and the stored ones that callers
+created.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from typing import TypeVar
 
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
-from services.frontend.voices.voice_file import KeptVoice
+from services.frontend.voices.voice_file import StoredVoice
 from services.frontend.voices.voice_labels import Labels, is_given_id, require_given_id
 from services.frontend.voices.voice_notes import Notes
 from services.frontend.voices.voice_store import Entry, VoiceStore
 
 MOST_ENTRIES = 10_000
-"""Names held in memory, about 500 bytes each."""
+"""Cached index entries, about 500 bytes each."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of the list of voices."""
+class VoiceSummary:
+    """A voice in the list of voices."""
 
     id: str
     content_hash: str
@@ -36,33 +36,33 @@ class Line:
     labels: Labels
     language_code: str
     created: str
-    """ISO 8601; empty where it is not known."""
+    """ISO 8601; empty when unknown."""
     is_preset: bool
 
 
 @dataclass(frozen=True)
 class Details:
-    """A line with what only one voice at a time is asked for."""
+    """A list entry with the details that are only returned for a single voice."""
 
-    line: Line
+    summary: VoiceSummary
     voice: Voice
     transcript: str
     provenance: str
 
 
 class VoiceLibrary:
-    """Presets are in memory and win over a kept voice of the same id. Kept voices are looked up in
-    the store: content, which never changes, within `cache_bytes`; names, which do, for
-    `fresh_seconds`. So a voice that another replica made is found at once, and one that another
-    replica deleted is forgotten after that time.
+    """Presets are in memory and take precedence over a stored voice of the same id. Stored voices
+    are looked up in the store: their content, which never changes, is cached within `cache_bytes`;
+    their index entries, which do, for `fresh_seconds`. So a voice that another replica created is
+    available at once, and one that another replica deleted is dropped after that time.
 
-    io: runs everything that waits for the storage. Use inside one event loop. Without a store there
+    io: runs everything that blocks on the storage. Use inside one event loop. Without a store there
     are only presets.
     """
 
     def __init__(
         self,
-        presets: Registry,
+        presets: PresetVoices,
         store: VoiceStore | None,
         io: Executor,
         *,
@@ -72,18 +72,18 @@ class VoiceLibrary:
         most_voices: int = 10_000,
         notes: Mapping[str, Notes] | None = None,
     ) -> None:
-        """notes: what is known of presets beside their arrays, by id."""
+        """notes: notes on the presets, by id."""
         self._presets = presets
         self._notes = notes or {}
         self._store = store
         self._io = io
         self.default = default or presets.default
-        """Id that an empty one means; None when there is none."""
-        self._contents: ByteCache[KeptVoice] = ByteCache(cache_bytes)
+        """The id that an empty one selects; None when there is none."""
+        self._contents: ByteCache[StoredVoice] = ByteCache(cache_bytes)
         self._fresh_seconds = fresh_seconds
         self._most_voices = most_voices
         self._entries: OrderedDict[str, tuple[Entry, float]] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[tuple[Entry, KeptVoice]]] = {}
+        self._pending: dict[str, asyncio.Task[tuple[Entry, StoredVoice]]] = {}
         self._removals = 0
 
     async def voice(self, voice_id: str) -> Voice:
@@ -91,46 +91,50 @@ class VoiceLibrary:
         over 128 characters, NotFound.
         """
         preset = self._preset(voice_id)
-        return preset if preset is not None else (await self._kept(voice_id or self.default or ""))[1].voice
+        return preset if preset is not None else (await self._stored(voice_id or self.default or ""))[1].voice
 
     async def details(self, voice_id: str) -> Details:
-        """What is known of a voice. Raises as `voice` does."""
+        """The details of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
             notes = self._notes.get(preset.id, Notes())
-            return Details(self._preset_line(preset), preset, notes.transcript, notes.provenance)
-        entry, kept = await self._kept(voice_id or self.default or "")
-        lines = await self._work(lambda store: store.lines([entry.id]))
-        if not lines:
+            return Details(self._preset_summary(preset), preset, notes.transcript, notes.provenance)
+        entry, stored = await self._stored(voice_id or self.default or "")
+        entries = await self._work(lambda store: store.entries_with_labels([entry.id]))
+        if not entries:
             raise self._not_found(entry.id)
-        return Details(self._line(entry, lines[0][1]), kept.voice, kept.origin.transcript, kept.origin.provenance)
+        return Details(
+            self._summary(entry, entries[0][1]), stored.voice, stored.origin.transcript, stored.origin.provenance
+        )
 
-    async def page(self, size: int, after: str) -> tuple[list[Line], str]:
-        """At most `size` voices behind the id `after`, in order, and the id of the last one of them
-        when there are more.
+    async def page(self, size: int, after: str) -> tuple[list[VoiceSummary], str]:
+        """At most `size` voices after the id `after`, in order, and the id of the last one when
+        there are more.
         """
         presets = {voice.id: voice for voice in self._presets.all()}
-        kept = await self._work(lambda store: store.ids()) if self._store else []
-        ids = sorted({*presets, *kept})
+        stored = await self._work(lambda store: store.ids()) if self._store else []
+        ids = sorted({*presets, *stored})
         ahead = list(islice((voice_id for voice_id in ids if voice_id > after), size + 1))
-        shown = ahead[:size]
-        asked = [voice_id for voice_id in shown if voice_id not in presets]
-        found = (
+        page_ids = ahead[:size]
+        stored_ids = [voice_id for voice_id in page_ids if voice_id not in presets]
+        summaries = (
             {
-                entry.id: self._line(entry, labels)
-                for entry, labels in await self._work(lambda store: store.lines(asked))
+                entry.id: self._summary(entry, labels)
+                for entry, labels in await self._work(lambda store: store.entries_with_labels(stored_ids))
             }
-            if asked
+            if stored_ids
             else {}
         )
-        found |= {voice_id: self._preset_line(presets[voice_id]) for voice_id in shown if voice_id in presets}
-        return [found[voice_id] for voice_id in shown if voice_id in found], shown[-1] if len(ahead) > size else ""
+        summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in page_ids if voice_id in presets}
+        listed = [summaries[voice_id] for voice_id in page_ids if voice_id in summaries]
+        return listed, page_ids[-1] if len(ahead) > size else ""
 
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
-        """Before work is spent on a new voice: the one that the same request made before, or None.
+        """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
+        the same request created earlier, or None.
 
-        Raises InvalidRequest for an id that cannot be given, FailedPrecondition without a store,
-        AlreadyExists, Overloaded when there are as many voices as are allowed.
+        Raises InvalidRequest for an id that callers may not choose, FailedPrecondition without a
+        store, AlreadyExists, Overloaded when the maximum number of voices is stored.
         """
         store = self._require_store()
         require_given_id(voice_id)
@@ -145,24 +149,24 @@ class VoiceLibrary:
             raise Overloaded(f"there are {count} voices, allowed are {self._most_voices}; delete some first")
         return None
 
-    async def add(self, kept: KeptVoice, labels: Labels) -> Details:
-        """Keep a new voice. Raises AlreadyExists when its id was taken meanwhile."""
+    async def add(self, stored: StoredVoice, labels: Labels) -> Details:
+        """Store a new voice. Raises AlreadyExists when its id has been taken in the meantime."""
         self._require_store()
-        entry = await self._work(lambda store: store.add(kept, labels))
-        if entry.created != kept.origin.created:
+        entry = await self._work(lambda store: store.add(stored, labels))
+        if entry.created != stored.origin.created:
             return await self.details(entry.id)
-        return Details(self._line(entry, labels), kept.voice, kept.origin.transcript, kept.origin.provenance)
+        return Details(self._summary(entry, labels), stored.voice, stored.origin.transcript, stored.origin.provenance)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
-        """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition
-        for a preset.
+        """Change the labels of a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for
+        a preset.
         """
         self._require_changeable(voice_id)
         await self._work(lambda store: store.relabel(voice_id, new, fields))
         return await self.details(voice_id)
 
     async def remove(self, voice_id: str) -> None:
-        """Delete a voice; this replica forgets it at once. Raises as `relabel` does."""
+        """Delete a voice; this replica drops it at once. Raises as `relabel` does."""
         self._require_changeable(voice_id)
         self._forget(voice_id)
         try:
@@ -171,7 +175,7 @@ class VoiceLibrary:
             self._forget(voice_id)
 
     async def sweep(self, older_than_seconds: float) -> None:
-        """Remove what no voice needs (see VoiceStore.sweep)."""
+        """Delete blobs that no voice needs (see VoiceStore.sweep)."""
         if self._store is not None:
             await self._work(lambda store: store.sweep(older_than_seconds))
 
@@ -180,78 +184,76 @@ class VoiceLibrary:
         if self._presets.has(wanted):
             return self._presets.get(wanted)
         if self._store is None or not is_given_id(wanted):
-            # Raises with the names that there are.
+            # Raises an error that lists the existing names.
             return self._presets.get(wanted)
         return None
 
-    async def _kept(self, voice_id: str) -> tuple[Entry, KeptVoice]:
+    async def _stored(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         entry, until = self._entries.get(voice_id, (None, 0.0))
-        if entry is not None and time.monotonic() < until and (kept := self._contents.get(entry.file)) is not None:
-            return entry, kept
-        task = self._under_way.get(voice_id)
+        if entry is not None and time.monotonic() < until and (stored := self._contents.get(entry.file)) is not None:
+            return entry, stored
+        task = self._pending.get(voice_id)
         if task is None:
-            # One look-up for all that ask meanwhile; whoever hangs up does not end it for the
+            # One look-up serves all concurrent calls; a cancelled call does not end it for the
             # others.
-            task = self._under_way[voice_id] = asyncio.create_task(self._look_up(voice_id))
+            task = self._pending[voice_id] = asyncio.create_task(self._look_up(voice_id))
             task.add_done_callback(lambda done: self._looked_up(voice_id, done))
         return await asyncio.shield(task)
 
-    async def _look_up(self, voice_id: str) -> tuple[Entry, KeptVoice]:
+    async def _look_up(self, voice_id: str) -> tuple[Entry, StoredVoice]:
         removals = self._removals
 
-        def read(store: VoiceStore) -> tuple[Entry, KeptVoice] | None:
+        def read(store: VoiceStore) -> tuple[Entry, StoredVoice] | None:
             while (entry := store.entry(voice_id)) is not None:
-                kept = self._contents.get(entry.file) or store.content(entry)
-                if kept is not None:
-                    return entry, kept
+                stored = self._contents.get(entry.file) or store.content(entry)
+                if stored is not None:
+                    return entry, stored
             return None
 
         until = time.monotonic() + self._fresh_seconds
-        found = await self._work(read)
-        if found is None:
+        result = await self._work(read)
+        if result is None:
             self._entries.pop(voice_id, None)
             raise self._not_found(voice_id)
-        entry, kept = found
+        entry, stored = result
         if removals == self._removals:
-            self._contents.put(entry.file, kept, kept.bytes_held)
+            self._contents.put(entry.file, stored, stored.bytes_held)
             self._entries[voice_id] = (entry, until)
             self._entries.move_to_end(voice_id)
             while len(self._entries) > MOST_ENTRIES:
                 self._entries.popitem(last=False)
-        return found
+        return result
 
-    def _looked_up(self, voice_id: str, task: asyncio.Task[tuple[Entry, KeptVoice]]) -> None:
-        if self._under_way.get(voice_id) is task:
-            del self._under_way[voice_id]
+    def _looked_up(self, voice_id: str, task: asyncio.Task[tuple[Entry, StoredVoice]]) -> None:
+        if self._pending.get(voice_id) is task:
+            del self._pending[voice_id]
         if not task.cancelled():
-            task.exception()  # everybody may have hung up
+            task.exception()  # all callers may have cancelled
 
     def _forget(self, voice_id: str) -> None:
         self._removals += 1
-        self._under_way.pop(voice_id, None)
+        self._pending.pop(voice_id, None)
         entry, _ = self._entries.pop(voice_id, (None, 0.0))
         if entry is not None:
             self._contents.drop(entry.file)
 
-    def _line(self, entry: Entry, labels: Labels) -> Line:
-        told = (labels, entry.language_code, entry.created)
-        return Line(
-            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *told, is_preset=False
+    def _summary(self, entry: Entry, labels: Labels) -> VoiceSummary:
+        metadata = (labels, entry.language_code, entry.created)
+        return VoiceSummary(
+            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *metadata, is_preset=False
         )
 
-    def _preset_line(self, voice: Voice) -> Line:
+    def _preset_summary(self, voice: Voice) -> VoiceSummary:
         notes, default = self._notes.get(voice.id, Notes()), voice.id == self.default
-        told = (notes.labels, notes.language_code, notes.created)
-        return Line(voice.id, voice.content_hash, voice.prompt_seconds, default, *told, is_preset=True)
+        metadata = (notes.labels, notes.language_code, notes.created)
+        return VoiceSummary(voice.id, voice.content_hash, voice.prompt_seconds, default, *metadata, is_preset=True)
 
     def _not_found(self, voice_id: str) -> NotFound:
-        return NotFound(f"there is no voice {voice_id!r}; ListVoices names those that there are")
+        return NotFound(f"there is no voice {voice_id!r}; ListVoices returns the existing ones")
 
     def _require_store(self) -> VoiceStore:
         if self._store is None:
-            raise FailedPrecondition(
-                "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"
-            )
+            raise FailedPrecondition("this server stores no voices: COSYSERVE_FRONTEND_VOICES_URL is not set")
         return self._store
 
     def _require_changeable(self, voice_id: str) -> None:

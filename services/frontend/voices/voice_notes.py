@@ -1,10 +1,10 @@
-"""What is known of a voice beside its arrays, as one more field of an entry of `spk2info.pt`.
+"""Notes on a voice: one additional field of an entry of `spk2info.pt`.
 
-The layouts of the original programs have no place for it, and those programs pass over a field that
-they do not know. The field is `cosyserve`: a mapping of texts (`transcript`, `language_code`,
-`created`, `provenance`, `display_name`, `description`), `labels`, itself a mapping of texts, and
-`prompt_text_ids`, an int32 tensor, since a transcript as it was written need not give the ids that
-it was read as.
+The layouts of the original programs have no place for them, and those programs ignore unknown
+fields. The field is `cosyserve`: a mapping of texts (`transcript`, `language_code`, `created`,
+`provenance`, `display_name`, `description`), `labels`, itself a mapping of texts, and
+`prompt_text_ids`, an int32 tensor, since encoding the written transcript need not give the ids that
+were stored.
 """
 
 from collections.abc import Mapping
@@ -28,41 +28,39 @@ _TEXTS = {
     "display_name": 128,
     "description": 1000,
 }
-"""Name of each text and how many characters it may have at most."""
+"""Maximum number of characters of each text."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """What is known of a voice beside its arrays; each text is empty where it is not known."""
+    """Notes on a voice; each text is empty when it is unknown."""
 
     transcript: str = ""
-    """What is said in the prompt, as it was written."""
+    """Transcript of the prompt, as it was written."""
     language_code: str = ""
     """BCP-47 tag."""
     created: str = ""
-    """When the voice was made: ISO 8601 with its zone."""
+    """Creation time: ISO 8601 with its zone."""
     provenance: str = ""
-    """Who allowed it and where the audio is from."""
+    """Who gave permission, and the source of the audio."""
     labels: Labels = field(default_factory=Labels)
 
     def imported(self, created: str, provenance: str) -> "Notes":
-        """With these where the notes do not say when the voice was made; notes that do say all that
-        was known, also an empty provenance.
+        """These notes, with the given values where they lack a creation time; notes with one are
+        complete, even with an empty provenance.
         """
         return self if self.created else replace(self, created=created, provenance=self.provenance or provenance)
 
 
 def notes_field(notes: Notes, prompt_text_ids: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The field's value, of plain texts and, where there are some, the ids of the transcript."""
+    """The value of the field: plain texts and, where known, the ids of the transcript."""
     texts = {name: getattr(notes.labels if name in ("display_name", "description") else notes, name) for name in _TEXTS}
     ids = {"prompt_text_ids": torch.tensor(prompt_text_ids, dtype=torch.int32)} if prompt_text_ids else {}
     return texts | {"labels": dict(notes.labels.labels)} | ids
 
 
 def notes_of(entry: Mapping[str, Any]) -> Notes:
-    """The notes of an entry, empty ones where it has none. Raises ValueError naming what is not as
-    `notes_field` makes it.
-    """
+    """The notes of an entry, empty when it has none. Raises ValueError naming an invalid value."""
     value = entry.get(FIELD)
     if value is None:
         return Notes()
@@ -85,7 +83,7 @@ def notes_of(entry: Mapping[str, Any]) -> Notes:
 
 
 def _moment(created: str) -> str:
-    """The same moment as protobuf's Timestamp reads it, in UTC. Raises ValueError."""
+    """The same time in UTC, in the format of protobuf's Timestamp. Raises ValueError."""
     try:
         moment = datetime.fromisoformat(created)
         if moment.tzinfo is None:
@@ -103,8 +101,8 @@ def _moment(created: str) -> str:
 
 
 def noted_text_ids(entry: Mapping[str, Any], transcript: str) -> Tensor | None:
-    """The ids that `transcript`, the text of the layout itself, was read as; None when the notes
-    are of another text or have none.
+    """The stored ids of `transcript`, the text of the layout itself; None when the notes belong to
+    another text or have no ids.
     """
     value = entry.get(FIELD)
     if not isinstance(value, dict) or value.get("transcript") != transcript:

@@ -1,9 +1,9 @@
-"""Voices that callers made, kept where every replica sees them.
+"""Stored voices that callers created, shared by all replicas.
 
-A voice is three blobs: `content/HASH`, everything it is, immutable; `labels/HASH`, what people call
-it; `names/ID`, which says that the voice of this id is there and is that content. The name is
-written last and removed first, and both are atomic: a voice is there as a whole or not at all. ID
-is the id in hexadecimal digits: nothing that a caller wrote is ever part of a path.
+A voice is three blobs: `content/HASH`, its immutable data; `labels/HASH`, its labels; `names/ID`,
+the index entry that maps the id to that content. The name is written last and removed first, and
+both are atomic: a voice exists completely or not at all. ID is the id in hexadecimal digits:
+nothing that a caller wrote is ever part of a path.
 """
 
 import json
@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from cosyserve.errors import AlreadyExists, InternalFault, NotFound
-from services.frontend.voices.blobs import Blobs, Taken, sweep_aside
-from services.frontend.voices.voice_file import KeptVoice, file_hash, from_bytes, to_bytes
+from services.frontend.voices.blobs import BlobExists, Blobs, sweep_temporary
+from services.frontend.voices.voice_file import StoredVoice, file_hash, from_bytes, to_bytes
 from services.frontend.voices.voice_labels import Labels
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """What is written behind a name: enough to list the voice."""
+    """The content of an index entry: enough to list the voice."""
 
     id: str
     file: str
@@ -35,8 +35,9 @@ class Entry:
 
 
 class VoiceStore:
-    """All calls block on the storage; usable from any thread of any process. Raise Overloaded when
-    the storage fails, InternalFault when it holds what this class did not write."""
+    """All calls block on the storage; usable from any thread of any process. Methods raise
+    Overloaded when the storage fails, InternalFault when its data is invalid.
+    """
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -46,19 +47,19 @@ class VoiceStore:
         return sorted(filter(None, map(_id_of, self._blobs.names("names"))))
 
     def entry(self, voice_id: str) -> Entry | None:
-        """What is behind a name, None when it is not there."""
+        """The index entry of an id, None when there is none."""
         data = self._blobs.read(_name(voice_id))
         return None if data is None else _entry(data, voice_id)
 
-    def lines(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
-        """Those of `ids` that are there, in that order."""
-        found = self._blobs.read_many([_name(voice_id) for voice_id in ids])
-        entries = [_entry(found[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in found]
+    def entries_with_labels(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
+        """The existing ones of `ids` with their labels, in that order."""
+        data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
+        entries = [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
         labels = self._blobs.read_many([_labels(entry.file) for entry in entries])
         return [(entry, _read_labels(labels.get(_labels(entry.file)), entry.id)) for entry in entries]
 
-    def content(self, entry: Entry) -> KeptVoice | None:
-        """The voice itself; None when it was deleted since `entry` was read."""
+    def content(self, entry: Entry) -> StoredVoice | None:
+        """The voice of an entry; None when it was deleted since `entry` was read."""
         data = self._blobs.read(_content(entry.file))
         if data is None:
             if self.entry(entry.id) == entry:
@@ -71,12 +72,12 @@ class VoiceStore:
         except ValueError as error:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
 
-    def add(self, kept: KeptVoice, labels: Labels) -> Entry:
-        """Keep a new voice; usable everywhere when this returns. Raises AlreadyExists when its id
-        is taken, unless by the same request.
+    def add(self, stored: StoredVoice, labels: Labels) -> Entry:
+        """Store a new voice; every replica can use it when this returns. Raises AlreadyExists when
+        its id is taken, unless by the same request.
         """
-        voice, origin = kept.voice, kept.origin
-        data = to_bytes(kept)
+        voice, origin = stored.voice, stored.origin
+        data = to_bytes(stored)
         entry = Entry(
             voice.id,
             file_hash(data),
@@ -90,18 +91,18 @@ class VoiceStore:
             self._blobs.put(_content(entry.file), data)
             self._blobs.put(_labels(entry.file), labels.to_bytes())
             self._blobs.put_new(_name(voice.id), json.dumps(asdict(entry)).encode())
-        except Taken as error:
+        except BlobExists as error:
             there = self.entry(voice.id)
             if there == entry:
-                # A storage client that tries again by itself may meet its own first try.
+                # A storage client that retries by itself may conflict with its own first attempt.
                 return entry
             self._forget(entry.file)
             if there is not None and origin.request_id and there.request_id == origin.request_id:
                 return there
             raise AlreadyExists(f"there is a voice {voice.id!r} already") from error
         except BaseException:
-            # An answer that was lost may have been a yes. Where that cannot be asked either
-            # everything stays, for the sweep to decide.
+            # The write may have succeeded although its response was lost. If that cannot be checked
+            # either, everything stays for the sweep.
             if self.entry(voice.id) == entry:
                 return entry
             self._forget(entry.file)
@@ -109,8 +110,8 @@ class VoiceStore:
         return entry
 
     def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> None:
-        """Take over `fields` of `new`, all when none is named. Of several at once the last one
-        wins. Raises NotFound.
+        """Replace `fields` of the labels, all when none is named. Of several concurrent changes the
+        last one wins. Raises NotFound.
         """
         entry = self.entry(voice_id)
         if entry is None:
@@ -118,13 +119,13 @@ class VoiceStore:
         old = _read_labels(self._blobs.read(_labels(entry.file)), voice_id)
         self._blobs.put(_labels(entry.file), old.changed(new, fields).to_bytes())
         if self.entry(voice_id) != entry:
-            # Deleted meanwhile, and its labels perhaps before these were written.
+            # The voice was deleted in the meantime, perhaps before these labels were written.
             self._blobs.delete(_labels(entry.file))
             raise NotFound(f"there is no voice {voice_id!r}")
 
     def remove(self, voice_id: str) -> None:
-        """Delete a voice. Raises NotFound; of several at once one succeeds where the storage says
-        which.
+        """Delete a voice. Raises NotFound; of several concurrent calls one succeeds, where the
+        storage reports which.
         """
         data = self._blobs.take(_name(voice_id))
         if data is None:
@@ -132,17 +133,18 @@ class VoiceStore:
         self._forget(_entry(data, voice_id).file)
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove what writers that died have left and no voice needs; gives the number of blobs.
-        What is younger may be a voice in the making."""
-        # Contents are read before the names: one whose name is written in between is found by its
-        # name.
+        """Delete blobs of writers that died which no voice needs; returns their number. A younger
+        blob may belong to a voice that is being created.
+        """
+        # Contents are listed before the names: a name that is written in between then protects its
+        # content.
         candidates = [f"{folder}/{file}" for folder in ("content", "labels") for file in self._blobs.names(folder)]
-        needed = {entry.file for entry, _ in self.lines(self.ids())}
+        needed = {entry.file for entry, _ in self.entries_with_labels(self.ids())}
         orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
         old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
-        swept = sum(self._blobs.delete(path) for path in old) + sweep_aside(self._blobs, older_than_seconds)
+        swept = sum(self._blobs.delete(path) for path in old) + sweep_temporary(self._blobs, older_than_seconds)
         if swept:
-            log.info("%d blobs that no voice needs were swept", swept)
+            log.info("the sweep deleted %d blobs that no voice needs", swept)
         return swept
 
     def _forget(self, file: str) -> None:

@@ -1,4 +1,4 @@
-"""A frontend over real gRPC, and its two methods that read text, as tests call them."""
+"""Helpers for tests of a frontend over real gRPC: the server and its two text methods."""
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
@@ -25,12 +25,12 @@ async def served(settings: FrontendSettings) -> AsyncIterator[Any]:
 
 
 async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:
-    """All answers to Analyze."""
+    """All responses of Analyze."""
     return [response async for response in stub.Analyze(pb.AnalyzeRequest(setup=pb.AnalyzeSetup(**setup), text=text))]
 
 
 async def stream(stub: Any, fragments: list[str], **setup: Any) -> list[Any]:
-    """All answers to AnalyzeStream, each fragment written as it is."""
+    """All responses of AnalyzeStream, one request per fragment."""
 
     def requests() -> Iterator[pb.AnalyzeStreamRequest]:
         yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(**setup))

@@ -16,7 +16,7 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
-from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.analysis.streaming_text import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
@@ -187,7 +187,7 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call.read()
-    # One answered call behind it means the worker is free again.
+    # An answered call afterwards means that the worker is free again.
     await analyze(stub, "One.")
     seen = len(runs)
     await asyncio.sleep(0.2)
@@ -244,11 +244,11 @@ def test_a_bad_start_ends_with_a_line(
 async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
     monkeypatch: pytest.MonkeyPatch, partial: bool
 ) -> None:
-    """The worker gives way between two of them."""
+    """The worker may switch callers between two slices."""
     fed: list[int] = []
-    feed = WrittenText.feed
+    feed = StreamingText.feed
 
-    def counted(self: WrittenText, fragment: str) -> Iterator[Piece]:
+    def counted(self: StreamingText, fragment: str) -> Iterator[Piece]:
         fed.append(len(fragment))
         return feed(self, fragment)
 
@@ -260,7 +260,7 @@ async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
             steps += self._thread_name_prefix == "text"
             return super().submit(*arguments, **options)
 
-    monkeypatch.setattr(WrittenText, "feed", counted)
+    monkeypatch.setattr(StreamingText, "feed", counted)
     monkeypatch.setattr("services.frontend.__main__.ThreadPoolExecutor", Worker)
     settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)
     async with (

@@ -1,6 +1,4 @@
-"""SSML documents and warnings over real gRPC: what a caller of the frontend is told, and with which
-status.
-"""
+"""SSML documents and warnings over real gRPC: the responses to a caller and the status codes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,13 +34,13 @@ async def refusal(answer: Any) -> str:
 
 def warnings(responses: list[Any]) -> list[tuple[int, tuple[str, ...], int]]:
     return [
-        (found.kind, tuple(found.left_out), found.sentence) for response in responses for found in response.warnings
+        (result.kind, tuple(result.left_out), result.sentence) for response in responses for result in response.warnings
     ]
 
 
-async def test_rates_joints_and_pauses_are_told_with_their_sentences(stub: Any) -> None:
-    found = [response.sentence for response in await analyze(stub, DOCUMENT)]
-    assert [(s.text.strip(), s.rate, s.continues, s.pause_before_milliseconds) for s in found][-2:] == [
+async def test_rates_continuations_and_pauses_come_with_their_sentences(stub: Any) -> None:
+    result = [response.sentence for response in await analyze(stub, DOCUMENT)]
+    assert [(s.text.strip(), s.rate, s.continues, s.pause_before_milliseconds) for s in result][-2:] == [
         ("slow.", 0.75, True, 0),
         ("and one two.", 0.0, False, 1000),
     ]
@@ -50,7 +48,7 @@ async def test_rates_joints_and_pauses_are_told_with_their_sentences(stub: Any) 
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("step", [1, 5, 1000])
-async def test_warnings_are_told_once_with_the_sentence_they_stand_in(stub: Any, step: int, partial: bool) -> None:
+async def test_warnings_are_sent_once_with_their_sentence(stub: Any, step: int, partial: bool) -> None:
     fragments = [DOCUMENT[at : at + step] for at in range(0, len(DOCUMENT), step)]
     responses = await stream(stub, fragments, partial_sentences=partial)
     assert sorted(warnings(responses)) == [
@@ -61,7 +59,7 @@ async def test_warnings_are_told_once_with_the_sentence_they_stand_in(stub: Any,
     assert rates == {0: 0.0, 1: 0.0, 2: 0.75, 3: 0.0}
 
 
-async def test_what_is_left_out_behind_the_last_sentence_is_told_by_itself(stub: Any) -> None:
+async def test_text_left_out_after_the_last_sentence_is_reported_by_itself(stub: Any) -> None:
     *_, last = await analyze(stub, "Hello there.[pause 1s]你好。[pause 1s]")
     assert not last.HasField("sentence")
     assert (warnings([last]), last.closing_pause_milliseconds) == ([(TextWarning.KIND_UNREADABLE, ("你好",), 1)], 2000)
@@ -109,13 +107,13 @@ async def test_the_speed_of_the_request_bounds_rates(stub: Any) -> None:
 
 
 async def test_of_a_document_nothing_is_settled_before_its_end(stub: Any) -> None:
-    """So a call that takes over is told all of it, and gives the same sentences with the same
-    numbers.
+    """So a call that takes over receives the whole document, and gives the same sentences with the
+    same numbers.
     """
     responses = await stream(stub, list(DOCUMENT), reports_progress=True)
     progress = [response.progress for response in responses if response.HasField("progress")]
-    assert [found for found in progress if found.characters or found.sentences] == []
-    assert [found.document for found in progress] == [False] * 6 + [True] * (len(DOCUMENT) - 6)
+    assert [result for result in progress if result.characters or result.sentences] == []
+    assert [result.document for result in progress] == [False] * 6 + [True] * (len(DOCUMENT) - 6)
 
 
 async def test_a_text_that_goes_on_is_no_document(stub: Any) -> None:

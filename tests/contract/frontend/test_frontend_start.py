@@ -1,5 +1,5 @@
-"""How the frontend starts with a storage of voices: what is refused, and what is none of its
-faults.
+"""Start of the frontend with a voice storage: which settings are refused and which storage failures
+are tolerated.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
 
 @pytest.mark.parametrize("name", ["中文男", "../x", "a b", ".hidden"])
-def test_a_default_voice_that_nobody_could_make_is_refused_with_a_storage_too(
+def test_a_default_voice_that_cannot_exist_is_refused_with_a_storage_too(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variables = {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "VOICES_URL": str(tmp_path), "DEFAULT_VOICE": name}
@@ -33,7 +33,7 @@ def test_a_default_voice_that_nobody_could_make_is_refused_with_a_storage_too(
 async def test_a_storage_that_is_down_at_start_leaves_the_presets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A file where the folder of names should be: what a listing of a store out of reach comes to.
+    # A file in place of the folder of names fails like the listing of an unreachable store.
     (tmp_path / voice_model(ModelDirectory(TINY))).mkdir()
     names = tmp_path / voice_model(ModelDirectory(TINY)) / "names"
     names.touch()

@@ -1,4 +1,4 @@
-"""What a request may ask of its text, over real gRPC: pauses, pronunciations, control tokens."""
+"""Text features of a request over real gRPC: pauses, pronunciations, control tokens."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +21,7 @@ async def stub() -> AsyncIterator[Any]:
         yield stub
 
 
-async def test_pauses_come_with_the_sentence_behind_them_and_the_last_by_itself(stub: Any) -> None:
+async def test_pauses_come_with_the_next_sentence_and_the_last_by_itself(stub: Any) -> None:
     responses = await analyze(stub, TEXT)
     assert [response.sentence.pause_before_milliseconds for response in responses] == [1000, 500, 0]
     assert [response.sentence.text for response in responses] == ["First one here.", "Then two more.", ""]
@@ -45,9 +45,9 @@ async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("step", [1, 7])
-async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub: Any, step: int, partial: bool) -> None:
-    """Wherever the first call is left, what is told of sentences and pauses behind its progress is
-    what the whole would have told.
+async def test_a_call_that_continues_another_sends_the_pending_pause(stub: Any, step: int, partial: bool) -> None:
+    """Wherever the first call ends, the sentences and pauses after its progress are those of an
+    uninterrupted call.
     """
     text = "[pause 1s] One here.[pause 200ms][pause 300ms] Two. [pause 400ms]"
     fragments = [text[place : place + step] for place in range(0, len(text), step)]
@@ -62,7 +62,7 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
     for place, response in enumerate(whole):
         if not response.HasField("progress"):
             continue
-        left, told = response.progress, heard(whole[:place])
+        left, sent = response.progress, heard(whole[:place])
         rest = await stream(
             stub,
             [text[left.characters :]],
@@ -70,23 +70,23 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
             first_index=left.sentences,
             first_pause_milliseconds=left.pause_milliseconds,
         )
-        # A sentence that the first call has begun has had its pause.
-        assert heard(rest) == {index: 0 if index in told else (1000, 500)[index] for index in range(left.sentences, 2)}
+        # The first call has already sent the pause of a sentence that it began.
+        assert heard(rest) == {index: 0 if index in sent else (1000, 500)[index] for index in range(left.sentences, 2)}
         assert rest[-1].closing_pause_milliseconds == 400
 
 
-async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
-    """A unit that is longer than the model's longest sentence has several, of which all are told
+async def test_a_call_that_continues_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
+    """A unit that is longer than the model's longest sentence has several, and all of them are sent
     again.
     """
     text = "One here. " + "extraordinary " * 25
 
     def heard(responses: list[Any]) -> dict[int, list[int]]:
         """Ids of each sentence, by its index."""
-        found: dict[int, list[int]] = {}
+        result: dict[int, list[int]] = {}
         for sentence in (response.sentence for response in responses if response.HasField("sentence")):
-            found.setdefault(sentence.index, []).extend(sentence.token_ids)
-        return found
+            result.setdefault(sentence.index, []).extend(sentence.token_ids)
+        return result
 
     fragments = [text[place : place + 40] for place in range(0, len(text), 40)]
     whole = await stream(stub, fragments, partial_sentences=True, reports_progress=True)
@@ -104,8 +104,8 @@ async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_bef
     assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
 
     async def ids(**setup: Any) -> bytes:
-        told = await stream(stub, ["12"], partial_sentences=partial, **setup)
-        return bytes(token for response in told for token in response.sentence.token_ids)
+        responses = await stream(stub, ["12"], partial_sentences=partial, **setup)
+        return bytes(token for response in responses for token in response.sentence.token_ids)
 
     assert (await ids(last_language_code=progress.progress.last_language_code)).decode() == "十二。"
     assert (await ids(last_language_code="zh-Hans-CN")).decode() == "十二。"

@@ -1,5 +1,5 @@
-"""What a request brings along besides its text, over real gRPC: one frontend without a storage, the
-real networks of the bundled model.
+"""The prompt methods over real gRPC: one frontend without a storage, with the real networks of the
+bundled model.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def speech(audio: bytes = GOOD) -> pb.ReadSpeechRequest:
 
 
 class Analyses:
-    """Counts what is listened to; while it is held, whoever listens waits."""
+    """Counts the analyses; while it is held, they block."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -111,7 +111,9 @@ def _counted(method: Any, analyses: Analyses) -> Any:
     return counted
 
 
-async def test_a_recording_is_the_voice_that_would_be_made_of_it(settings: FrontendSettings, tmp_path: Path) -> None:
+async def test_a_recording_gives_the_voice_that_would_be_created_from_it(
+    settings: FrontendSettings, tmp_path: Path
+) -> None:
     async for stub in served(replace(settings, voices_url=str(tmp_path))):
         await stub.CreateVoice(voices.draft(transcript=TRANSCRIPT, language_code="en"))
         made = (await stub.GetVoice(pb.GetVoiceRequest(id="me"))).voice
@@ -151,7 +153,7 @@ async def test_a_cache_of_nothing_holds_nothing(settings: FrontendSettings, anal
         assert analyses.count == 2
 
 
-async def test_one_reading_for_all_that_ask_and_none_for_those_that_left(stub: Any, analyses: Analyses) -> None:
+async def test_one_read_for_all_calls_and_none_for_cancelled_ones(stub: Any, analyses: Analyses) -> None:
     with analyses.held():
         calls = [stub.ReadRecording(recording()) for _ in range(8)]
         await analyses.reach(1)
@@ -219,7 +221,7 @@ RECORDINGS_REFUSED = [
 ]
 
 
-async def test_a_recording_is_refused_as_a_draft_is_and_not_kept(stub: Any, analyses: Analyses) -> None:
+async def test_a_recording_is_refused_like_a_draft_and_not_stored(stub: Any, analyses: Analyses) -> None:
     assert len(RECORDINGS_REFUSED) == 13
     for draft, said in RECORDINGS_REFUSED:
         request = recording(draft.audio, draft.transcript, draft.language_code)
@@ -241,7 +243,7 @@ async def test_speech_is_refused_as_a_recording_is_but_for_silence_at_its_ends(s
         if draft.audio == GOOD:
             continue
         if said.startswith("the recording is too short"):
-            # Not a second of speech, but a second of sound.
+            # Less than a second of speech, but a second of audio.
             assert len((await stub.ReadSpeech(speech(draft.audio))).speech_tokens) > 60
             continue
         status, text = await refused(stub.ReadSpeech(speech(draft.audio)))
@@ -270,9 +272,7 @@ async def test_thirty_seconds_of_speech(stub: Any) -> None:
 
 
 def tokens_of(log_mel: np.ndarray) -> list[int]:
-    """What the speech tokenizer of the bundled model makes of features, without any code of
-    ours.
-    """
+    """The output of the bundled model's speech tokenizer, computed without our code."""
     session = onnxruntime.InferenceSession(str(DEMO / SPEECH_TOKENIZER), providers=["CPUExecutionProvider"])
     given = [entry.name for entry in session.get_inputs()]
     (tokens, *_) = session.run(None, {given[0]: log_mel, given[1]: np.array([log_mel.shape[2]], np.int32)})

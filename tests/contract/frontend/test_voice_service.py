@@ -1,4 +1,4 @@
-"""Making and keeping voices over real gRPC: one frontend, the real networks of the bundled
+"""Creating and storing voices over real gRPC: one frontend with the real networks of the bundled
 model.
 """
 
@@ -39,9 +39,9 @@ def settings(tmp_path: Path) -> FrontendSettings:
     )
 
 
-async def served(told: FrontendSettings) -> AsyncIterator[Any]:
+async def served(settings: FrontendSettings) -> AsyncIterator[Any]:
     async with (
-        running(SERVICE, told, lambda service: load(service, told)) as service,
+        running(SERVICE, settings, lambda service: load(service, settings)) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield frontend_pb2_grpc.FrontendServiceStub(channel)
@@ -226,14 +226,14 @@ async def test_presets_stay_as_they_are(stub: Any) -> None:
 async def test_pages(stub: Any) -> None:
     for number in range(4):
         await stub.CreateVoice(draft(voice_id=f"v{number}"))
-    found, token, pages = [], "", 0
+    result, token, pages = [], "", 0
     while True:
         page = await stub.ListVoices(pb.FrontendServiceListVoicesRequest(page_size=2, page_token=token))
-        found += [voice.id for voice in page.voices]
+        result += [voice.id for voice in page.voices]
         token, pages = page.next_page_token, pages + 1
         if not token:
             break
-    assert (found, pages) == (["af_heart", "am_michael", "v0", "v1", "v2", "v3"], 3)
+    assert (result, pages) == (["af_heart", "am_michael", "v0", "v1", "v2", "v3"], 3)
     assert len((await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices) == 6
     for bad in (
         {"page_size": -1},
@@ -273,21 +273,21 @@ async def test_too_many_at_once_and_too_many_in_all(settings: FrontendSettings) 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"voices_url": None}, "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"),
+        ({"voices_url": None}, "this server stores no voices: COSYSERVE_FRONTEND_VOICES_URL is not set"),
         (
             {"model": ROOT / "tests" / "golden" / "tiny"},
             "no voice can be made: the model directory has no speech tokenizer",
         ),
     ],
 )
-async def test_where_no_voice_can_be_made(settings: FrontendSettings, changes: dict[str, Any], said: str) -> None:
+async def test_where_no_voice_can_be_created(settings: FrontendSettings, changes: dict[str, Any], said: str) -> None:
     async for stub in served(replace(settings, **changes)):
         status, text = await refused(stub.CreateVoice(draft()))
         assert status == WRONG_STATE
         assert said in text
 
 
-async def test_a_storage_that_fails_is_told_and_the_presets_speak_on(stub: Any, tmp_path: Path) -> None:
+async def test_a_failing_storage_is_reported_and_the_presets_stay_available(stub: Any, tmp_path: Path) -> None:
     await stub.CreateVoice(draft())
     (shelf,) = (tmp_path / "voices").iterdir()
     shelf.rename(tmp_path / "elsewhere")

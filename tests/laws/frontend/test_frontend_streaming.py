@@ -1,4 +1,4 @@
-"""Laws of the text path: how text is cut on its way never shows in the sentences."""
+"""Laws of the text path: the fragmentation of a text never changes its sentences."""
 
 import functools
 import itertools
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
@@ -102,11 +102,12 @@ def by_sentence() -> Analyzer:
 @settings(deadline=None, max_examples=150)
 @given(SENTENCES, CUTS, st.sampled_from(["zh", "en", "fr"]))
 def test_a_whole_text_has_the_sentences_of_one_that_is_being_written(text: str, cuts: list[int], language: str) -> None:
-    """Where the model directory asks for single sentences, and the language is said: without it a
-    whole text is read in the language of all its letters, and a text that is being written in that
-    of those so far."""
+    """For a model directory that splits by sentence, with a language code: without one, the
+    language of a whole text depends on all its letters, that of a streamed text on the letters so
+    far.
+    """
     reading = by_sentence().reading(language, allow_control_tokens=False, pronunciations={})
-    written = WrittenText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
+    written = StreamingText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
     streamed = [piece for fragment in fragments(text, cuts) for piece in written.feed(fragment)] + list(
         written.finish()
     )

@@ -1,5 +1,5 @@
-"""Whatever bytes come as a recording: sound, or a refusal that says why; and what was written is
-what is read.
+"""Laws of the recording decoders: any bytes give audio or a refusal with a reason, and written
+audio is read back unchanged.
 """
 
 import io
@@ -27,7 +27,7 @@ def noise(seconds: float, rate: int, channels: int, seed: int) -> NDArray[np.flo
 
 
 def read(data: bytes) -> Sound | str:
-    """The sound, or the refusal; nothing else may come out."""
+    """The audio, or the refusal; any other error fails the test."""
     try:
         sound = read_wav(data)
     except InvalidRequest as error:
@@ -49,7 +49,7 @@ def read(data: bytes) -> Sound | str:
 def test_what_another_program_writes_is_read_alike(
     rate: int, channels: int, subtype: str, extensible: bool, seed: int
 ) -> None:
-    """libsndfile writes, and reads it back too: both readers agree to the last bit of the
+    """libsndfile writes the file and reads it back: both decoders agree to the last bit of the
     encoding.
     """
     samples = noise(1.01, rate, channels, seed)
@@ -88,9 +88,9 @@ def test_a_damaged_header(name: str, changes: list[tuple[int, bytes]]) -> None:
 def test_a_file_that_is_cut_off_is_never_read_as_more_than_there_is(name: str, share: float) -> None:
     whole = SEEDS[name]
     cut = whole[: int(share * len(whole))]
-    found = read(cut)
-    if isinstance(found, Sound):
-        # Only one that never said its length may be read.
+    result = read(cut)
+    if isinstance(result, Sound):
+        # Only a file without a declared length may be read.
         assert name == "streamed.wav" or len(cut) == len(whole)
 
 
@@ -106,13 +106,13 @@ def test_other_chunks_change_nothing(chunks: list[tuple[bytes, bytes]], split: i
     form, data = plain[12:36], plain[36:]
     extra = [name + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2) for name, body in chunks]
     body = b"".join(extra[:split]) + form + b"".join(extra[split:]) + data
-    found = read_wav(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body)
-    np.testing.assert_array_equal(found.samples, read_wav(plain).samples)
+    result = read_wav(b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body)
+    np.testing.assert_array_equal(result.samples, read_wav(plain).samples)
 
 
 @given(seed=st.integers(0, 1000))
 def test_g711_there_and_back(seed: int) -> None:
-    """Within half of the interval that a byte stands for, and a byte stands for itself."""
+    """Within half of the interval that a byte represents; decoded bytes are exact."""
     samples = np.random.default_rng(seed).integers(-32768, 32768, 500).astype(np.int16)
     for code, values in ((g711.mulaw, g711.mulaw_values()), (g711.alaw, g711.alaw_values())):
         assert np.array_equal(values[code(values)], values)

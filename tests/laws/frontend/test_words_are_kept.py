@@ -1,6 +1,4 @@
-"""Laws of what survives the text path: no word is lost on it, in any language, however long the
-pieces are.
-"""
+"""Laws of the text path: no word is lost, in any language, however long the pieces are."""
 
 import functools
 import re
@@ -15,13 +13,13 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.english.names import technical_names
-from services.frontend.normalization.grammar_spans import windows
+from services.frontend.normalization.grammar_spans import split_for_grammar
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import spans
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
-from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.text.characters import speakable, without_emoji
 from services.frontend.tokenizers.bpe import TextTokenizer
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
@@ -70,7 +68,7 @@ def test_plain_english_words_are_spoken_as_they_are(plain: list[str]) -> None:
 @given(ANYTHING, st.sampled_from(["zh", "en"]))
 def test_what_divides_a_text_gives_all_of_it(text: str, language: str) -> None:
     assert "".join(span.text for span in spans(text, language)) == text
-    assert "".join(piece for _, piece in windows(text, language)) == text
+    assert "".join(piece for _, piece in split_for_grammar(text, language)) == text
 
 
 @settings(deadline=None, max_examples=300)
@@ -82,7 +80,7 @@ def test_taking_off_what_is_not_spoken_never_fails_and_is_done_once(text: str) -
     clean = speakable(text)
     assert speakable(clean) == clean
     clean.encode()
-    without_markdown(without_pictures(clean))
+    without_markdown(without_emoji(clean))
 
 
 @settings(deadline=None, max_examples=100)

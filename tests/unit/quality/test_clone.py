@@ -11,7 +11,7 @@ import pytest
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.loading import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone

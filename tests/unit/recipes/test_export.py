@@ -23,6 +23,7 @@ from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.training.speech import Speech
+from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.phonemes.letter_to_sound import (
     NGrams,
     Row,
@@ -31,7 +32,6 @@ from services.frontend.tokenizers.phonemes.letter_to_sound import (
     write_letters,
 )
 from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice_notes import FIELD
 from services.llm.engine.weights import expected_tensors as llm_tensors

@@ -24,9 +24,9 @@ from cosyserve.spec import (
     SPEECH_VOCABULARY,
 )
 from recipes.demo_voice.model_files import layout, manifest
+from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices import prompt_cut
 from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.voices.voice import Voice

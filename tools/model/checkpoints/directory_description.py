@@ -11,7 +11,7 @@ from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
-from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary

@@ -15,7 +15,7 @@ import numpy as np
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
-from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import TIED_HEAD, load_tensors, model_hash
 from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
 from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary

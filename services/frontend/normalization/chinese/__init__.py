@@ -1,1 +1,1 @@
-"""Rules that put Chinese written forms into words."""
+"""Rules that convert Chinese written forms to words."""

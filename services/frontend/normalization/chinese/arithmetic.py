@@ -4,14 +4,14 @@ the text.
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule
 from services.frontend.text.chinese_numbers import NUMBER, START, amount, cardinal, fraction
+from services.frontend.text.rules import Rule
 
 _WON = "战?胜|击败|[大小完险惜]?[胜败负]|领先|获胜|取胜|落后|赢|输|打?平|逆转|横扫|拿下|淘汰|力克|告负|不敌|险胜"
 _OPERATORS = {
     "+": "加", "-": "减", "−": "减", "×": "乘", "*": "乘", "x": "乘", "X": "乘", "·": "乘", "÷": "除以", "=": "等于",
-    "≈": "约等于", "≠": "不等于", "<": "小于", ">": "大于", "≤": "小于等于", "≥": "大于等于", "<=": "小于等于", ">=": "大于等于",
-    "!=": "不等于", "==": "等于", "±": "正负",
+    "≈": "约等于", "≠": "不等于", "<": "小于", ">": "大于", "≤": "小于等于", "≥": "大于等于", "<=": "小于等于",
+    ">=": "大于等于", "!=": "不等于", "==": "等于", "±": "正负",
 }  # fmt: skip
 _RELATION = "[<>!=]=|[=≈≠<>≤≥]"
 _TIMES = r"[xX](?=[ ]?[(（0-9√])"
@@ -21,7 +21,7 @@ _OPERAND = (
     r"(?:\^-?[0-9]{1,3}|[²³⁰¹⁴-⁹])?(?:!(?!=))?[)）]{0,3})"
 )
 _FURTHER = rf"(?:[ ]?(?:{_RELATION}|[-−+×*÷/·±]|{_TIMES})[ ]?{_OPERAND})"
-"""Both are matched in one way only, so that a row that ends wrongly is not tried in others."""
+"""Both match in one way only, so that a failing expression causes no backtracking."""
 _TOKEN = re.compile(
     rf"(?P<number>{NUMBER})(?P<percent>[%％]?)|\^(?P<power>-?[0-9]{{1,3}})|(?P<operator>[<>!=]=|[-−+×*÷/=≈≠<>≤≥±·])|(?P<other>.)",
     re.DOTALL,
@@ -36,20 +36,20 @@ def _power(number: str) -> str:
     return {"二": "的平方", "三": "的立方"}.get(value, f"的{value}次方")
 
 
-def _expression(found: re.Match[str]) -> str:
-    return _sum(found[0])
+def _expression(match: re.Match[str]) -> str:
+    return _sum(match[0])
 
 
-def _related(found: re.Match[str]) -> str:
-    return _sum(found[0]) if _RELATED.search(found[0]) else found[0]
+def _related(match: re.Match[str]) -> str:
+    return _sum(match[0]) if _RELATED.search(match[0]) else match[0]
 
 
 def _sum(written: str) -> str:
-    """A row of operands and operators. A stroke between numbers is a fraction where the first is
-    smaller, else a division.
+    """The words of a row of operands and operators. A slash between numbers is a fraction where the
+    first is smaller, else a division.
     """
     text = _SPLIT.sub("×", written)
-    text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _stroke, text)
+    text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _slash, text)
     words, operand = "", False
     for token in _TOKEN.finditer(text):
         if token["number"]:
@@ -84,25 +84,27 @@ def _sum(written: str) -> str:
     return words
 
 
-def _stroke(found: re.Match[str]) -> str:
-    left, right = found[1], found[2]
+def _slash(match: re.Match[str]) -> str:
+    left, right = match[1], match[2]
     return fraction(left, right) if int(left) < int(right) else f"{cardinal(left)}除以{cardinal(right)}"
 
 
-def _ratio(found: re.Match[str]) -> str:
-    return "比".join(amount(number) for number in re.split("[ ]?[-—:：∶][ ]?", found["ratio"]))
+def _ratio(match: re.Match[str]) -> str:
+    return "比".join(amount(number) for number in re.split("[ ]?[-—:：∶][ ]?", match["ratio"]))
 
 
-def _score(found: re.Match[str]) -> str:
-    return found["lead"] + _ratio(found)
+def _score(match: re.Match[str]) -> str:
+    return match["lead"] + _ratio(match)
 
 
-def _parts(found: re.Match[str]) -> str:
-    """Equal numbers are shares (50/50); what has a stroke and is no small fraction is left."""
-    part, whole = found["part"], found["whole"]
+def _parts(match: re.Match[str]) -> str:
+    """Equal numbers are shares (50/50); other numbers with a slash that are no small fraction
+    stay.
+    """
+    part, whole = match["part"], match["whole"]
     if int(whole) and (int(part) < int(whole) or int(whole) <= 10):
-        return (cardinal(found["ones"].strip()) + "又" if found["ones"] else "") + fraction(part, whole)
-    return found[0] if part != whole else f"{cardinal(part)}比{cardinal(whole)}"
+        return (cardinal(match["ones"].strip()) + "又" if match["ones"] else "") + fraction(part, whole)
+    return match[0] if part != whole else f"{cardinal(part)}比{cardinal(whole)}"
 
 
 _PAIR = rf"{NUMBER}[ ]?[-—:：∶][ ]?{NUMBER}"
@@ -110,8 +112,8 @@ _SHARES = rf"{NUMBER}(?:[ ]?[:：∶][ ]?{NUMBER}){{1,4}}"
 SCORES: tuple[Rule, ...] = (
     (
         re.compile(
-            rf"(?P<lead>(?:比分|总分|大比分|比例尺?|比率|配比|赔率|之比|分辨率|宽高比|长宽比|浓度|稀释|按照?)[^0-9\n。！？；，]{{0,6}})"
-            rf"(?P<ratio>{_SHARES}|{_PAIR})(?![0-9:：])"
+            rf"(?P<lead>(?:比分|总分|大比分|比例尺?|比率|配比|赔率|之比|分辨率|宽高比|长宽比|浓度|稀释|"
+            rf"按照?)[^0-9\n。！？；，]{{0,6}})(?P<ratio>{_SHARES}|{_PAIR})(?![0-9:：])"
         ),
         _score,
     ),
@@ -124,7 +126,7 @@ SCORES: tuple[Rule, ...] = (
         _score,
     ),
 )
-"""In front of the times of day, which are written alike."""
+"""Before the times of day, which look the same."""
 
 RULES: tuple[Rule, ...] = (
     (
@@ -144,20 +146,22 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>(?:算一?下|计算|算出|口算|得数|求|减法)[^0-9\n。！？；第]{{0,4}})"
             rf"{START}(?P<sum>{NUMBER}(?:[ ]?[-−+×xX*÷/][ ]?{NUMBER}){{1,8}})(?![0-9])"
         ),
-        lambda found: found["lead"] + _sum(found["sum"]),
+        lambda match: match["lead"] + _sum(match["sum"]),
     ),
     (
         re.compile(
-            rf"{START}(?P<base>{NUMBER}|(?<![A-Za-z])[a-z])(?:\^(?P<power>-?[0-9]{{1,3}})|(?P<raised>[⁰¹²³⁴-⁹]{{1,3}}))(?![A-Za-z0-9])"
+            rf"{START}(?P<base>{NUMBER}|(?<![A-Za-z])[a-z])(?:\^(?P<power>-?[0-9]{{1,3}})|(?P<raised>[⁰¹²³⁴-⁹]{{1,3}}))"
+            rf"(?![A-Za-z0-9])"
         ),
-        lambda found: (
-            (amount(found["base"]) if found["base"][0].isdigit() else found["base"])
-            + _power(found["power"] or found["raised"].translate(_SUPERSCRIPTS))
+        lambda match: (
+            (amount(match["base"]) if match["base"][0].isdigit() else match["base"])
+            + _power(match["power"] or match["raised"].translate(_SUPERSCRIPTS))
         ),
     ),
     (
         re.compile(
-            rf"{START}(?<![:：])(?P<ratio>[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?(?:[:：∶][0-9]{{1,8}}(?:\.[0-9]{{1,3}})?){{1,4}})(?![0-9:：])"
+            rf"{START}(?<![:：])(?P<ratio>[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?(?:[:：∶][0-9]{{1,8}}"
+            rf"(?:\.[0-9]{{1,3}})?){{1,4}})(?![0-9:：])"
         ),
         _ratio,
     ),

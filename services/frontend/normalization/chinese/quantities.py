@@ -1,20 +1,19 @@
-"""Money, parts of a hundred, units, ranges and plain numbers as Chinese words. Each rule is linear
-in the length of the text.
+"""Money, percentages, units, ranges and plain numbers as Chinese words. Each rule is linear in the
+length of the text.
 """
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule, joining
 from services.frontend.normalization.chinese.units import CURRENCIES, CURRENCY, UNIT, UNITS
-from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount
+from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, range_word
+from services.frontend.text.rules import Rule
 
 _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦|赫|分))"
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"
 _TO = rf"(?:{_DASH}|至|到)"
 _PER = (
-    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|米|"
-    "平|套|吨|升|只|条|盒|包|箱|"
-    "桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
+    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|"
+    "米|平|套|吨|升|只|条|盒|包|箱|桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
 )
 _PAID = "[百千万亿]?(?:元|块|美元|次|人|个|度|公里|千米|米|毫克|毫升|克|公斤|斤|吨|升|份|件|字|千瓦时|课时|转|页|分)"
 _BELOW = re.compile(r"(?:^|[是为在到至约低温于达零得等有：:，,。；;（(=额差值从降量\s~～比个、])$")
@@ -22,33 +21,33 @@ _SIGNED = r"(?:(?P<sign>[-−＋+±])(?=[0-9]))?"
 _SHORT_UNIT = re.compile(r"[A-Za-z] ?$")
 
 
-def _sign(found: re.Match[str], behind: str) -> str:
-    """What a sign in front of a number says: a stroke behind a name (歼-20) says nothing."""
-    sign = found["sign"]
+def _sign(match: re.Match[str], after: str) -> str:
+    """The word of a sign before a number; a dash after a name (歼-20) is silent."""
+    sign = match["sign"]
     if not sign:
         return ""
     if sign in "-−":
-        before = found.string[: found.start()][-1:]
+        before = match.string[: match.start()][-1:]
         return (
-            "负"
-            if _BELOW.search(before) or re.match(r"[ ]?(?:[%％‰]|℃|°|摄氏|到)", behind) or PAIR.match(behind)
-            else ""
+            "负" if _BELOW.search(before) or re.match(r"[ ]?(?:[%％‰]|℃|°|摄氏|到)", after) or PAIR.match(after) else ""
         )
     return "正负" if sign == "±" else "加"
 
 
-def _money(found: re.Match[str]) -> str:
-    unit = CURRENCIES[found["unit"]]
-    words = amount(found["first"], found["scale"] or unit) + (found["scale"] or "")
-    if found["last"]:
-        words += joining(found["to"]) + amount(found["last"], found["lastscale"] or unit) + (found["lastscale"] or "")
-    each = f"每{_spoken_unit(found['per'])}" if found["per"] else ""
-    return each + ("负" if found["sign"] else "") + words + unit
+def _money(match: re.Match[str]) -> str:
+    unit = CURRENCIES[match["unit"]]
+    words = amount(match["first"], match["scale"] or unit) + (match["scale"] or "")
+    if match["last"]:
+        words += (
+            range_word(match["to"]) + amount(match["last"], match["lastscale"] or unit) + (match["lastscale"] or "")
+        )
+    each = f"每{_spoken_unit(match['per'])}" if match["per"] else ""
+    return each + ("负" if match["sign"] else "") + words + unit
 
 
-def _coded(found: re.Match[str]) -> str:
-    scale = found["scale"] or ""
-    return amount(found["number"], scale or "元") + scale + CURRENCIES[found["unit"]]
+def _coded(match: re.Match[str]) -> str:
+    scale = match["scale"] or ""
+    return amount(match["number"], scale or "元") + scale + CURRENCIES[match["unit"]]
 
 
 def _spoken_unit(unit: str) -> str:
@@ -60,58 +59,58 @@ def _one(number: str, scale: str, unit: str) -> str:
     return head + amount(number, scale or tail) + scale + tail
 
 
-def _with_unit(found: re.Match[str]) -> str:
-    """A number or two with a unit of letters. Units of one letter are none behind a name (iPhone
-    5s), nor is the g of 4g网络.
+def _with_unit(match: re.Match[str]) -> str:
+    """One or two numbers with a Latin unit. After a name a single letter is no unit (iPhone 5s),
+    and neither is the g of 4g网络.
     """
-    unit, scale, first = found["unit"], found["scale"] or "", found["first"]
-    before, behind = found.string[: found.start()][-2:], found.string[found.end() :][:2]
+    unit, scale, first = match["unit"], match["scale"] or "", match["first"]
+    before, after = match.string[: match.start()][-2:], match.string[match.end() :][:2]
     named = (
         len(unit) == 1
         and unit.isalpha()
-        and (_SHORT_UNIT.search(before) or (unit == "g" and re.match("网|信|手机|时代|套|基站", behind)))
+        and (_SHORT_UNIT.search(before) or (unit == "g" and re.match("网|信|手机|时代|套|基站", after)))
     )
     if named:
-        return found[0]
-    sign = _sign(found, unit)
+        return match[0]
+    sign = _sign(match, unit)
     if first is None:
-        return sign + _one(found["last"], scale, unit)
-    inner = joining(found["to"]) + ("负" if found["inner"] else "")
-    if found["firstunit"]:
-        return sign + _one(first, "", found["firstunit"]) + inner + _one(found["last"], scale, unit)
+        return sign + _one(match["last"], scale, unit)
+    inner = range_word(match["to"]) + ("负" if match["inner"] else "")
+    if match["firstunit"]:
+        return sign + _one(first, "", match["firstunit"]) + inner + _one(match["last"], scale, unit)
     head, _, tail = UNITS[unit].rpartition("#")
-    return sign + head + amount(first, scale or tail) + inner + amount(found["last"], scale or tail) + scale + tail
+    return sign + head + amount(first, scale or tail) + inner + amount(match["last"], scale or tail) + scale + tail
 
 
-def _each(found: re.Match[str]) -> str:
-    counted = found["counted"]
-    first = amount(found["first"], counted) + joining(found["to"]) if found["first"] else ""
-    return f"每{_spoken_unit(found['per'])}{first}{amount(found['last'], counted)}{counted}"
+def _each(match: re.Match[str]) -> str:
+    counted = match["counted"]
+    first = amount(match["first"], counted) + range_word(match["to"]) if match["first"] else ""
+    return f"每{_spoken_unit(match['per'])}{first}{amount(match['last'], counted)}{counted}"
 
 
-def _more(found: re.Match[str]) -> str:
-    scale = found["scale"] or ""
-    return amount(found["number"], scale) + scale + ("加" if scale in ("万", "亿") else "多")
+def _more(match: re.Match[str]) -> str:
+    scale = match["scale"] or ""
+    return amount(match["number"], scale) + scale + ("加" if scale in ("万", "亿") else "多")
 
 
-def _range(found: re.Match[str]) -> str:
-    """A short stroke between numbers that do not rise is a minus."""
-    first, last, behind = found["first"], found["last"], found.string[found.end() :][:4]
-    counted = "" if found.string[: found.start()].endswith("第") else behind
-    scale = found["scale"] or ""
-    rises = found["inner"] or scale or float(first.replace(",", "")) < float(last.replace(",", ""))
-    if not rises and found["to"].strip() in ("-", "−"):
-        named = found.string[: found.start()].endswith(
+def _range(match: re.Match[str]) -> str:
+    """A short dash between numbers that do not rise is a minus."""
+    first, last, after = match["first"], match["last"], match.string[match.end() :][:4]
+    counted = "" if match.string[: match.start()].endswith("第") else after
+    scale = match["scale"] or ""
+    rises = match["inner"] or scale or float(first.replace(",", "")) < float(last.replace(",", ""))
+    if not rises and match["to"].strip() in ("-", "−"):
+        named = match.string[: match.start()].endswith(
             ("号", "址", "室", "栋", "楼", "路", "型", "第", "座", "区", "排")
         )
-        return _sign(found, "") + amount(first) + ("杠" if named else "减") + amount(last)
-    inner = joining(found["to"]) + ("负" if found["inner"] else "")
-    return _sign(found, "到") + amount(first, scale or counted) + scale + inner + amount(last, counted)
+        return _sign(match, "") + amount(first) + ("杠" if named else "减") + amount(last)
+    inner = range_word(match["to"]) + ("负" if match["inner"] else "")
+    return _sign(match, "到") + amount(first, scale or counted) + scale + inner + amount(last, counted)
 
 
-def _plain(found: re.Match[str]) -> str:
-    before, behind = found.string[: found.start()][-1:], found.string[found.end() :][:4]
-    return _sign(found, behind) + amount(found["number"], "" if before == "第" else behind)
+def _plain(match: re.Match[str]) -> str:
+    before, after = match.string[: match.start()][-1:], match.string[match.end() :][:4]
+    return _sign(match, after) + amount(match["number"], "" if before == "第" else after)
 
 
 RULES: tuple[Rule, ...] = (
@@ -129,31 +128,31 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ "
-            r"]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
+            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ ]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|"
+            rf"[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
         ),
         _coded,
     ),
     (
         re.compile(
-            rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ "
-            rf"]?(?P<counted>{_PAID})/(?P<per>{_PER})(?![A-Za-z])"
+            rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<counted>{_PAID})/(?P<per>{_PER})"
+            rf"(?![A-Za-z])"
         ),
         _each,
     ),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ "
-            rf"]?(?P<firstunit>{UNIT})?(?P<to>{_TO})(?P<inner>[-−])?)?"
-            rf"(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
+            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})"
+            rf"(?P<inner>[-−])?)?(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})"
+            rf"(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
         ),
         _with_unit,
     ),
     (re.compile(rf"{START}(?P<number>[0-9]{{1,12}})(?P<scale>[万亿千百])?\+(?=[^0-9A-Za-z+=]|$)"), _more),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?(?P<last>{NUMBER})"
-            r"(?![0-9A-Za-z]|[-~～—:：./][0-9A-Za-z])"
+            rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?"
+            rf"(?P<last>{NUMBER})(?![0-9A-Za-z]|[-~～—:：./][0-9A-Za-z])"
         ),
         _range,
     ),

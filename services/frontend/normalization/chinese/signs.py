@@ -1,12 +1,12 @@
-"""Signs, list marks and names of files as Chinese words. Each rule is linear in the length of the
+"""Signs, list markers and file names as Chinese words. Each rule is linear in the length of the
 text.
 """
 
 import re
 import unicodedata
 
-from services.frontend.normalization.chinese.rules import Rule
 from services.frontend.text.chinese_numbers import cardinal, digits, fraction
+from services.frontend.text.rules import Rule
 
 _HAN = "\u3400-\u9fff"
 WIDE = str.maketrans("＋－＝＜＞％＆＃＠＊／", "+-=<>%&#@*/")
@@ -20,61 +20,60 @@ _IN_LETTERS = {
 }
 _FILES = (
     "pdf|docx?|xlsx?|pptx?|txt|csv|json|xml|ya?ml|jpe?g|png|gif|svg|mp[34]|wav|avi|mov|zip|rar|gz|exe|apk|ipa|dmg|iso|"
-    "html?|css|jsx?|tsx?|py|java|"
-    "cpp|go|rs|sh|md|log|ini|conf|dll|net|psd|ai|sql|bat"
+    "html?|css|jsx?|tsx?|py|java|cpp|go|rs|sh|md|log|ini|conf|dll|net|psd|ai|sql|bat"
 )
 
 
 _RELATIONS = {"<": "小于", ">": "大于", "=": "等于"}
 
 
-def _circled(found: re.Match[str]) -> str:
-    words = cardinal(str(unicodedata.digit(found[0], None) or int(unicodedata.numeric(found[0]))))
-    before = found.string[: found.start()].rstrip()[-1:]
+def _circled(match: re.Match[str]) -> str:
+    words = cardinal(str(unicodedata.digit(match[0], None) or int(unicodedata.numeric(match[0]))))
+    before = match.string[: match.start()].rstrip()[-1:]
     return words + ("、" if not before or before in "。；;，,：:\n！？、" else "")
 
 
-def _vulgar(found: re.Match[str]) -> str:
-    part, _, whole = unicodedata.normalize("NFKD", found["part"]).partition("\u2044")
-    return (cardinal(found["ones"]) + "又" if found["ones"] else "") + fraction(part, whole)
+def _vulgar(match: re.Match[str]) -> str:
+    part, _, whole = unicodedata.normalize("NFKD", match["part"]).partition("\u2044")
+    return (cardinal(match["ones"]) + "又" if match["ones"] else "") + fraction(part, whole)
 
 
 FIRST: tuple[Rule, ...] = (
     (re.compile("[①-⑳⓪]"), _circled),
     (re.compile("(?P<ones>[0-9]{1,3})?(?P<part>[¼-¾⅓-⅞])"), _vulgar),
-    (re.compile("[Ⅰ-Ⅻ]"), lambda found: _ROMAN[found[0]]),
+    (re.compile("[Ⅰ-Ⅻ]"), lambda match: _ROMAN[match[0]]),
     (
         re.compile(
-            "(?<=第)(?P<number>[IVX]{1,5})(?=[ ]?[章节部卷册篇集回条幕季代期类阶级])"
-            "|(?<![A-Za-z0-9])(?:(?P<several>I{2,3}|IV|VI{1,3}|IX|XI{1,2})(?=[期级型类度])|(?P<one>I)(?=型糖尿|[期级]临床|类错误))"
+            "(?<=第)(?P<number>[IVX]{1,5})(?=[ ]?[章节部卷册篇集回条幕季代期类阶级])|(?<![A-Za-z0-9])"
+            "(?:(?P<several>I{2,3}|IV|VI{1,3}|IX|XI{1,2})(?=[期级型类度])|(?P<one>I)(?=型糖尿|[期级]临床|类错误))"
         ),
-        lambda found: _IN_LETTERS.get(found[0], found[0]),
+        lambda match: _IN_LETTERS.get(match[0], match[0]),
     ),
-    (re.compile("[₀-₉]{1,8}"), lambda found: digits(found[0].translate(_SUBSCRIPTS))),
+    (re.compile("[₀-₉]{1,8}"), lambda match: digits(match[0].translate(_SUBSCRIPTS))),
     (
         re.compile(r"(?m)^[ \t]{0,8}(?P<number>[0-9]{1,3})(?:[)）]|[.．](?![0-9]))[ ]?(?=[^\s0-9])"),
-        lambda found: cardinal(found["number"]) + "、",
+        lambda match: cardinal(match["number"]) + "、",
     ),
     (
         re.compile(r"(?<=[。；;：:！？])[ ]?(?P<number>[0-9]{1,2})[)）.](?![0-9])[ ]?"),
-        lambda found: cardinal(found["number"]) + "、",
+        lambda match: cardinal(match["number"]) + "、",
     ),
     (
         re.compile(rf"[(（](?P<number>[0-9]{{1,2}})[)）](?=[ ]?[{_HAN}A-Za-z])"),
-        lambda found: cardinal(found["number"]) + "、",
+        lambda match: cardinal(match["number"]) + "、",
     ),
     (
         re.compile(r"(?<![A-Za-z])[Nn][Oo]\. ?(?P<number>[0-9]{1,6})(?![0-9.])"),
-        lambda found: cardinal(found["number"]) + "号",
+        lambda match: cardinal(match["number"]) + "号",
     ),
-    (re.compile(rf"(?P<number>[0-9]{{1,4}})#(?=[ ]?[{_HAN}])"), lambda found: cardinal(found["number"]) + "号"),
+    (re.compile(rf"(?P<number>[0-9]{{1,4}})#(?=[ ]?[{_HAN}])"), lambda match: cardinal(match["number"]) + "号"),
     (
         re.compile(rf"(?P<number>[0-9]{{3,16}})\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"),
-        lambda found: digits(found["number"]) + "点",
+        lambda match: digits(match["number"]) + "点",
     ),
     (re.compile(rf"(?<=[A-Za-z0-9_{_HAN}-])\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"), "点"),
 )
-"""In front of the rules for numbers."""
+"""Before the rules for numbers."""
 
 LAST: tuple[Rule, ...] = (
     (re.compile(r"#号?(?=键)|(?<=[按拨输入])#号?|(?<=[*号][和或、])#"), "井号"),
@@ -91,7 +90,7 @@ LAST: tuple[Rule, ...] = (
     (re.compile(rf"(?<=[{_HAN}])[ ]?[<＜][ ]?(?=[{_HAN}A-Za-z])|(?<=[A-Za-z])[ ]?<[ ]?(?=[{_HAN}])"), "小于"),
     (
         re.compile(r"(?<![A-Za-z<][A-Za-z])(?<=[A-Za-z])[ ]?(?P<sign>[<>=])[ ]?(?=[A-Za-z](?![A-Za-z>]))"),
-        lambda found: _RELATIONS[found["sign"]],
+        lambda match: _RELATIONS[match["sign"]],
     ),
     (re.compile("[ ]?≥[ ]?"), "大于等于"),
     (re.compile("[ ]?≤[ ]?"), "小于等于"),
@@ -113,4 +112,4 @@ LAST: tuple[Rule, ...] = (
     (re.compile("℉"), "华氏度"),
     (re.compile("№[ ]?"), "编号"),
 )
-"""Behind them."""
+"""After the rules for numbers."""

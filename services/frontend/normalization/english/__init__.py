@@ -1,1 +1,1 @@
-"""English written forms as people read them, decided by context, in front of the grammars."""
+"""English reading rules that decide by context; they run before the grammars."""

@@ -1,6 +1,4 @@
-"""Figures as words, in the ways that English has for them: amounts, years, digits, and the short
-form of rooms and flights.
-"""
+"""Figures as English words: amounts, years, digits, and the short form of rooms and flights."""
 
 from services.frontend.text import english_numbers as numbers
 
@@ -28,7 +26,7 @@ def amount(written: str) -> str:
 
 
 def digits(written: str) -> str:
-    """Digit by digit; what is no digit is passed over."""
+    """Digit by digit; other characters are skipped."""
     return " ".join(numbers.digit_by_digit("".join(character for character in written if character in "0123456789")))
 
 

@@ -1,8 +1,7 @@
-"""Which written forms of several words may have begun at the end of a text that is still being
-written.
+"""Which written forms of several words may have begun at the end of an unfinished text.
 
-What decides how a number is read may stand words in front of it (`account number is 48210937`) or
-behind it (`a 20 A fuse`): such words are not read apart.
+The words that decide the reading of a number may precede it by several words (`account number is
+48210937`) or follow it (`a 20 A fuse`): such words must be read together.
 """
 
 import re
@@ -10,7 +9,7 @@ import re
 from services.frontend.normalization.english.roman import PARTS, RULERS
 
 REACH = 80
-"""Characters of the text's end that are looked at."""
+"""Characters at the end of the text that are examined."""
 _NAMED = frozenset(
     [
         "account",
@@ -66,10 +65,10 @@ _NAMED = frozenset(
         "scale",
     ]
 )
-"""Up to three words in front of a number they decide how it is read."""
+"""Words that decide the reading of a number up to three words after them."""
 _WORDS = 4
 _COUNTED = 2
-"""Words behind a number that decide how it is read."""
+"""Words after a number that decide its reading."""
 _BEFORE_ROMAN = frozenset(
     f"{PARTS}|{RULERS}|type|phase|stage|chapter|part|act|scene|book|volume|class|level|section".split("|")
 )
@@ -78,7 +77,7 @@ _FIGURE = re.compile(r"[0-9½-¾⅐-⅞]")
 
 
 def has_begun(text: str) -> bool:
-    """Whether a form may go on behind `text`, which ends between two words."""
+    """Whether a form may continue after `text`, which ends between two words."""
     words = text[-REACH:].split()[-_WORDS:]
     if not words:
         return False
@@ -89,6 +88,6 @@ def has_begun(text: str) -> bool:
     )
 
 
-def decides(word: str) -> bool:
-    """Whether `word`, letters alone, belongs to its neighbours: a Roman numeral."""
+def is_roman_numeral(word: str) -> bool:
+    """Whether `word`, letters only, may be a Roman numeral, which is read with its neighbours."""
     return _ROMAN.fullmatch(word.rstrip(",")) is not None

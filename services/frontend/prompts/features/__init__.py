@@ -1,3 +1,3 @@
-"""What a voice prompt is measured by: mel, Kaldi filterbank, Whisper log-mel, and the resampler in
-front of them.
+"""Acoustic features of a voice prompt: mel, Kaldi filterbank, Whisper log-mel, and the resampler
+before them.
 """

@@ -1,4 +1,4 @@
-"""Kaldi's filterbank, what the speaker encoder hears."""
+"""Kaldi's filterbank, the input of the speaker encoder."""
 
 import kaldi_native_fbank
 import numpy as np
@@ -38,6 +38,6 @@ def kaldi_fbank(wave: Tensor) -> Tensor:
 
 
 def speaker_features(wave: Tensor) -> Tensor:
-    """`kaldi_fbank` with its mean over time taken off each bin: float32 [frames, 80]."""
+    """`kaldi_fbank` minus its mean over time per bin: float32 [frames, 80]."""
     features = kaldi_fbank(wave)
     return features - features.mean(dim=0, keepdim=True)

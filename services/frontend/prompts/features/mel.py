@@ -1,4 +1,4 @@
-"""The mel of a prompt, as the flow was trained on it."""
+"""The mel spectrogram of a prompt, as the flow was trained on it."""
 
 import functools
 

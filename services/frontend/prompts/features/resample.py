@@ -13,8 +13,8 @@ ROLLOFF = 0.99
 
 @functools.lru_cache(maxsize=16)
 def _kernels(source: int, target: int, device: torch.device) -> tuple[Tensor, int]:
-    """One low-pass filter per output phase, float32 [target, 1, taps], and the samples it reaches
-    to the left.
+    """One low-pass filter per output phase, float32 [target, 1, taps], and its reach to the left in
+    samples.
 
     source, target: the two rates divided by their common divisor. Each filter is a sinc that cuts
     at 0.99 of the lower Nyquist frequency under a squared-cosine (Hann) window of six zero

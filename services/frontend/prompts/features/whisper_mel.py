@@ -1,4 +1,4 @@
-"""Whisper's log-mel in 128 bins, what the speech tokenizer hears."""
+"""Whisper's log-mel in 128 bins, the input of the speech tokenizer."""
 
 import functools
 

@@ -1,3 +1,3 @@
-"""Values that a caller has said the kind of (SSML `say-as`): read from how they are written, and
-put into words of a language.
+"""Values of SSML `say-as`, whose kind the caller names: parsed from their written form and put into
+words of a language.
 """

@@ -1,4 +1,4 @@
-"""Values in Chinese words. Fields as in `english`."""
+"""Values as Chinese words. Fields as in `english`."""
 
 from collections.abc import Callable
 
@@ -6,22 +6,23 @@ from services.frontend.text import chinese_numbers
 
 _MONEY = {"USD": "美元", "EUR": "欧元", "GBP": "英镑", "CNY": "元", "JPY": "日元"}
 _UNITS = {
-    "mm": "毫米", "cm": "厘米", "m": "米", "km": "公里", "mg": "毫克", "g": "克", "kg": "千克", "t": "吨", "ml": "毫升", "l": "升",
-    "in": "英寸", "ft": "英尺", "yd": "码", "mi": "英里", "oz": "盎司", "lb": "磅", "lbs": "磅", "gal": "加仑", "ms": "毫秒", "s": "秒",
-    "sec": "秒", "min": "分钟", "h": "小时", "hr": "小时", "hz": "赫兹", "khz": "千赫", "mhz": "兆赫", "ghz": "吉赫", "w": "瓦",
-    "kw": "千瓦",     "kwh": "千瓦时", "v": "伏", "a": "安", "kb": "千字节", "mb": "兆字节", "gb": "吉字节", "tb": "太字节",
-    "km/h": "公里每小时",
-    "kph": "公里每小时", "mph": "英里每小时", "m/s": "米每秒", "°": "度", "°c": "摄氏度", "℃": "摄氏度", "°f": "华氏度", "℉": "华氏度",
+    "mm": "毫米", "cm": "厘米", "m": "米", "km": "公里", "mg": "毫克", "g": "克", "kg": "千克", "t": "吨", "ml": "毫升",
+    "l": "升", "in": "英寸", "ft": "英尺", "yd": "码", "mi": "英里", "oz": "盎司", "lb": "磅", "lbs": "磅",
+    "gal": "加仑", "ms": "毫秒", "s": "秒", "sec": "秒", "min": "分钟", "h": "小时", "hr": "小时", "hz": "赫兹",
+    "khz": "千赫", "mhz": "兆赫", "ghz": "吉赫", "w": "瓦", "kw": "千瓦", "kwh": "千瓦时", "v": "伏", "a": "安",
+    "kb": "千字节", "mb": "兆字节", "gb": "吉字节", "tb": "太字节", "km/h": "公里每小时", "kph": "公里每小时",
+    "mph": "英里每小时", "m/s": "米每秒", "°": "度", "°c": "摄氏度", "℃": "摄氏度", "°f": "华氏度", "℉": "华氏度",
     "m2": "平方米", "m²": "平方米", "km2": "平方公里", "km²": "平方公里", "m³": "立方米", "px": "像素",
 }  # fmt: skip
 _SIGNS = {
-    "-": "杠", "_": "下划线", ".": "点", "/": "斜杠", "\\": "反斜杠", "@": "艾特", "#": "井号", "&": "和", "+": "加", "*": "星号",
-    "%": "百分号", "=": "等号", ":": "冒号", "$": "美元符号", "!": "感叹号", "?": "问号", "~": "波浪线", ",": "逗号", ";": "分号",
+    "-": "杠", "_": "下划线", ".": "点", "/": "斜杠", "\\": "反斜杠", "@": "艾特", "#": "井号", "&": "和", "+": "加",
+    "*": "星号", "%": "百分号", "=": "等号", ":": "冒号", "$": "美元符号", "!": "感叹号", "?": "问号", "~": "波浪线",
+    ",": "逗号", ";": "分号",
 }  # fmt: skip
 
 
 def whole(number: str) -> str:
-    """A run of digits as a number, zeros in front of it left out: 一千零二十三. It begins with 二 where
+    """A run of digits as a number, without its leading zeros: 一千零二十三. It begins with 二 where
     nothing is counted: 二万零五百.
     """
     words = chinese_numbers.cardinal(number.lstrip("0") or "0")
@@ -43,12 +44,12 @@ def _telephone(plus: str, *groups: str) -> str:
 
 
 def _characters(written: str) -> str:
-    said = [
+    words = [
         chinese_numbers.digits(c) if c.isascii() and c.isdigit() else _SIGNS.get(c, c.upper() if c.isascii() else c)
         for c in written
         if c.strip()
     ]
-    return " ".join(said) if all(c.isascii() and c.isalpha() for c in said) else "".join(said)
+    return " ".join(words) if all(c.isascii() and c.isalpha() for c in words) else "".join(words)
 
 
 def _date(year: str, month: str, day: str) -> str:
@@ -94,7 +95,7 @@ def _unit(sign: str, digits: str, decimals: str, unit: str) -> str:
 
 WORDS: dict[str, Callable[..., str]] = {
     "cardinal": _cardinal, "ordinal": _ordinal, "digits": chinese_numbers.digits, "telephone": _telephone,
-    "characters": _characters,
-    "date": _date, "time": _time, "currency": _currency, "fraction": _fraction, "unit": _unit,
+    "characters": _characters, "date": _date, "time": _time, "currency": _currency, "fraction": _fraction,
+    "unit": _unit,
 }  # fmt: skip
-"""Kind to what makes words of its fields."""
+"""Maps a kind to the function that puts its fields into words."""

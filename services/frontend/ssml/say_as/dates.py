@@ -1,4 +1,4 @@
-"""Dates as they are written in digits, in the order that a `format` names."""
+"""Dates written in digits, in the order that a `format` names."""
 
 import re
 
@@ -12,14 +12,14 @@ _JOINED = {
     ("ym", 6): (4, 2),
     ("my", 6): (2, 4),
 }
-"""Digits of the parts where nothing divides them."""
+"""Digits of the parts when nothing separates them."""
 
 
 def date_of(written: str, form: str) -> tuple[str, str, str] | None:
-    """Year, month and day without leading zeros, "" for what the format has not; None for what is
-    no date in that format.
+    """Year, month and day without leading zeros, "" for what the format lacks; None when `written`
+    is not a date in that format.
 
-    Without a format (""): year, month, day where the first part has four digits, else month, day,
+    Without a format (""): year, month, day when the first part has four digits, else month, day,
     year.
     """
     parts = _parts(written, form)
@@ -29,8 +29,8 @@ def date_of(written: str, form: str) -> tuple[str, str, str] | None:
         form = {3: "ymd" if len(parts[0]) == 4 else "mdy", 2: "ym" if len(parts[0]) == 4 else "md", 1: "y"}[len(parts)]
     if form not in FORMATS or len(form) != len(parts):
         return None
-    found = dict(zip(form, parts, strict=True))
-    year, month, day = (found.get(letter, "") for letter in "ymd")
+    fields = dict(zip(form, parts, strict=True))
+    year, month, day = (fields.get(letter, "") for letter in "ymd")
     if (month and not 1 <= int(month) <= 12) or (day and not 1 <= int(day) <= 31) or (year and not int(year)):
         return None
     return year.lstrip("0"), month.lstrip("0"), day.lstrip("0")

@@ -1,5 +1,5 @@
-"""Values in English words. Fields are strings of digits as they are written, signs "+", "-" or
-nothing.
+"""Values as English words. Fields are strings of digits as they are written; signs are "+", "-" or
+empty.
 """
 
 from collections.abc import Callable
@@ -9,14 +9,13 @@ from services.frontend.tokenizers.phonemes.spelling import spell as letters_by_n
 
 CURRENCIES = {
     "$": "USD", "USD": "USD", "€": "EUR", "EUR": "EUR", "£": "GBP", "GBP": "GBP", "¥": "CNY", "￥": "CNY", "CNY": "CNY",
-    "RMB": "CNY",
-    "元": "CNY", "JPY": "JPY",
+    "RMB": "CNY", "元": "CNY", "JPY": "JPY",
 }  # fmt: skip
-"""Signs and codes to the code of the currency."""
+"""Maps signs and codes to the code of the currency."""
 _MONEY = {
     "USD": ("dollar", "dollars", "cent", "cents"), "EUR": ("euro", "euros", "cent", "cents"),
-    "GBP": ("pound", "pounds", "penny", "pence"),
-    "CNY": ("yuan", "yuan", "fen", "fen"), "JPY": ("yen", "yen", "sen", "sen"),
+    "GBP": ("pound", "pounds", "penny", "pence"), "CNY": ("yuan", "yuan", "fen", "fen"),
+    "JPY": ("yen", "yen", "sen", "sen"),
 }  # fmt: skip
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -24,20 +23,15 @@ _MONTHS = (
 )  # fmt: skip
 _UNITS = {
     "mm": "millimeter", "cm": "centimeter", "m": "meter", "km": "kilometer", "mg": "milligram", "g": "gram",
-    "kg": "kilogram", "t": "ton",
-    "ml": "milliliter", "l": "liter", "in": "inch", "ft": "foot", "yd": "yard", "mi": "mile", "oz": "ounce",
-    "lb": "pound", "gal": "gallon",
-    "ms": "millisecond", "s": "second", "min": "minute", "h": "hour", "hz": "hertz", "khz": "kilohertz",
-    "mhz": "megahertz",
-    "ghz": "gigahertz", "w": "watt", "kw": "kilowatt", "kwh": "kilowatt hour", "v": "volt", "a": "ampere",
-    "kb": "kilobyte",
-    "mb": "megabyte", "gb": "gigabyte", "tb": "terabyte", "km/h": "kilometer per hour", "mph": "mile per hour",
-    "m/s": "meter per second",
+    "kg": "kilogram", "t": "ton", "ml": "milliliter", "l": "liter", "in": "inch", "ft": "foot", "yd": "yard",
+    "mi": "mile", "oz": "ounce", "lb": "pound", "gal": "gallon", "ms": "millisecond", "s": "second", "min": "minute",
+    "h": "hour", "hz": "hertz", "khz": "kilohertz", "mhz": "megahertz", "ghz": "gigahertz", "w": "watt",
+    "kw": "kilowatt", "kwh": "kilowatt hour", "v": "volt", "a": "ampere", "kb": "kilobyte", "mb": "megabyte",
+    "gb": "gigabyte", "tb": "terabyte", "km/h": "kilometer per hour", "mph": "mile per hour", "m/s": "meter per second",
     "%": "percent", "°": "degree", "°c": "degree Celsius", "℃": "degree Celsius", "°f": "degree Fahrenheit",
-    "℉": "degree Fahrenheit",
-    "m2": "square meter", "m²": "square meter", "km2": "square kilometer", "km²": "square kilometer",
-    "m³": "cubic meter",
-    "hr": "hour", "sec": "second", "lbs": "pound", "kph": "kilometer per hour", "px": "pixel",
+    "℉": "degree Fahrenheit", "m2": "square meter", "m²": "square meter", "km2": "square kilometer",
+    "km²": "square kilometer", "m³": "cubic meter", "hr": "hour", "sec": "second", "lbs": "pound",
+    "kph": "kilometer per hour", "px": "pixel",
 }  # fmt: skip
 _PLURALS = {
     "inch": "inches",
@@ -51,18 +45,14 @@ _PLURALS["percent"] = "percent"
 _BELOW = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
 _SIGNS = {
     "-": "dash", "_": "underscore", ".": "dot", "/": "slash", "\\": "backslash", "@": "at", "#": "hash", "&": "and",
-    "+": "plus",
-    "*": "star", "%": "percent", "=": "equals", ":": "colon", "$": "dollar sign", "!": "exclamation mark",
-    "?": "question mark",
-    "~": "tilde",
-    ",": "comma", ";": "semicolon", "'": "apostrophe", '"': "quote", "(": "open parenthesis", ")": "close parenthesis",
+    "+": "plus", "*": "star", "%": "percent", "=": "equals", ":": "colon", "$": "dollar sign", "!": "exclamation mark",
+    "?": "question mark", "~": "tilde", ",": "comma", ";": "semicolon", "'": "apostrophe", '"': "quote",
+    "(": "open parenthesis", ")": "close parenthesis",
 }  # fmt: skip
 
 
 def unit_of(written: str) -> str | None:
-    """The abbreviation under which a unit is known, None for another one. Words are taken too:
-    "kilograms".
-    """
+    """The abbreviation of a unit, None for an unknown one. Words are accepted too: "kilograms"."""
     plain = written.lower()
     if plain in _UNITS:
         return plain
@@ -73,8 +63,8 @@ def unit_of(written: str) -> str | None:
 
 
 def characters(written: str, spell: Callable[[str], str] | None) -> str:
-    """Letters by name, digits and signs as words. spell: makes of the phonemes of letters what
-    stands for them; None: capital letters.
+    """Letters by name, digits and signs as words. spell: returns the placeholder for the phonemes
+    of letters; None: capital letters.
     """
     words, letters = list[str](), ""
     for character in [*written, ""]:
@@ -175,7 +165,6 @@ def _plural(name: str) -> str:
 
 WORDS: dict[str, Callable[..., str]] = {
     "cardinal": _cardinal, "ordinal": _ordinal, "digits": _digits, "telephone": _telephone, "date": _date,
-    "time": _time,
-    "currency": _currency, "fraction": _fraction, "unit": _unit,
+    "time": _time, "currency": _currency, "fraction": _fraction, "unit": _unit,
 }  # fmt: skip
-"""Kind to what makes words of its fields; characters are apart."""
+"""Maps a kind to the function that puts its fields into words; `characters` is separate."""

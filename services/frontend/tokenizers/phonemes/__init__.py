@@ -1,3 +1,3 @@
-"""A text tokenizer whose tokens are phonemes of American English: a lexicon, rules of context, and
-letter-to-sound for the rest.
+"""A text tokenizer whose tokens are phonemes of American English: a lexicon, context rules, and
+letter-to-sound for unknown words.
 """

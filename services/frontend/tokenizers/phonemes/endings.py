@@ -1,4 +1,4 @@
-"""English endings: how they sound behind a stem, and which stem a word may have."""
+"""English endings: their pronunciation after a stem, and the possible stems of a word."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,14 @@ _CLITICS = {"'ll": "ᵊl", "'ve": "əv", "'re": "əɹ", "'m": "m", "n't": "ᵊnt
 
 
 def plural(stem: str) -> str:
-    """cats, dogs, horses"""
+    """The plural of a pronunciation: cats, dogs, horses."""
     if stem[-1] in _HISSING:
         return stem + "ᵻz"
     return stem + ("s" if stem[-1] in _VOICELESS else "z")
 
 
 def past(stem: str) -> str:
-    """walked, played, added; a t between vowels becomes a tap"""
+    """The past tense: walked, played, added; a t between vowels becomes a tap."""
     if stem[-1] == "t":
         return _tapped(stem) + "ᵻd"
     if stem[-1] == "d":
@@ -27,7 +27,7 @@ def past(stem: str) -> str:
 
 
 def progressive(stem: str) -> str:
-    """walking, waiting"""
+    """The progressive: walking, waiting."""
     return _tapped(stem) + "ɪŋ"
 
 
@@ -36,7 +36,7 @@ def _tapped(stem: str) -> str:
 
 
 def split_clitic(word: str) -> tuple[str, str] | None:
-    """`("name", "'s")` of a lower-case word with 's, 'd, 'll, 've, 're, 'm or n't behind it."""
+    """`("name", "'s")` of a lower-case word with 's, 'd, 'll, 've, 're, 'm or n't at its end."""
     for clitic in ("'s", "'d", *_CLITICS):
         if word.endswith(clitic) and len(word) > len(clitic):
             return word[: -len(clitic)], clitic
@@ -44,7 +44,7 @@ def split_clitic(word: str) -> tuple[str, str] | None:
 
 
 def with_clitic(stem: str, clitic: str) -> str:
-    """The pronunciation `stem` with what `split_clitic` found."""
+    """The pronunciation `stem` with a clitic of `split_clitic`."""
     if clitic == "'s":
         return plural(stem)
     if clitic == "'d":
@@ -53,8 +53,8 @@ def with_clitic(stem: str, clitic: str) -> str:
 
 
 def stems(word: str) -> Iterator[tuple[str, str]]:
-    """Possible stems of a lower-case word and the ending behind each, the likelier first. Endings:
-    those of `with_ending`.
+    """Possible stems of a lower-case word with their endings, the likelier first. Endings: those of
+    `with_ending`.
     """
     length = len(word)
     if word.endswith("s") and not word.endswith("ss") and length > 3:
@@ -77,7 +77,7 @@ def stems(word: str) -> Iterator[tuple[str, str]]:
 
 
 def with_ending(stem: str, ending: str) -> str:
-    """The pronunciation `stem` with an ending that `stems` gave."""
+    """The pronunciation `stem` with an ending of `stems`."""
     if ending == "in'":
         return stem[:-1] + "n"
     return (

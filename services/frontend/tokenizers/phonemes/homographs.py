@@ -1,8 +1,8 @@
-"""Which pronunciation of a word that is spelled one way and spoken in several (read, live, record,
-use): told from its neighbours.
+"""Homographs: chooses the pronunciation of a word with one spelling and several pronunciations
+(read, live, record, use) from its neighbours.
 
-A handful of rules instead of a tagger: what stands in front decides in most sentences, what follows
-in the rest.
+A handful of rules instead of a tagger: in most sentences the words before it decide, in the rest
+the words after it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ _BASE_FOLLOWS = word_set(
     "couldn't shouldn't "
     "mustn't let's please i'll you'll he'll she'll it'll we'll they'll i'd you'd he'd she'd we'd they'd gonna"
 )
-"""A verb in its plain form comes behind these."""
+"""A verb in its plain form follows these."""
 _AUXILIARIES = word_set(
     "will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't"
 )
@@ -61,8 +61,8 @@ def form_of(forms: Mapping[str, str], words: Sequence[str], place: int) -> str |
 
 
 def _uses(words: Sequence[str], place: int, before: str, after: str) -> tuple[str, ...]:
-    """What a word of several uses is here, most likely first; nothing when its neighbours do not
-    tell.
+    """The uses of a word that has several, most likely first; empty when its neighbours do not
+    decide.
     """
     plural = words[place].endswith("s")
     if before == "which" and place == 1:
@@ -126,11 +126,11 @@ def _used(words: Sequence[str], place: int, before: str, after: str) -> str | No
     """used to live, get used to it; but: is used to make."""
     if after != "to":
         return None
-    behind = words[place + 2] if place + 2 < len(words) else ""
-    made_for = before in ("is", "are", "was", "were", "be", "been", "being") and not (
-        behind in _OBJECTS or behind.endswith("ing")
+    second_after = words[place + 2] if place + 2 < len(words) else ""
+    describes_purpose = before in ("is", "are", "was", "were", "be", "been", "being") and not (
+        second_after in _OBJECTS or second_after.endswith("ing")
     )
-    return None if made_for else "PAST"
+    return None if describes_purpose else "PAST"
 
 
 def _use(words: Sequence[str], place: int, before: str, after: str) -> str | None:
@@ -153,7 +153,7 @@ def _wound(words: Sequence[str], place: int, before: str, after: str) -> str | N
 
 
 def _that(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    """Stressed where it points (that is right, after that), weak where it joins."""
+    """Stressed as a demonstrative (that is right, after that), weak as a conjunction."""
     pointing = (
         place == 0
         or after in ("is", "was", "will", "would", "one", "way", "day", "night", "time")
@@ -187,6 +187,5 @@ _LIVE_THINGS = word_set(
 )
 _OWN_RULES: dict[str, Callable[[Sequence[str], int, str, str], str | None]] = {
     "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use, "close": _close, "wound": _wound,
-    "that": _that,
-    "minute": _minute, "lead": _lead,
+    "that": _that, "minute": _minute, "lead": _lead,
 }  # fmt: skip

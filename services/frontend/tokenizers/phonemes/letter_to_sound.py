@@ -1,15 +1,15 @@
-"""Letter-to-sound: the pronunciation of a word that no lexicon has.
+"""Letter-to-sound: the pronunciation of a word that is not in the lexicon.
 
 A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-phoneme conversion",
-2008): a word is a sequence of pairs, each one letter with the phones it stands for (none, or
-several), and the likeliest sequence that spells the word is found by beam search.
+2008): a word is a sequence of pairs, each of one letter and its phones (none, or several), and beam
+search finds the most likely sequence that spells the word.
 
 `phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for
-each history that the model knows, `shared TAB history TAB cost of falling back TAB pairs TAB
-costs`. A history begins with its last pair; its first `shared` characters are those of the line
-before and left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of
-a word as U+0100, a cost as the character U+0021 + cost; costs are negative log likelihoods in steps
-of 1/6 nat, 93 at most.
+each history that the model knows, `shared TAB history TAB back-off cost TAB pairs TAB costs`. A
+history begins with its last pair; its first `shared` characters are those of the line before and
+left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a word as
+U+0100, a cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6
+nat, 93 at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +30,13 @@ _ZERO_COST = 0x21
 _REMEMBERED = 1 << 14
 _SHARED = {str(length) for length in range(100)}
 _NO_STRESS = 40 * COSTS_PER_NAT
-"""Of a word without main stress: taken only where the letters leave nothing else."""
-_HOPELESS = 8 * COSTS_PER_NAT
-"""How much costlier than the best one a way may be to be followed."""
+"""Penalty of a word without main stress: chosen only when the letters allow nothing else."""
+_PRUNING_MARGIN = 8 * COSTS_PER_NAT
+"""How much more than the best hypothesis another may cost before it is pruned."""
 
 
 class Row(NamedTuple):
-    """What the model knows behind one history: strings as in the file."""
+    """The entries of the model for one history: strings as in the file."""
 
     fall_back: str
     pairs: str
@@ -45,16 +45,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class NGrams:
-    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, the empty
-    one among them.
+    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, including
+    the empty one.
     """
 
     pairs: Sequence[tuple[str, str]]
     rows: Mapping[str, Row]
 
 
-class _Way(NamedTuple):
-    """A beginning of a word, as pronounced so far."""
+class _Hypothesis(NamedTuple):
+    """A hypothesis: the pronunciation of the first letters of a word."""
 
     cost: int
     history: str
@@ -63,7 +63,7 @@ class _Way(NamedTuple):
 
 
 class LetterModel:
-    """Immutable, usable from any thread."""
+    """Immutable and thread-safe."""
 
     def __init__(self, model: NGrams) -> None:
         self._rows = model.rows
@@ -71,52 +71,54 @@ class LetterModel:
         self._choices: dict[str, dict[str, str]] = {EDGE: {EDGE: ""}}
         for number, (letter, phones) in enumerate(model.pairs):
             self._choices.setdefault(letter, {})[pair_character(number)] = phones
-        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_behind)
+        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_after)
 
     def pronounce(self, word: str) -> str:
-        """The likeliest pronunciation of a lower-case word, with one main stress where it can have
-        one. Time grows with its length.
+        """The most likely pronunciation of a lower-case word, with one main stress where possible.
+        Linear in its length.
 
-        Letters that the model does not know are passed over; empty when it knows none.
+        Letters that the model does not know are skipped; empty when it knows none.
         """
-        beam = [_Way(0, EDGE, "", False)]
+        beam = [_Hypothesis(0, EDGE, "", False)]
         for letter in word:
             if letter in self._choices:
                 beam = self._next(beam, letter)
-        return min((way.cost + self._end(way), way.phones) for way in beam)[1]
+        return min((hypothesis.cost + self._end(hypothesis), hypothesis.phones) for hypothesis in beam)[1]
 
-    def _next(self, beam: Sequence[_Way], letter: str) -> list[_Way]:
-        best: dict[tuple[str, bool], _Way] = {}
+    def _next(self, beam: Sequence[_Hypothesis], letter: str) -> list[_Hypothesis]:
+        best: dict[tuple[str, bool], _Hypothesis] = {}
         choices = self._choices[letter]
-        for way in beam:
-            for pair, cost in self._costs(way.history, letter).items():
+        for hypothesis in beam:
+            for pair, cost in self._costs(hypothesis.history, letter).items():
                 phones = choices[pair]
                 stress = PRIMARY in phones
-                if stress and way.stressed:
+                if stress and hypothesis.stressed:
                     continue
-                history = self._known(way.history + pair)
-                key = (history, way.stressed or stress)
-                if key not in best or way.cost + cost < best[key].cost:
-                    best[key] = _Way(way.cost + cost, history, way.phones + phones, key[1])
+                history = self._known_part(hypothesis.history + pair)
+                key = (history, hypothesis.stressed or stress)
+                if key not in best or hypothesis.cost + cost < best[key].cost:
+                    best[key] = _Hypothesis(hypothesis.cost + cost, history, hypothesis.phones + phones, key[1])
         if not best:
             return list(beam)
-        ways = sorted(best.values())[:BEAM]
-        return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
+        hypotheses = sorted(best.values())[:BEAM]
+        return [hypothesis for hypothesis in hypotheses if hypothesis.cost <= hypotheses[0].cost + _PRUNING_MARGIN]
 
-    def _known(self, history: str) -> str:
-        """The part of `history` that makes a difference: ways that agree in it need not be told
-        apart.
+    def _known_part(self, history: str) -> str:
+        """The part of `history` that makes a difference: hypotheses that agree in it are
+        equivalent.
         """
         history = history[-self._longest :]
         while history not in self._rows:
             history = history[1:]
         return history
 
-    def _end(self, way: _Way) -> int:
-        return self._costs(way.history, EDGE).get(EDGE, LARGEST_COST) + (0 if way.stressed else _NO_STRESS)
+    def _end(self, hypothesis: _Hypothesis) -> int:
+        return self._costs(hypothesis.history, EDGE).get(EDGE, LARGEST_COST) + (
+            0 if hypothesis.stressed else _NO_STRESS
+        )
 
-    def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
-        """The cost of each pair of `letter` behind `history`, by the longest history that knows the
+    def _costs_after(self, history: str, letter: str) -> dict[str, int]:
+        """The cost of each pair of `letter` after `history`, by the longest history that knows the
         pair.
         """
         row = self._rows.get(history)
@@ -133,17 +135,19 @@ class LetterModel:
 
 
 def pair_character(number: int) -> str:
-    """The character for pair `number`, counted from 0."""
+    """The character of pair `number`, counted from 0."""
     return chr(ord(EDGE) + 1 + number)
 
 
 def cost_character(nats: float) -> str:
-    """The character for a cost, the largest there is for more."""
+    """The character of a cost, limited to the largest one."""
     return chr(_ZERO_COST + min(LARGEST_COST, round(nats * COSTS_PER_NAT)))
 
 
 def read_letters(path: Path) -> LetterModel:
-    """Raises ModelError naming the file and the line when it is unreadable or malformed."""
+    """Read the model. Raises ModelError naming the file and the line when it is unreadable or
+    malformed.
+    """
     lines = read_table(path)
     count = next((place for place, line in enumerate(lines) if not line), len(lines))
     pairs: list[tuple[str, str]] = []

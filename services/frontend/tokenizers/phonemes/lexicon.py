@@ -1,9 +1,9 @@
 """Pronunciations of known words.
 
 `phonemes/lexicon.tsv.gz`: UTF-8 lines `word TAB pronunciation [TAB FORM=pronunciation]...`, ordered
-by word, each word once. A word that is capitalised stands for that spelling alone (Polish, polish).
-FORM is a use with its own pronunciation: VERB, NOUN, ADJ, ADV, PAST (past tense and participle),
-FINAL (in front of a pause) or STRONG (stressed where it is usually weak).
+by word, each word once. A capitalised word applies to that spelling only (Polish, polish). FORM is
+a use with its own pronunciation: VERB, NOUN, ADJ, ADV, PAST (past tense and participle), FINAL
+(before a pause) or STRONG (stressed where it is usually weak).
 """
 
 import gzip
@@ -16,12 +16,12 @@ from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 
 FORMS = ("VERB", "NOUN", "ADJ", "ADV", "PAST", "FINAL", "STRONG")
 MOST_BYTES = 64 << 20
-"""A table that unpacks to more is refused before it fills the memory."""
+"""A table that decompresses to more is refused before it fills the memory."""
 
 
 class Lexicon:
-    """Immutable, usable from any thread. words: usual pronunciations; forms: those of particular
-    uses, by word and form.
+    """Immutable and thread-safe. words: usual pronunciations; forms: those of particular uses, by
+    word and form.
     """
 
     def __init__(self, words: Mapping[str, str], forms: Mapping[str, Mapping[str, str]]) -> None:
@@ -44,7 +44,9 @@ class Lexicon:
 
 
 def read_lexicon(path: Path) -> Lexicon:
-    """Raises ModelError naming the file and the line when it is unreadable or malformed."""
+    """Read the lexicon. Raises ModelError naming the file and the line when it is unreadable or
+    malformed.
+    """
     words: dict[str, str] = {}
     forms: dict[str, dict[str, str]] = {}
     for number, line in enumerate(read_table(path), start=1):
@@ -76,7 +78,7 @@ def write_lexicon(path: Path, words: Mapping[str, str], forms: Mapping[str, Mapp
 
 def read_table(path: Path) -> list[str]:
     """The lines of a gzip file of UTF-8 text. Raises ModelError naming the file when it is
-    unreadable or over 64 MiB long.
+    unreadable or over 64 MiB.
     """
     try:
         with gzip.open(path, "rb") as file:
@@ -90,6 +92,6 @@ def read_table(path: Path) -> list[str]:
 
 
 def write_table(path: Path, lines: list[str]) -> None:
-    """gzip without name and date, so that equal lines are equal bytes."""
+    """Write gzip without a name and date, so that equal lines give equal bytes."""
     with path.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=9, mtime=0) as file:
         file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))

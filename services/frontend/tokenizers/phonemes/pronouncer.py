@@ -1,8 +1,9 @@
-"""Pronunciations of the words of a text, each in its place."""
+"""The pronunciation of each word in its context, and the symbol string of all words."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from services.frontend.tokenizers.phonemes import endings
 from services.frontend.tokenizers.phonemes.homographs import form_of, word_set
@@ -10,11 +11,11 @@ from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.lexicon import Lexicon
 from services.frontend.tokenizers.phonemes.reading import GIVEN, Word
 from services.frontend.tokenizers.phonemes.spelling import spell
-from services.frontend.tokenizers.phonemes.symbols import starts_with_vowel
+from services.frontend.tokenizers.phonemes.symbols import BLANK, starts_with_vowel
 
 MOST_LETTERS = 40
-"""Longer runs of letters are no words: they are spelled."""
-_REMEMBERED = 4096
+"""Longer runs of letters are not words: they are spelled."""
+_CACHED_WORDS = 4096
 _WEAK = {
     "a": ("ɐ", "ɐ"),
     "an": ("ɐn", "ɐn"),
@@ -23,29 +24,29 @@ _WEAK = {
     "am": ("ɐm", "ɐm"),
     "i": ("ˌI", "ˌI"),
 }
-"""In front of a consonant, in front of a vowel."""
+"""Before a consonant, before a vowel."""
 _BEFORE_PAUSE = {"a": "ɐ", "an": "ˈæn", "the": "ðə", "to": "tu", "am": "ˈæm", "i": "ˈI", "in": "ˈɪn"}
 _SHORT_WORDS = word_set(
     "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in "
     "is me my new no "
     "not now of off oh ok old on one or our out own she so the too two up was we why yes you your"
 )
-"""Words that people capitalise for emphasis; other short words in capitals are acronyms."""
+"""Words that are often capitalised for emphasis; other short words in capitals are acronyms."""
 _ACRONYM_LETTERS = 4
 _SENTENCE_END = frozenset(".?!…;:—")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ACRONYMS = re.compile(r"(?P<letters>[A-Z]{2,5})(?:s|'s)")
-"""Acronyms of several things, or in the genitive."""
+"""Acronyms in the plural or genitive."""
 _VOWEL_LETTERS = frozenset("aeiouyAEIOUY")
 
 
 class Pronouncer:
-    """Immutable, usable from any thread."""
+    """Immutable and thread-safe."""
 
     def __init__(self, lexicon: Lexicon, letters: LetterModel) -> None:
         self._lexicon = lexicon
         self._letters = letters
-        self._unknown = lru_cache(maxsize=_REMEMBERED)(self._without_lexicon)
+        self._unknown = lru_cache(maxsize=_CACHED_WORDS)(self._without_lexicon)
 
     def pronounce(self, words: Sequence[Word]) -> list[str]:
         """One pronunciation for each of `words`: symbols of `symbols.PHONES` and `symbols.STRESS`,
@@ -61,8 +62,8 @@ class Pronouncer:
         return pronunciations
 
     def knows(self, word: str) -> bool:
-        """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending,
-        and not from its letters.
+        """Whether the pronunciation of `word` comes from the lexicon, possibly with an ending, and
+        not from its letters.
         """
         if word[0] == GIVEN:
             return True
@@ -86,7 +87,7 @@ class Pronouncer:
         return pronunciations
 
     def _word(self, texts: Sequence[str], lower: Sequence[str], place: int, following: str, shouted: bool) -> str:
-        """following: the pronunciation that comes next without a pause, or nothing."""
+        """following: the next pronunciation when no pause precedes it, else empty."""
         text, plain = texts[place], lower[place]
         if text[0] == GIVEN:
             return text[1:]
@@ -103,7 +104,7 @@ class Pronouncer:
             or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text)))
         ):
             return spell(text)
-        # The first word is capitalised whatever it is: mostly the common one.
+        # The first word is always capitalised: mostly it is the common one.
         entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
         acronym = None if shouted else _ACRONYMS.fullmatch(text)
         if acronym is not None and (entry is None or entry != text):
@@ -118,13 +119,13 @@ class Pronouncer:
         return self._lexicon.get(entry) or spell(text)
 
     def _acronym(self, letters: str) -> str:
-        """How the capitals of an acronym in the plural are said: as a word where the lexicon has
-        them so, else letter by letter.
+        """The pronunciation of an acronym without its plural: as a word where the lexicon has it,
+        else letter by letter.
         """
         if letters in self._lexicon:
             return self._lexicon.get(letters) or spell(letters)
-        known = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
-        return self._lexicon.get(letters.lower()) or spell(letters) if known else spell(letters)
+        is_word = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
+        return self._lexicon.get(letters.lower()) or spell(letters) if is_word else spell(letters)
 
     def _is_acronym(self, text: str) -> bool:
         if text in self._lexicon:
@@ -139,7 +140,7 @@ class Pronouncer:
         )
 
     def _trimmed(self, text: str) -> str:
-        """Without the apostrophes around it, unless they belong to the word ('em, goin')."""
+        """`text` without the apostrophes around it, unless they belong to the word ('em, goin')."""
         if text[0] != "'" and text[-1] != "'":
             return text
         bare = text.strip("'")
@@ -148,25 +149,27 @@ class Pronouncer:
         return next((word for word in candidates if "'" in (word[0], word[-1]) and word in self._lexicon), bare)
 
     def _entry(self, text: str) -> str | None:
-        """The spelling under which the lexicon has the word."""
+        """The spelling of the word in the lexicon."""
         if text in self._lexicon:
             return text
         plain = text.lower()
         return plain if plain in self._lexicon else None
 
     def _derived(self, plain: str) -> str | None:
-        """A known stem with an ending."""
+        """The pronunciation of a is_word stem with an ending."""
         parts = endings.split_clitic(plain)
         if parts is not None and parts[0] in self._lexicon:
             return endings.with_clitic(self._lexicon.get(parts[0]) or "", parts[1])
         for stem, ending in endings.stems(plain):
-            found = self._lexicon.get(stem)
-            if found is not None:
-                return endings.with_ending(found, ending)
+            pronunciation = self._lexicon.get(stem)
+            if pronunciation is not None:
+                return endings.with_ending(pronunciation, ending)
         return None
 
     def _without_lexicon(self, text: str) -> str:
-        """A word that the lexicon lacks: its parts, else its letters."""
+        """The pronunciation of a word that the lexicon lacks, from its parts, else from its
+        letters.
+        """
         if len(text) > MOST_LETTERS:
             return spell(text)
         plain = text.lower()
@@ -186,3 +189,24 @@ class Pronouncer:
         if len(letters) < 2 or _VOWEL_LETTERS.isdisjoint(letters):
             return spell(letters)
         return self._letters.pronounce(letters) or spell(letters)
+
+
+class PhonemeString(NamedTuple):
+    """Words as one string of symbols: a blank between two words, each mark after its word. words:
+    each with the index of its first symbol and the number of its symbols; given phonemes are a word
+    between slashes.
+    """
+
+    symbols: str
+    words: list[tuple[str, int, int]]
+
+
+def join_pronunciations(words: Sequence[Word], pronunciations: Sequence[str], *, first: bool) -> PhonemeString:
+    """first: `words` begin a text; elsewhere a blank precedes them."""
+    symbols, places = "", []
+    for place, (word, sound) in enumerate(zip(words, pronunciations, strict=True)):
+        symbols += "" if first and not place else BLANK
+        if sound:
+            places.append((f"/{sound}/" if word.text.startswith(GIVEN) else word.text, len(symbols), len(sound)))
+        symbols += sound + word.mark
+    return PhonemeString(symbols, places)

@@ -1,7 +1,7 @@
-"""A text as the words that are read aloud and the marks between them, in one pass over the text.
+"""The spoken words of a text and the marks between them, in one pass over the text.
 
-Marks of sound (`[laughter]`, `<strong>`) are silent: no phoneme stands for them. Everything that
-has no English reading (other scripts, pictures) is silent too.
+Sound tags (`[laughter]`, `<strong>`) are silent: they have no phoneme. Everything without an
+English reading (other scripts, emoji) is silent too.
 """
 
 import re
@@ -16,17 +16,18 @@ GIVEN = BEGIN
 
 
 class Word(NamedTuple):
-    """One word and what follows it."""
+    """One word and the mark after it."""
 
     text: str
-    """ASCII letters and apostrophes in the text's own capitals; with a full stop inside (`U.S`) it
-    is spelled. Behind `GIVEN`: phonemes that a dictionary gives."""
+    """ASCII letters and apostrophes in their original case; with a full stop inside (`U.S`) it is
+    spelled. After `GIVEN`: phonemes from a dictionary.
+    """
     mark: str = ""
-    """One of `MARKS`, or nothing."""
+    """One of `MARKS`, or empty."""
 
 
 MARKS = "?!….;:—,"
-"""Strongest first: of several marks in a row the strongest stays."""
+"""Strongest first: of several consecutive marks the strongest wins."""
 _ENDS = frozenset(".!?…")
 _RANK = {mark: rank for rank, mark in enumerate(MARKS)}
 _SIGNS = {
@@ -43,39 +44,34 @@ _SIGNS = {
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
 _TITLES = {
     "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "mt": "mount",
-    "capt": "captain",
-    "lt": "lieutenant", "gen": "general", "sen": "senator", "rev": "reverend", "sgt": "sergeant", "gov": "governor",
+    "capt": "captain", "lt": "lieutenant", "gen": "general", "sen": "senator", "rev": "reverend", "sgt": "sergeant",
+    "gov": "governor",
 }  # fmt: skip
-"""Full stop in front of a name."""
+"""With a full stop before a name."""
 _SHORTENED = {
     "dr": "drive", "st": "street", "ave": "avenue", "blvd": "boulevard", "rd": "road", "vs": "versus", "etc": "etc",
     "jr": "junior", "sr": "senior", "inc": "incorporated", "ltd": "limited", "corp": "corporation",
-    "dept": "department",
-    "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor", "jan": "january",
-    "feb": "february",
-    "aug": "august", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
+    "dept": "department", "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor",
+    "jan": "january", "feb": "february", "aug": "august", "sept": "september", "oct": "october", "nov": "november",
+    "dec": "december",
 }  # fmt: skip
-"""Full stop elsewhere."""
+"""With a full stop elsewhere."""
 _GOES_ON = (",", ";", ":")
 _LATIN = {"e.g": ("for", "example"), "i.e": ("that", "is")}
 _FOLDED = str.maketrans(
     {
-        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".", "、": ",",
-        "，": ",",
-        "！": "!", "？": "?", "；": ";", "：": ":", "¿": None, "¡": None, "؟": "?", "؛": ";", "،": ",", "।": ".", "۔": ".",
-        "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O",
-        "œ": "oe", "Œ": "Oe",
-        "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°",
-        "⁄": "/",
+        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".",
+        "、": ",", "，": ",", "！": "!", "？": "?", "；": ";", "：": ":", "¿": None, "¡": None, "؟": "?", "؛": ";",
+        "،": ",", "।": ".", "۔": ".", "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae",
+        "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "Œ": "Oe", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th",
+        "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°", "⁄": "/",
     }
 )  # fmt: skip
-_KEPT = "—…£€°"
+_PRESERVED = "—…£€°"
 _UNREADABLE = re.compile(
     "[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*"
 )
-"""Nothing but scripts without an English reading and marks: known at a glance, since whole texts
-may be so.
-"""
+"""Only marks and scripts without an English reading: a fast path, since whole texts may be so."""
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _GIVEN = re.compile(f"({BEGIN}[^{BEGIN}{END}]{{1,200}}{END})")
@@ -105,9 +101,7 @@ _MARK_KINDS = {"ellipsis": "…", "dash": "—", "mark": "", "bracket": ","}
 
 
 def read_words(text: str) -> list[Word]:
-    """The words of `text` in order. Pure, never raises; time grows with the length of the text and
-    no faster.
-    """
+    """The words of `text` in order. Pure, never raises; linear in the length of the text."""
     words: list[Word] = []
     if _UNREADABLE.fullmatch(text):
         return words
@@ -116,39 +110,37 @@ def read_words(text: str) -> list[Word]:
         if GIVEN in text
         else _fold(text)
     )
-    for found in _PARTS.finditer(text):
-        kind = found.lastgroup or ""
+    for match in _PARTS.finditer(text):
+        kind = match.lastgroup or ""
         if kind == "given":
-            words += [Word(GIVEN + sound) for sound in found[0][1:-1].split(BLANK)]
+            words += [Word(GIVEN + sound) for sound in match[0][1:-1].split(BLANK)]
         elif kind == "word":
-            words.append(Word(found[0]))
+            words.append(Word(match[0]))
         elif kind in _MARK_KINDS:
-            _add_mark(words, _MARK_KINDS[kind] or found[0])
+            _add_mark(words, _MARK_KINDS[kind] or match[0])
         elif kind == "shortened":
-            _add_shortened(words, found[0][:-1], text[found.end() : found.end() + 3].lstrip()[:1])
+            _add_shortened(words, match[0][:-1], text[match.end() : match.end() + 3].lstrip()[:1])
         elif kind == "initials":
-            words += [Word(word) for word in _LATIN.get(found[0][:-1].lower(), (found[0][:-1],))]
+            words += [Word(word) for word in _LATIN.get(match[0][:-1].lower(), (match[0][:-1],))]
         elif kind == "sign":
-            words.append(Word(_SIGNS[found[0]]))
+            words.append(Word(_SIGNS[match[0]]))
         elif kind == "dot":
             words.append(Word("dot"))
         else:
-            words += [Word(word) for word in _number(kind, found)]
+            words += [Word(word) for word in _number(kind, match)]
     return words
 
 
-def ended(words: list[Word]) -> list[Word]:
-    """`words`, the last of which ends a sentence: with a full stop in place of a weaker mark, or of
-    none.
-    """
+def end_sentence(words: list[Word]) -> list[Word]:
+    """`words` with the last one ending a sentence: a full stop replaces a weaker mark or none."""
     if not words or words[-1].mark in _ENDS:
         return words
     return [*words[:-1], Word(words[-1].text, ".")]
 
 
 def _fold(text: str) -> str:
-    """ASCII and the few other characters that are read: accents off, full-width forms and foreign
-    digits as their ASCII ones.
+    """ASCII and the few other characters that are read: accents removed, full-width forms and
+    foreign digits as ASCII.
     """
     if "[" in text or "<" in text:
         text = _MARKUP.sub(" ", text)
@@ -156,13 +148,13 @@ def _fold(text: str) -> str:
         return text
     text = unicodedata.normalize("NFKD", text.translate(_FOLDED)).translate(_FOLDED)
     return "".join(
-        [character if character.isascii() or character in _KEPT else _folded(character) for character in text]
+        [character if character.isascii() or character in _PRESERVED else _folded(character) for character in text]
     )
 
 
 def _folded(character: str) -> str:
-    """Digits of any script are digits, accents and invisible characters go, and what cannot be read
-    divides words.
+    """Digits of any script become ASCII digits, accents and invisible characters are removed, and
+    unreadable characters separate words.
     """
     if unicodedata.category(character) in _INVISIBLE:
         return ""
@@ -171,7 +163,7 @@ def _folded(character: str) -> str:
 
 
 def _add_mark(words: list[Word], mark: str) -> None:
-    """A mark in front of the first word says nothing; of several in a row the strongest stays."""
+    """A mark before the first word is dropped; of several consecutive marks the strongest wins."""
     if words:
         text, before = words[-1]
         if not before or _RANK[mark] < _RANK[before]:
@@ -179,12 +171,12 @@ def _add_mark(words: list[Word], mark: str) -> None:
 
 
 def _add_shortened(words: list[Word], name: str, following: str) -> None:
-    """A short word with a full stop, which ends the sentence unless the word is an abbreviation.
-    following: the character behind.
+    """Add a short word with a full stop, which ends the sentence unless the word is an
+    abbreviation. following: the next character.
     """
     key = name.lower()
-    behind_name = key in ("st", "dr") and words and words[-1].text[0].isupper() and not words[-1].mark
-    if key in _TITLES and following.isupper() and not behind_name:
+    follows_name = key in ("st", "dr") and words and words[-1].text[0].isupper() and not words[-1].mark
+    if key in _TITLES and following.isupper() and not follows_name:
         words.append(Word(_TITLES[key]))
     elif key in _SHORTENED:
         ends = not following or following.isupper()
@@ -194,18 +186,18 @@ def _add_shortened(words: list[Word], name: str, following: str) -> None:
     elif key == "no" and following.isdigit():
         words.append(Word("number"))
     else:
-        # What goes on with a comma was no sentence: PM., wasn't it?
+        # A comma shows that the sentence continues: PM., wasn't it?
         words.append(Word(name, "" if following in _GOES_ON else "."))
 
 
-def _number(kind: str, found: re.Match[str]) -> list[str]:
+def _number(kind: str, match: re.Match[str]) -> list[str]:
     if kind == "money":
-        return numbers.amount(found["units"].replace(",", ""), found["cents"] or "", *_CURRENCIES[found[0][0]])
+        return numbers.amount(match["units"].replace(",", ""), match["cents"] or "", *_CURRENCIES[match[0][0]])
     if kind == "clock":
-        return numbers.clock(*found[0].replace(" ", "").split(":"))
+        return numbers.clock(*match[0].replace(" ", "").split(":"))
     if kind == "ordinal":
-        return numbers.ordinal(found[0][:-2])
+        return numbers.ordinal(match[0][:-2])
     if kind == "year":
-        return numbers.year(found[0])
-    words = numbers.whole(found["whole"].replace(",", ""))
-    return words if found["decimals"] is None else [*words, "point", *numbers.digit_by_digit(found["decimals"])]
+        return numbers.year(match[0])
+    words = numbers.whole(match["whole"].replace(",", ""))
+    return words if match["decimals"] is None else [*words, "point", *numbers.digit_by_digit(match["decimals"])]

@@ -1,4 +1,4 @@
-"""The phoneme alphabet: one character a symbol, in the notation of the misaki project.
+"""The phoneme alphabet: one character per symbol, in the notation of the misaki project.
 
 Capital letters are diphthongs (`A` as in day, `I` eye, `O` go, `W` how, `Y` boy), `ᵊ` and `ᵻ`
 reduced vowels, `ɾ` the American tap.
@@ -12,7 +12,7 @@ from cosyserve.errors import ModelError
 
 PAD = "_"
 START = "^"
-"""Begins every sentence, so that no sentence is without a symbol that stands for it."""
+"""Begins every sentence, so that every sentence has a symbol."""
 BLANK = " "
 MARKS = ';:,.!?—…"()'
 PRIMARY = "ˈ"
@@ -21,14 +21,14 @@ STRESS = PRIMARY + SECONDARY
 VOWELS = frozenset("AIOQWYaiuæɐɑɒɔəɛɜɪʊʌᵊᵻ")
 PHONES = "AIOQWYabdefhijklmnopstuvwzæðŋɐɑɒɔəɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻː"
 SYMBOLS = (PAD, START, BLANK, *MARKS, *STRESS, *PHONES)
-"""Written into new model directories; reading follows the directory's own list."""
+"""Written into new model directories; the reader uses the directory's own list."""
 
 
 _PRONUNCIATION = re.compile(f"[{STRESS}]*[{PHONES}][{PHONES}{STRESS}]*")
 
 
 def read_symbols(path: Path) -> dict[str, int]:
-    """Symbol to id: the file is a JSON list of single characters, the place in it is the id.
+    """Symbol to id: the file is a JSON list of single characters; the index of a symbol is its id.
 
     Raises ModelError naming the file when it is unreadable, not such a list, or lacks a symbol of
     `SYMBOLS`.
@@ -54,5 +54,5 @@ def is_pronunciation(text: str) -> bool:
 
 
 def starts_with_vowel(pronunciation: str) -> bool:
-    """Whether the first sound is a vowel, stress apart."""
+    """Whether the first sound is a vowel; stress is ignored."""
     return pronunciation.lstrip(STRESS)[:1] in VOWELS

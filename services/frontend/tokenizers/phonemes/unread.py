@@ -1,5 +1,5 @@
-"""What of a text the phoneme tokenizer passes over though it means something: letters of other
-scripts, signs without a reading.
+"""The meaningful text that the phoneme tokenizer skips: letters of other scripts, signs without a
+reading.
 """
 
 import re
@@ -13,7 +13,7 @@ _NEVER, _BEFORE_DIGIT, _ALWAYS = range(3)
 
 
 def unread(text: str) -> list[str]:
-    """Those stretches, as they are written; time grows with the length of the text."""
+    """Those spans, as they are written; linear in the length of the text."""
     odd = {character: read for character in set(text) if (read := _read(character)) != _ALWAYS}
     if not odd:
         return []
@@ -27,7 +27,9 @@ def unread(text: str) -> list[str]:
 
 @lru_cache(maxsize=8192)
 def _read(character: str) -> int:
-    """When `character` is read. What has no meaning counts as read: nobody misses it."""
+    """When `character` is read. A character without meaning counts as read: leaving it out needs no
+    warning.
+    """
     if not has_meaning(character) or read_words(character):
         return _ALWAYS
     return _BEFORE_DIGIT if read_words(character + "1") != read_words("1") else _NEVER

@@ -1,4 +1,4 @@
-"""The whole path from text to token ids, on texts that people really send."""
+"""The whole path from text to token ids, on realistic texts."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer, Reading, Sentence
+from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer, Sentence
+from services.frontend.analysis.reading import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.tokenizers.bpe import TextTokenizer
@@ -83,7 +84,7 @@ def test_marked_up_text_is_left_alone(analyzer: Analyzer) -> None:
 
 
 class Recorder:
-    """A normalisation package that changes nothing and remembers what it was given."""
+    """A normalisation package that changes nothing and records its input."""
 
     def __init__(self) -> None:
         self.given: list[str] = []
@@ -100,7 +101,7 @@ def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: 
     package = Recorder()
     list(Analyzer(Normalizer(package), tokenizer).sentences(text))
     assert len(package.given) > 1
-    # A form that is rewritten in front of the package may grow a little.
+    # A form that our rules rewrite before the package may grow a little.
     assert max(map(len, package.given)) <= RUN_CHARACTERS + 20
 
 
@@ -116,10 +117,10 @@ def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextT
     analyzer = Analyzer(Normalizer(package), tokenizer)
     list(
         analyzer.sentences(
-            "Nobody knew it, but by the sign ^ that evening he found all of it and left at once without a word."
+            "Nobody knew it, but by the sign ^ that evening he result all of it and left at once without a word."
         )
     )
-    # Our own rules have read this one before it comes to the package.
+    # Our own rules read this form before the package.
     list(analyzer.sentences("At 7:30pm he paid $5 for 5 kg of it, e.g. on Main St. near No. 7."))
     list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价1e5元一张，你觉得怎么样。"))
     assert package.given == ["by the sign ^ that evening he", "票价1e5元一张，"]

@@ -1,5 +1,5 @@
-"""Ids of a sentence that is being written: certain ones leave early, none is taken back, none
-depends on the cutting.
+"""Incremental ids of an unfinished sentence: final ids are emitted early, none is revoked, none
+depends on the fragmentation.
 """
 
 import itertools
@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import Analyzer, Reading
-from services.frontend.analysis.incremental_sentences import Part
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.streaming_text import StreamingText
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START
-from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
 
 MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN = (
@@ -41,23 +43,23 @@ def analyzer(model: str) -> Analyzer:
     return Analyzer(Normalizer(WeText()), tokenizer(model))
 
 
-def pieces(model: str, fragments: list[str], reading: Reading) -> list[Part | Pause]:
-    text = WrittenText(analyzer(model), reading, Units(400), partial=True)
-    found = [piece for fragment in fragments for piece in text.feed(fragment)] + list(text.finish())
-    return [piece for piece in found if isinstance(piece, Part | Pause)]
+def pieces(model: str, fragments: list[str], reading: Reading) -> list[SentencePart | Pause]:
+    text = StreamingText(analyzer(model), reading, Units(400), partial=True)
+    result = [piece for fragment in fragments for piece in text.feed(fragment)] + list(text.finish())
+    return [piece for piece in result if isinstance(piece, SentencePart | Pause)]
 
 
 def parts(
     model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None
-) -> list[Part]:
+) -> list[SentencePart]:
     reading = analyzer(model).reading(language, allow_control_tokens=False, pronunciations=pronunciations or {})
-    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, Part)]
+    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, SentencePart)]
 
 
-def sentences(found: list[Part]) -> list[tuple[int, ...]]:
+def sentences(result: list[SentencePart]) -> list[tuple[int, ...]]:
     """The ids of each sentence."""
     complete, ids = [], list[int]()
-    for part in found:
+    for part in result:
         ids += part.token_ids
         if not part.unfinished:
             complete.append(tuple(ids))
@@ -66,14 +68,14 @@ def sentences(found: list[Part]) -> list[tuple[int, ...]]:
     return complete
 
 
-def words(found: list[Part]) -> list[list[tuple[str, int, int]]]:
-    """The words of each sentence, with their places in all its ids."""
-    complete, told = [], list[tuple[str, int, int]]()
-    for part in found:
-        told += part.words
+def words(result: list[SentencePart]) -> list[list[tuple[str, int, int]]]:
+    """The words of each sentence, with indices into all its ids."""
+    complete, spans = [], list[tuple[str, int, int]]()
+    for part in result:
+        spans += part.words
         if not part.unfinished:
-            complete.append(told)
-            told = []
+            complete.append(spans)
+            spans = []
     return complete
 
 
@@ -98,10 +100,10 @@ def test_any_cutting_gives_the_same_sentences(model: str, text: str, cuts: list[
 @settings(deadline=None, max_examples=150)
 @given(st.lists(ALPHABET, max_size=60).map("".join))
 def test_words_cover_the_sounds_of_their_sentence_in_order(text: str) -> None:
-    found = parts(MODELS[0], list(text), "en")
+    result = parts(MODELS[0], list(text), "en")
     silent = {tokenizer(MODELS[0]).id_of(symbol) for symbol in START + MARKS + BLANK}
-    for ids, told in zip(sentences(found), words(found), strict=True):
-        covered = [place for _, first, count in told for place in range(first, first + count)]
+    for ids, spans in zip(sentences(result), words(result), strict=True):
+        covered = [place for _, first, count in spans for place in range(first, first + count)]
         assert covered == [place for place, token_id in enumerate(ids) if token_id not in silent]
 
 
@@ -109,9 +111,9 @@ def test_words_cover_the_sounds_of_their_sentence_in_order(text: str) -> None:
 @pytest.mark.parametrize("text", PLAIN)
 def test_plain_sentences_have_the_ids_and_words_of_the_whole(model: str, text: str) -> None:
     (whole,) = analyzer(model).sentences(text)
-    found = parts(model, list(text))
-    assert sentences(found) == [whole.token_ids]
-    assert words(found) == [list(whole.words)]
+    result = parts(model, list(text))
+    assert sentences(result) == [whole.token_ids]
+    assert words(result) == [list(whole.words)]
 
 
 def test_words_leave_with_the_ids_that_say_them() -> None:
@@ -122,32 +124,32 @@ def test_words_leave_with_the_ids_that_say_them() -> None:
 
 
 def test_a_run_of_numbers_is_cut_between_two_of_its_words() -> None:
-    """Nothing in it may be normalised by itself, so all of it comes at once."""
-    found = parts(MODELS[0], ["7 " * 150], "en")
-    ids, told = sentences(found), words(found)
+    """No part of it may be normalised by itself, so all of it comes at once."""
+    result = parts(MODELS[0], ["7 " * 150], "en")
+    ids, spans = sentences(result), words(result)
     assert len(ids) > 1
     assert all(len(each) <= LONGEST_SENTENCE for each in ids)
-    assert [word for each in told for word, _, _ in each] == ["seven"] * 150
+    assert [word for each in spans for word, _, _ in each] == ["seven"] * 150
     (seven,) = {
-        each[first : first + count] for each, found_in in zip(ids, told, strict=True) for _, first, count in found_in
+        each[first : first + count] for each, found_in in zip(ids, spans, strict=True) for _, first, count in found_in
     }
     assert all(each[1 : 1 + len(seven)] == seven for each in ids)
 
 
 def test_a_word_that_is_longer_than_a_sentence_ends_with_it() -> None:
-    found = parts(MODELS[0], ["Well Nike."], "en", {"Nike": "/" + "nI" * 99 + "/"})
-    assert [word for word, _, _ in words(found)[0]] == ["Well"]
-    for ids, told in zip(sentences(found), words(found), strict=True):
-        assert all(first + count <= len(ids) for _, first, count in told)
+    result = parts(MODELS[0], ["Well Nike."], "en", {"Nike": "/" + "nI" * 99 + "/"})
+    assert [word for word, _, _ in words(result)[0]] == ["Well"]
+    for ids, spans in zip(sentences(result), words(result), strict=True):
+        assert all(first + count <= len(ids) for _, first, count in spans)
 
 
 @pytest.mark.parametrize(("model", "behind"), [(MODELS[0], 3), (MODELS[1], 1)])
-def test_a_word_leaves_when_the_words_behind_it_settle_it(model: str, behind: int) -> None:
-    """BPE: the next word. Phonemes: the next word, and two that may change how it sounds."""
+def test_a_word_is_emitted_when_the_following_words_decide_it(model: str, behind: int) -> None:
+    """BPE: the next word. Phonemes: the next word, and two that may change its pronunciation."""
     words = ["seven", "little", "ducks", "swim", "over", "there"]
-    text = WrittenText(analyzer(model), Reading("en"), Units(400), partial=True)
-    told = [bool(list(text.feed(word + " "))) for word in words]
-    assert told == [place >= behind for place in range(len(words))]
+    text = StreamingText(analyzer(model), Reading("en"), Units(400), partial=True)
+    spans = [bool(list(text.feed(word + " "))) for word in words]
+    assert spans == [place >= behind for place in range(len(words))]
 
 
 def test_numbers_wait_for_their_neighbours_and_are_spoken() -> None:
@@ -158,9 +160,9 @@ def test_numbers_wait_for_their_neighbours_and_are_spoken() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_sentence_without_end_is_ended_at_the_models_limit(model: str) -> None:
-    found = sentences(parts(model, ["extraordinary " * 28 + "x" * 300]))
-    assert len(found) > 1
-    assert all(len(ids) <= LONGEST_SENTENCE for ids in found)
+    result = sentences(parts(model, ["extraordinary " * 28 + "x" * 300]))
+    assert len(result) > 1
+    assert all(len(ids) <= LONGEST_SENTENCE for ids in result)
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "👩‍👩‍👧 !"])
@@ -171,15 +173,15 @@ def test_nothing_to_speak_is_no_sentence(text: str) -> None:
 @pytest.mark.parametrize("size", [1, 3, 200])
 def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     text = "[pause 1s] We went home[pause 300ms]and then <break time='0.2s'/> we slept. Good [pause 20ms]"
-    found = pieces(MODELS[0], [text[at : at + size] for at in range(0, len(text), size)], Reading("en"))
+    result = pieces(MODELS[0], [text[at : at + size] for at in range(0, len(text), size)], Reading("en"))
     pauses = [
         piece.milliseconds if isinstance(piece, Pause) else 0
-        for piece in found
+        for piece in result
         if isinstance(piece, Pause) or not piece.unfinished
     ]
     assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
-    assert sentences([piece for piece in found if isinstance(piece, Part)]) == [
+    assert sentences([piece for piece in result if isinstance(piece, SentencePart)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")
     ]
 

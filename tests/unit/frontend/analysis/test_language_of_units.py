@@ -1,5 +1,5 @@
-"""Text without letters of its own is read in the language before it, wherever the text is cut and
-whoever goes on with it.
+"""Text without letters is read in the preceding language, wherever the text is cut and whichever
+call continues it.
 """
 
 import itertools
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.analysis.streaming_text import Piece, StreamingText
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.text_units import Units
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 MODELS = ("models/demo", "tests/golden/tiny")
 PIECES = (
@@ -45,13 +45,13 @@ def analyzer(model: str) -> Analyzer:
     return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
 
 
-def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> WrittenText:
+def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> StreamingText:
     reading = analyzer(model).reading(code, allow_control_tokens=False, pronunciations={})
-    return WrittenText(analyzer(model), reading, Units(400), partial=partial, last_language=last_language)
+    return StreamingText(analyzer(model), reading, Units(400), partial=partial, last_language=last_language)
 
 
-def told(pieces: list[Piece], *, partial: bool) -> list[object]:
-    """What is heard of `pieces`: parts joined to sentences."""
+def spoken(pieces: list[Piece], *, partial: bool) -> list[object]:
+    """The speech of `pieces`: parts joined to sentences."""
     if not partial:
         return list(pieces)
     joined, ids = list[object](), list[int]()
@@ -99,7 +99,7 @@ def test_a_language_code_decides_alone() -> None:
 def test_by_token_a_unit_without_letters_is_read_like_the_one_before() -> None:
     def ids(first: str, text: str) -> object:
         of = written(MODELS[1], partial=True)
-        return told([*of.feed(first + text), *of.finish()], partial=True)[-1]
+        return spoken([*of.feed(first + text), *of.finish()], partial=True)[-1]
 
     assert ids("今天很好。", "123。") == (tuple("一百二十三。".encode()), 0)
     assert ids("今天很好。", "iPhone 15。") == (tuple("iPhone十五。".encode()), 0)
@@ -114,17 +114,17 @@ def test_by_token_a_unit_without_letters_is_read_like_the_one_before() -> None:
 @example("今天。12[pause 50ms] 45。Then we left. 3 ", [1, 4, 9])
 def test_any_cutting_and_any_taking_over_give_the_same(model: str, partial: bool, text: str, cuts: list[int]) -> None:
     whole = written(model, partial=partial)
-    expected = told([*whole.feed(text), *whole.finish()], partial=partial)
+    expected = spoken([*whole.feed(text), *whole.finish()], partial=partial)
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     cut = written(model, partial=partial)
     pieces = [piece for start, end in itertools.pairwise(borders) for piece in cut.feed(text[start:end])]
-    assert told([*pieces, *cut.finish()], partial=partial) == expected
+    assert spoken([*pieces, *cut.finish()], partial=partial) == expected
     for border in borders:
         first = written(model, partial=partial)
-        # What was told of the open unit is told again.
-        settled = told(list(first.feed(text[:border])), partial=partial)
+        # The sentences of the open unit are sent again.
+        settled = spoken(list(first.feed(text[:border])), partial=partial)
         second = written(model, partial=partial, last_language=first.last_language)
-        rest = told([*second.feed(text[first.settled :]), *second.finish()], partial=partial)
+        rest = spoken([*second.feed(text[first.settled :]), *second.finish()], partial=partial)
         assert settled + rest == expected
 
 
@@ -141,18 +141,20 @@ def test_any_cutting_and_any_taking_over_give_the_same(model: str, partial: bool
         ("Привет", "zh", "und"),
     ],
 )
-def test_language_by_script_behind_another(text: str, before: str, language: str) -> None:
+def test_language_by_script_after_another(text: str, before: str, language: str) -> None:
     assert language_by_script(text, before) == language
 
 
 def test_a_single_word_of_a_sentence_by_token_has_others_around_it() -> None:
-    assert language_by_script(" Hello", "zh", alone=False) == "en"
-    assert language_by_script(" 15", "zh", alone=False) == "zh"
+    assert language_by_script(" Hello", "zh", whole_unit=False) == "en"
+    assert language_by_script(" 15", "zh", whole_unit=False) == "zh"
 
 
 def test_in_a_whole_text_what_follows_is_known() -> None:
-    found = [part for part in analyzer(MODELS[1]).parts("12[pause 1s]今天。[pause 1s]45") if isinstance(part, Sentence)]
-    assert [(sentence.language, sentence.text) for sentence in found] == [
+    result = [
+        part for part in analyzer(MODELS[1]).parts("12[pause 1s]今天。[pause 1s]45") if isinstance(part, Sentence)
+    ]
+    assert [(sentence.language, sentence.text) for sentence in result] == [
         ("zh", "十二。"),
         ("zh", "今天。"),
         ("zh", "四十五。"),

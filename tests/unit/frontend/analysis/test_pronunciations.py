@@ -1,4 +1,4 @@
-"""The pronunciation dictionary: which form is found where, and what a model makes of it."""
+"""The pronunciation dictionary: which form matches where, and how a model reads the replacement."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +12,13 @@ from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.tokenizers.phonemes import incremental as growing
+from services.frontend.tokenizers.phonemes import incremental
 from services.frontend.tokenizers.phonemes.reading import Word, read_words
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
@@ -89,7 +89,7 @@ def test_phonemes_are_spoken_as_they_are(phonemes: PhonemeTokenizer) -> None:
         analyzer.reading("", allow_control_tokens=False, pronunciations={"Nike": "/xyz1/"})
 
 
-def test_a_text_cannot_bring_phonemes_or_carriers_in(phonemes: PhonemeTokenizer) -> None:
+def test_a_text_cannot_contain_phonemes_or_placeholders(phonemes: PhonemeTokenizer) -> None:
     analyzer = Analyzer(Normalizer(None), phonemes)
     plain = [sentence.token_ids for sentence in analyzer.sentences("ab cd")]
     for forged in ("a\uf8f0b cd", "a\ue000b cd", "a\U000f0000b cd", "a\uf8f2b cd"):
@@ -108,7 +108,7 @@ def test_a_respelling_cannot_bring_control_tokens_in() -> None:
 
 
 def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: PhonemeTokenizer) -> None:
-    """Private use: the carriers of marks and phonemes, and what stands around phonemes in front of
+    """Private use: the placeholders of sound tags and phonemes, and the delimiters of phonemes for
     the tokenizer.
     """
     for tokenizer in (phonemes, TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))):
@@ -132,16 +132,16 @@ def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: Phon
 
 
 def whole(analyzer: Analyzer, text: str, pronunciations: dict[str, str]) -> int:
-    """How many sentences come of a whole text."""
+    """The number of sentences of a whole text."""
     return len(
         list(analyzer.parts(text, analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)))
     )
 
 
 def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, partial: bool) -> int:
-    """How many pieces come of a text in fragments of 100 characters."""
+    """The number of pieces of a text in fragments of 100 characters."""
     reading = analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)
-    of = WrittenText(analyzer, reading, Units(400), partial=partial)
+    of = StreamingText(analyzer, reading, Units(400), partial=partial)
     fed = [piece for at in range(0, len(text), 100) for piece in of.feed(text[at : at + 100])]
     return len([*fed, *of.finish()])
 
@@ -184,7 +184,7 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
         read += len(text)
         return read_words(text)
 
-    monkeypatch.setattr(growing, "read_words", counted)
+    monkeypatch.setattr(incremental, "read_words", counted)
     analyzer = Analyzer(Normalizer(None), phonemes)
     unit = "a " * 199
     assert streamed(analyzer, unit, {"a": "la" * 9}, partial=True)

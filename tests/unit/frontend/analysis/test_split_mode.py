@@ -1,4 +1,4 @@
-"""Which utterances a whole text becomes, as the model directory asks for."""
+"""The sentences of a whole text in the split mode of the model directory."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Reading
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.reading import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.split_mode import Split, split_mode
 from services.frontend.tokenizers.bpe import TextTokenizer
@@ -57,7 +58,7 @@ def test_the_reference_joins_and_so_does_a_request_that_asks_for_it() -> None:
 
 def test_a_long_sentence_is_still_cut_to_the_limit() -> None:
     clause = "and then it went on to say the same thing again, "
-    found = texts(analyzer(Split.SENTENCES), clause * 30 + "at last. Yes.", Reading())
-    assert len(found) > 2
-    assert found[-1] == "Yes."
-    assert "".join(found).count("again") == 30
+    result = texts(analyzer(Split.SENTENCES), clause * 30 + "at last. Yes.", Reading())
+    assert len(result) > 2
+    assert result[-1] == "Yes."
+    assert "".join(result).count("again") == 30

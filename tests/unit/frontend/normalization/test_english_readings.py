@@ -1,5 +1,5 @@
-"""English written forms by context: each pair tells two readings of one form apart. What plain text
-and hostile text cost.
+"""English written forms by context: each pair distinguishes two readings of one form. The cost of
+plain and of hostile text.
 """
 
 import time
@@ -10,9 +10,9 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization import english_readings as readings
-from services.frontend.normalization.english import unfinished_forms as growing
+from services.frontend.normalization.english import unfinished_forms
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
@@ -37,13 +37,16 @@ SPOKEN = {
     "room 304 on port 8080, 304 people": "room three oh four on port eighty eighty, three hundred and four people",
     "Python 3.12 is not 3.12.": "Python three point twelve is not three point one two.",
     "My PIN is 0042.": "My pin is zero zero four two.",
-    "I rate it 8/10, 3/4 of it, 50/50, on 11/5.": "I rate it eight out of ten, three quarters of it, fifty fifty, on November fifth.",
+    "I rate it 8/10, 3/4 of it, 50/50, on 11/5.":
+        "I rate it eight out of ten, three quarters of it, fifty fifty, on November fifth.",
     "His BP was 118/76.": "His BP was one eighteen over seventy six.",
     "Type II, Henry VIII, Rocky IV, World War I": "Type two, Henry the eighth, Rocky four, World War one",
-    "I think Elizabeth I reigned, and Charles, I think, too.": "I think Elizabeth the first reigned, and Charles, I think, too.",
+    "I think Elizabeth I reigned, and Charles, I think, too.":
+        "I think Elizabeth the first reigned, and Charles, I think, too.",
     "MIX CD VI": "MIX CD VI",
     "10⁶ and x₁, H₂O, 20 m²": "ten to the sixth and x one, H two O, twenty square meters",
-    "$5-10, $1.2M–$1.5M, a $20 bill": "five to ten dollars, one point two to one point five million dollars, a twenty dollar bill",
+    "$5-10, $1.2M–$1.5M, a $20 bill":
+        "five to ten dollars, one point two to one point five million dollars, a twenty dollar bill",
     "25-30%, 35‰": "twenty five to thirty percent, thirty five per mille",
     "5'4\" and 6 ft 2 in": "five foot four and six feet two inches",
     "1 000 000 people, 18\u2009600 copies": "one million people, eighteen thousand six hundred copies",
@@ -52,7 +55,8 @@ SPOKEN = {
     "and/or, w/o, A/B, km/h": "and or, without, A B, kilometers per hour",
     "getUserById and HTTPServer, iPhone, McDonald": "get User By I D and HTTP Server, iPhone, McDonald",
     "Use kubectl -n x --help.": "Use kube control dash N x dash dash help.",
-    "Press Ctrl+C in /usr/local/bin/python3.": "Press Control C in slash user slash local slash bin slash python three.",
+    "Press Ctrl+C in /usr/local/bin/python3.":
+        "Press Control C in slash user slash local slash bin slash python three.",
     "Q3 FY2024, FY19": "Q three fiscal year twenty twenty four, fiscal year nineteen",
     "1) two eggs, 2) a cup": "one, two eggs, two, a cup",
     "1. Wash. 2. Rinse.": "one, Wash. two, Rinse.",
@@ -62,7 +66,8 @@ SPOKEN = {
     "The code is 093 518.": "The code is zero nine three, five one eight.",
     "1.5m followers, a 1.5m pole": "one point five million followers, a one point five meter pole",
     "The price per kg, in km/h or in m².": "The price per kilogram, in kilometers per hour or in square meters.",
-    "1.67 × 10⁻²⁷ kg, a² + b²": "one point six seven times ten to the minus twenty seventh kilograms, A squared plus b squared",
+    "1.67 × 10⁻²⁷ kg, a² + b²":
+        "one point six seven times ten to the minus twenty seventh kilograms, A squared plus b squared",
     "Ca²⁺, SO₄²⁻, Na⁺, E = mc²": "C A two plus, S O four two minus, N A plus, E equals M C squared",
     "0b101": "binary one zero one",
     "His time was 2:03:11.": "His time was two hours three minutes and eleven seconds.",
@@ -103,7 +108,7 @@ def analyzer() -> Analyzer:
 
 
 @pytest.mark.parametrize("written", SPOKEN)
-def test_a_form_is_read_by_what_stands_around_it(written: str) -> None:
+def test_a_form_is_read_by_its_context(written: str) -> None:
     assert analyzer().normalise(written, "en") == SPOKEN[written]
 
 
@@ -117,7 +122,7 @@ def test_time_grows_with_the_length_of_hostile_text(seed: str) -> None:
     def seconds(length: int) -> float:
         text = (seed * (length // len(seed) + 1))[:length]
         begin = time.thread_time()
-        readings.rewritten(text)
+        readings.rewrite(text)
         return time.thread_time() - begin
 
     seconds(1000)
@@ -129,7 +134,7 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
     """As a whole, by sentence, and by token letter by letter."""
 
     def spoken(text: str, parts: list[str], *, partial: bool) -> list[str]:
-        of = WrittenText(
+        of = StreamingText(
             analyzer(),
             analyzer().reading("", allow_control_tokens=False, pronunciations={}),
             Units(400),
@@ -146,10 +151,10 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
         assert spoken(row.text, list(row.text), partial=True) == whole
 
 
-def test_words_that_decide_how_a_number_is_read_are_kept_with_it() -> None:
+def test_words_that_decide_the_reading_of_a_number_stay_with_it() -> None:
     for text in ("account", "my account number is", "World War", "a 20 A", "5 million", "Chapter"):
-        assert growing.has_begun(text)
+        assert unfinished_forms.has_begun(text)
     for text in ("", "a plain word", "account of all that was said"):
-        assert not growing.has_begun(text)
-    assert growing.decides("XIV")
-    assert not growing.decides("I")
+        assert not unfinished_forms.has_begun(text)
+    assert unfinished_forms.is_roman_numeral("XIV")
+    assert not unfinished_forms.is_roman_numeral("I")

@@ -1,4 +1,4 @@
-"""Normalisation: the character rules, the mended faults, and wetext behind them."""
+"""Normalisation: the character rules, the corrected faults, and wetext."""
 
 import pytest
 
@@ -29,10 +29,11 @@ def test_chinese_rules(text: str, spoken: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"), [("a b", "a b"), ("a  b", "ab"), (" a", "a"), ("a ", "a"), ("中 a", "中a"), (" ", ""), ("", "")]
+    ("text", "expected"),
+    [("a b", "a b"), ("a  b", "ab"), (" a", "a"), ("a ", "a"), ("中 a", "中a"), (" ", ""), ("", "")],
 )
-def test_blanks_at_the_margins_do_not_raise(text: str, kept: str) -> None:
-    assert drop_blanks(text) == kept
+def test_blanks_at_the_margins_do_not_raise(text: str, expected: str) -> None:
+    assert drop_blanks(text) == expected
 
 
 def test_a_run_knows_the_character_before_it() -> None:

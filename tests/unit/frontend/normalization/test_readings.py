@@ -1,4 +1,4 @@
-"""Written forms are read as people read them, but for a few that docs/readings.md lists."""
+"""Written forms have their usual readings, except those that docs/readings.md lists."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""What written forms come to, case by case: `text_cases.json` holds them, docs/text.md shows the
+"""Readings of written forms, case by case: `text_cases.json` holds them, docs/text.md shows the
 same ones.
 """
 

@@ -1,11 +1,11 @@
-"""What people paste: markdown, addresses, pictures; and which language each stretch is read in."""
+"""Pasted text: markdown, addresses, emoji; and the language of each span."""
 
 import pytest
 
 from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script, spans
-from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.text.characters import speakable, without_emoji
 from services.frontend.tokenizers.control_tokens import without_controls
 
 
@@ -74,7 +74,7 @@ def test_chinese_addresses() -> None:
     ],
 )
 def test_pictures_are_not_spoken(text: str, left: str) -> None:
-    assert without_pictures(text) == left
+    assert without_emoji(text) == left
 
 
 def test_commands_to_a_terminal_and_other_forms_of_letters() -> None:
@@ -107,7 +107,7 @@ def test_language_by_script(text: str, language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("我有3个 apples and 5 pears", [("zh", "我有3个 "), ("en", "apples and 5 pears")]),
         ("iPhone 15发布", [("zh", "iPhone 15发布")]),
@@ -118,5 +118,5 @@ def test_language_by_script(text: str, language: str) -> None:
         ("Привет 3 мира, then ran 3 miles", [("und", "Привет 3 мира, "), ("en", "then ran 3 miles")]),
     ],
 )
-def test_stretches(text: str, found: list[tuple[str, str]]) -> None:
-    assert spans(text, "zh") == found
+def test_stretches(text: str, result: list[tuple[str, str]]) -> None:
+    assert spans(text, "zh") == result

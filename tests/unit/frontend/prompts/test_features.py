@@ -1,5 +1,5 @@
-"""Prompt features: what they refuse and how they scale; their values are compared with the
-reference bundle elsewhere.
+"""Prompt features: their errors and scaling; other tests compare their values with the
+reference.
 """
 
 import math
@@ -37,7 +37,7 @@ def test_what_lies_above_the_new_nyquist_is_removed() -> None:
     assert resample(tone(11_000, 48_000)[None], 48_000, 16_000)[0, 100:-100].abs().max() < 5e-3
 
 
-def test_the_mean_over_time_is_taken_off() -> None:
+def test_the_mean_over_time_is_subtracted() -> None:
     assert speaker_features(tone(440, 16_000) * torch.linspace(0, 1, 8000)).mean(dim=0).abs().max() < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Instructions: the ids that the reference's tokenizer gave, and what is refused."""
+"""Instructions: the ids of the reference's tokenizer, and what is refused."""
 
 import json
 from functools import cache
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from cosyserve.errors import CosyserveError, FailedPrecondition, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.instruction import instruction_ids
 from services.frontend.tokenizers.control_tokens import CONTROLS, END_OF_PROMPT
-from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[4]
 TINY = ROOT / "tests" / "golden" / "tiny"
@@ -30,7 +31,7 @@ def tokenizer() -> Tokenizer:
 
 
 def recorded(text: str) -> list[int]:
-    """The ids that the reference's tokenizer gave for a text."""
+    """The recorded ids of the reference's tokenizer for a text."""
     cases = json.loads((TINY / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"]["encode"]
     return next(case["ids"] for case in cases if case["text"] == text)
 

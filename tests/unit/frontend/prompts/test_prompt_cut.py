@@ -1,5 +1,5 @@
-"""A cut prompt: the decoder is shown less of it, the speech-token model all of it, and the first
-hop can be heard.
+"""A cut prompt: the decoder receives less of it, the speech-token model all of it, and the first
+hop is audible.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.loading import read_tokenizer
 from services.frontend.voices.prompt_cut import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, cut_of, tokens_before_sound
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
 from services.frontend.voices.voice import Voice
@@ -83,12 +83,12 @@ def test_a_file_is_cut_and_says_what_it_gains(tmp_path: Path, capsys: pytest.Cap
     torch.save({"a": entry_of(voice(61)), "b": {"embedding": torch.ones(1, 192)}}, tmp_path / "spk2info.pt")
     assert cut_prompts.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == "a: 23 speech tokens before the first audible sample instead of 42\n"
-    found = torch.load(tmp_path / "spk2info.pt", weights_only=True)
-    assert (found["a"]["flow_prompt_speech_token"].shape, found["a"]["llm_prompt_speech_token"].shape) == (
+    result = torch.load(tmp_path / "spk2info.pt", weights_only=True)
+    assert (result["a"]["flow_prompt_speech_token"].shape, result["a"]["llm_prompt_speech_token"].shape) == (
         (1, 55),
         (1, 61),
     )
-    assert list(found["b"]) == ["embedding"]
+    assert list(result["b"]) == ["embedding"]
 
 
 def test_the_bundled_voices_are_cut() -> None:

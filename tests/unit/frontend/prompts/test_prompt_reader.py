@@ -1,4 +1,4 @@
-"""A voice made of a recording: what it holds, what is refused, and which networks are."""
+"""A voice from a recording: its contents, and which recordings and networks are refused."""
 
 import shutil
 from pathlib import Path
@@ -30,7 +30,7 @@ def reader() -> PromptReader:
 
 
 def sound(seconds: float, rate: int = RATE) -> Tensor:
-    """A hundred harmonics of a falling voice in syllables, loudest at about 0.3."""
+    """A hundred harmonics of a falling voice in syllables, peak at about 0.3."""
     time = torch.arange(round(seconds * rate), dtype=torch.float64) / rate
     phase = 2 * torch.pi * (140 * time - 6 * time.square())
     buzz = sum(torch.sin(number * phase) / number for number in range(1, 50))
@@ -123,7 +123,7 @@ GOOD = sound(2.0)
         ((4 * GOOD).clamp(-1, 1), RATE, "is clipped"),
     ],
 )
-def test_what_no_voice_can_be_made_of(reader: PromptReader, wave: Tensor, rate: int, said: str) -> None:
+def test_unsuitable_recordings_are_refused(reader: PromptReader, wave: Tensor, rate: int, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         reader.read("somebody", wave, rate, [1])
 
@@ -153,7 +153,7 @@ def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
     assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("somebody", GOOD, RATE, [1]).prompt_speech_tokens
 
 
-def test_a_gpu_is_taken_where_the_runtime_knows_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_used_where_the_runtime_supports_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_network.available_device() == "cpu"
     monkeypatch.setattr(
         onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -166,7 +166,7 @@ Shape = list[int | str]
 
 
 def network(path: Path, inputs: list[tuple[int, Shape]], kind: int, values: np.ndarray, shape: Shape) -> None:
-    """A network of those inputs that always says `values`."""
+    """A network with those inputs that always returns `values`."""
     save(
         path, helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values)), inputs, kind, shape
     )
@@ -248,7 +248,7 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [([], "made 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
+    ("tokens", "said"), [([], "returned 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
 )
 def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
@@ -258,7 +258,7 @@ def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: st
 
 def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.full((1, 192), np.nan, np.float32), ["batch", 192])
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made something that is not a number"):
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned a value that is not finite"):
         PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
 
 
@@ -270,10 +270,10 @@ def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) 
         TensorProto.FLOAT,
         ["batch", "size"],
     )
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made 15840 values, expected 192"):
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned 15840 values, expected 192"):
         PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
 
 
 def test_resampling_for_a_rate_needs_little_memory() -> None:
-    """The steps of 50 are what keeps the filters small; the worst rate of them all."""
+    """The steps of 50 keep the filters small; this is the worst rate of all."""
     assert resample(sound(1.0, 191_950)[None], 191_950, RATE).shape == (1, RATE)

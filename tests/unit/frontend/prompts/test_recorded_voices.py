@@ -1,5 +1,5 @@
-"""Recordings that come with a request: read once, kept within bytes, shared by those that ask
-together, ended with the last of them.
+"""Recordings of requests: read once, cached within bytes, shared by concurrent calls, cancelled
+with the last of them.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from services.frontend.voices.voice import Voice
 
 
 class Reader(RecordingReader):
-    """Takes its places as the real one does; reads when it is let, and takes as long as it is told
-    to end what nobody waits for.
+    """Counts slots like the real reader; reads when it is released, and takes a configurable time
+    to cancel.
     """
 
     def __init__(self, most_at_once: int = 2) -> None:
@@ -63,7 +63,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture(autouse=True)
 async def complaints() -> Any:
-    """Nothing may be left that the event loop has to complain of."""
+    """The event loop must have nothing to report."""
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
     yield
@@ -98,9 +98,9 @@ async def test_another_file_transcript_or_language_is_another_recording() -> Non
     reader = Reader()
     reader.go.set()
     voices = RecordedVoices(reader, 1 << 20)
-    told = [("ab", "c", ""), ("a", "bc", ""), ("a", "b", "c"), ("ab", "", "c"), ("a", "b", "")]
-    ids = [(await ask(voices, audio.encode(), transcript, language)).id for audio, transcript, language in told * 2]
-    assert len(set(ids)) == len(told) == len(reader.begun)
+    prompts = [("ab", "c", ""), ("a", "bc", ""), ("a", "b", "c"), ("ab", "", "c"), ("a", "b", "")]
+    ids = [(await ask(voices, audio.encode(), transcript, language)).id for audio, transcript, language in prompts * 2]
+    assert len(set(ids)) == len(prompts) == len(reader.begun)
 
 
 def chosen_cache(voices: int) -> int:
@@ -118,15 +118,15 @@ async def test_memory_is_bounded_by_bytes(room: int, read_again: list[bytes]) ->
     for audio in (b"0", b"2", b"3", b"1"):
         await ask(voices, audio)
     assert sorted(reader.begun) == read_again
-    assert voices._kept.bytes_held <= chosen_cache(room)
+    assert voices._cache.bytes_held <= chosen_cache(room)
 
 
-async def test_many_that_ask_together_are_one_reading_that_who_leaves_does_not_end(counted: Counter[str]) -> None:
+async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end(counted: Counter[str]) -> None:
     reader = Reader(most_at_once=1)
     voices = RecordedVoices(reader, 1 << 20)
     asks = [ask(voices) for _ in range(10)]
     await until(lambda: counted.total() == 10)
-    asks[0].cancel()  # the one whose request began it
+    asks[0].cancel()  # the call that started the read
     asks[5].cancel()
     await asyncio.sleep(0)
     reader.go.set()
@@ -149,12 +149,12 @@ async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counte
     await asyncio.gather(*asks, return_exceptions=True)
     await until(lambda: reader.ended == [b"a"])
     await until(lambda: reader.places_taken == 0)
-    assert not voices._under_way
-    assert len(voices._kept) == 0
+    assert not voices._pending
+    assert len(voices._cache) == 0
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
-async def test_who_asks_while_the_work_is_being_ended_begins_anew() -> None:
+async def test_a_call_during_the_cancellation_starts_a_new_read() -> None:
     reader = Reader()
     voices = RecordedVoices(reader, 1 << 20)
     lost = ask(voices)
@@ -171,10 +171,10 @@ async def test_who_asks_while_the_work_is_being_ended_begins_anew() -> None:
     reader.go.set()
     assert await new is await joined
     assert len(reader.begun) == 2
-    assert (len(voices._kept), reader.places_taken) == (1, 0)
+    assert (len(voices._cache), reader.places_taken) == (1, 0)
 
 
-async def test_a_refusal_reaches_all_and_is_not_kept(counted: Counter[str]) -> None:
+async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[str]) -> None:
     reader = Reader()
     reader.fault = InvalidRequest("the recording is silent")
     voices = RecordedVoices(reader, 1 << 20)
@@ -184,14 +184,14 @@ async def test_a_refusal_reaches_all_and_is_not_kept(counted: Counter[str]) -> N
     for each in asks:
         with pytest.raises(InvalidRequest, match="is silent"):
             await each
-    assert not voices._under_way
+    assert not voices._pending
     reader.fault = None
     await ask(voices)
     assert reader.begun == [b"a", b"a"]
     assert counted == {"miss": 2, "shared": 2}
 
 
-async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -> None:
+async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_loop() -> None:
     reader = Reader()
     voices = RecordedVoices(reader, 1 << 20)
     asked = ask(voices)
@@ -201,18 +201,18 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -
     with pytest.raises(asyncio.CancelledError):
         await asked
     await until(lambda: reader.ended)
-    assert not voices._under_way
+    assert not voices._pending
 
 
 async def test_only_a_reading_takes_a_place(counted: Counter[str]) -> None:
     reader = Reader(most_at_once=1)
     reader.go.set()
     voices = RecordedVoices(reader, 1 << 20)
-    await ask(voices, b"kept")
+    await ask(voices, b"cached")
     reader.go.clear()
     first, second = ask(voices), ask(voices)
     await until(lambda: reader.places_taken == 1 and counted.total() == 3)
-    assert (await ask(voices, b"kept")).id
+    assert (await ask(voices, b"cached")).id
     with pytest.raises(Overloaded, match="1 of 1 recordings are being read; try again in 2 s") as caught:
         await ask(voices, b"other")
     assert caught.value.retry_after == 2.0

@@ -1,5 +1,5 @@
-"""An upload on its way to a voice: kinds of files, the decoder that is kept apart, trimming, the
-transcript's pace.
+"""From an upload to a voice: file formats, the decoder process, trimming, and the pace of the
+transcript.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from services.frontend.prompts.transcript_pace import require_plausible, syllabl
 from services.frontend.recordings import decoding
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.recording_limits import MOST_BYTES
-from services.frontend.recordings.trimming import trimmed
+from services.frontend.recordings.trimming import trim_silence
 from services.frontend.recordings.wav_reader import Sound, read_wav
 from tools.fuzz.upload_seeds import seeds, voiced
 from tools.fuzz.uploads import MODEL, fuzz
@@ -73,10 +73,10 @@ LOW = 0.3 * np.sin(np.arange(8_000 * 2) / 3).astype(np.float32)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"fLaC" + bytes(200), "is no whole flac file"),
-        (b"OggS" + bytes(200), "is no whole ogg file"),
-        (b"ID3" + bytes(200), "is no whole mp3 file|lasts 0.00 s"),
-        (FILES["16.flac"][:200], "is no whole flac file|lasts 0.0"),
+        (b"fLaC" + bytes(200), "is not a complete flac file"),
+        (b"OggS" + bytes(200), "is not a complete ogg file"),
+        (b"ID3" + bytes(200), "is not a complete mp3 file|lasts 0.00 s"),
+        (FILES["16.flac"][:200], "is not a complete flac file|lasts 0.0"),
         (encoded(LOW, 8_000, "MP3", "MPEG_LAYER_III"), "sample rate of 8000, allowed 16000"),
         (encoded(np.zeros((48_000, 3), np.float32), 24_000, "FLAC", "PCM_16"), "has 3 channels, allowed 1 to 2"),
         (
@@ -87,7 +87,7 @@ LOW = 0.3 * np.sin(np.arange(8_000 * 2) / 3).astype(np.float32)
         (encoded(np.zeros(8_000, np.float32), 16_000, "OGG", "VORBIS"), "lasts 0.50 s"),
     ],
 )
-async def test_compressed_files_that_no_voice_is_made_of(data: bytes, said: str) -> None:
+async def test_compressed_files_that_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         await decode(data)
 
@@ -150,7 +150,7 @@ def at(rate: int, *parts: NDArray[np.float32]) -> Sound:
 def test_silence_at_the_ends_goes_but_for_a_margin(rate: int) -> None:
     hum = 0.0005 * np.sin(2 * np.pi * 50 * np.arange(2 * rate) / rate) + 0.1
     speech = np.tile(voiced(rate)[int(0.05 * rate) : int(1.1 * rate)], 2)
-    short = trimmed(at(rate, hum, speech + 0.1, hum))
+    short = trim_silence(at(rate, hum, speech + 0.1, hum))
     assert 0.28 <= (len(short.samples) - len(speech)) / rate <= 0.32
     power = [float(np.square(wave - 0.1).sum()) for wave in (short.samples, at(rate, speech + 0.1).samples)]
     assert abs(power[0] / power[1] - 1) < 0.05
@@ -158,12 +158,12 @@ def test_silence_at_the_ends_goes_but_for_a_margin(rate: int) -> None:
 
 def test_what_has_no_silence_stays_as_it_is() -> None:
     speech = voiced(24_000)[1_200:-1_200]
-    assert np.array_equal(trimmed(Sound(speech, 24_000)).samples, speech)
+    assert np.array_equal(trim_silence(Sound(speech, 24_000)).samples, speech)
 
 
 def test_too_little_is_left() -> None:
     with pytest.raises(InvalidRequest, match=r"too short: 0\.[67]\d s are left of 4\.\d\d s when the silence"):
-        trimmed(at(24_000, np.zeros(48_000), voiced(24_000)[4_800:14_400], np.zeros(48_000)))
+        trim_silence(at(24_000, np.zeros(48_000), voiced(24_000)[4_800:14_400], np.zeros(48_000)))
 
 
 @pytest.mark.parametrize(

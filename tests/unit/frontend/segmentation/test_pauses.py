@@ -1,4 +1,4 @@
-"""Pauses in a text: what is one, what is not, and that no cutting of the text shows."""
+"""Pauses in a text: valid and invalid forms, independent of the fragmentation."""
 
 import itertools
 
@@ -31,7 +31,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("a [pause 300ms] b", ["a ", Pause(300), " b"]),
         ("[pause 1.5s]a", [Pause(1500), "a"]),
@@ -43,8 +43,8 @@ PIECES = st.sampled_from(
         ("", []),
     ],
 )
-def test_what_is_a_pause(text: str, found: list[str | Pause]) -> None:
-    assert list(passages(text)) == found
+def test_what_is_a_pause(text: str, result: list[str | Pause]) -> None:
+    assert list(passages(text)) == result
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,6 @@ def test_no_cutting_shows_and_no_pause_is_cut(pieces: list[str], cuts: list[int]
     assert "".join(whole) == text
     try:
         pauses = [part for part in passages(text) if isinstance(part, Pause)]
-    except InvalidRequest:  # pieces may join to a pause that is too short, which is refused as a whole
+    except InvalidRequest:  # fragments may join to a pause that is too short, which is refused as a whole
         reject()
     assert [part for unit in whole for part in passages(unit) if isinstance(part, Pause)] == pauses

@@ -1,4 +1,4 @@
-"""Where a sentence ends: by marks, by what stands in front of them and by what follows."""
+"""Where a sentence ends: by marks, and by the text before and after them."""
 
 import pytest
 

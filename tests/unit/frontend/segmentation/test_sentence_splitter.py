@@ -35,7 +35,7 @@ def test_segments_have_60_to_80_units_and_a_short_rest_is_glued() -> None:
 
 
 class Looked:
-    """Terminators that count how often they are asked."""
+    """Terminators that count lookups."""
 
     def __init__(self, terminators: str) -> None:
         self.terminators, self.times = terminators, 0

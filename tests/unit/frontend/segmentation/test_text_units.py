@@ -1,4 +1,4 @@
-"""Where running text is cut."""
+"""Where streamed text is cut."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Words that leave a growing text before its sentence is over."""
+"""Words that are emitted before the sentence is complete."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""An SSML document is known by its first characters."""
+"""An SSML document is detected by its first characters."""
 
 import pytest
 

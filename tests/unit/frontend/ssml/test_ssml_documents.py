@@ -1,6 +1,4 @@
-"""SSML documents through the whole analysis: sentences with their rates, as a whole and while they
-are written.
-"""
+"""SSML documents through the whole analysis: sentences with their rates, whole and streamed."""
 
 import itertools
 from functools import cache
@@ -14,13 +12,13 @@ from hypothesis import strategies as st
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.whole_input import parts_of
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 
@@ -41,20 +39,20 @@ def texts(document: str, model: str = TINY, **how: Any) -> list[str]:
     return [part.text for part in whole(document, model, **how) if isinstance(part, Sentence)]
 
 
-def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list[object]:
-    """Pauses, sentences, and the warnings and the refusal in their places; a sentence in parts as
-    its ids, rate and joint.
+def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list[object]:
+    """Pauses, sentences, warnings and the refusal in order; a sentence in parts as its ids, rate
+    and continuation.
     """
     reading = analyzer(model).reading(
         **{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how
     )
     form = WrittenForm(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
-    first: Part | None = None
+    first: SentencePart | None = None
     assert reading.log is not None
     try:
         for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
-            if isinstance(piece, Part):
+            if isinstance(piece, SentencePart):
                 first = first or piece
                 ids += piece.token_ids
                 if not piece.unfinished:
@@ -68,10 +66,10 @@ def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list
 
 
 def test_a_rate_splits_and_what_goes_on_in_mid_sentence_is_marked() -> None:
-    found = whole(
+    result = whole(
         '<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>'
     )
-    assert [(part.text.strip(), part.rate, part.continues) for part in found if isinstance(part, Sentence)] == [
+    assert [(part.text.strip(), part.rate, part.continues) for part in result if isinstance(part, Sentence)] == [
         ("Now.", 1.0, False),
         ("slowly.", 0.75, True),
         ("again.", 1.0, True),
@@ -80,8 +78,8 @@ def test_a_rate_splits_and_what_goes_on_in_mid_sentence_is_marked() -> None:
 
 
 def test_sentences_and_paragraphs_end_what_has_no_mark() -> None:
-    found = whole("<speak><p>First</p><p><s>Second</s><s>Third</s></p>Fourth</speak>")
-    assert [(part.text, part.continues) for part in found if isinstance(part, Sentence)] == [
+    result = whole("<speak><p>First</p><p><s>Second</s><s>Third</s></p>Fourth</speak>")
+    assert [(part.text, part.continues) for part in result if isinstance(part, Sentence)] == [
         ("First.", False),
         ("Second.", False),
         ("Third.", False),
@@ -90,8 +88,8 @@ def test_sentences_and_paragraphs_end_what_has_no_mark() -> None:
 
 
 def test_pauses_of_both_forms() -> None:
-    found = whole('<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>')
-    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in found] == [
+    result = whole('<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>')
+    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in result] == [
         "A.",
         300,
         200,
@@ -132,8 +130,8 @@ def test_what_is_spoken(document: str, spoken: str) -> None:
 
 
 def test_languages_are_those_of_the_elements() -> None:
-    found = whole('<speak>今天<lang xml:lang="en">12 dogs</lang>12<s xml:lang="de">12 Hunde</s></speak>')
-    assert [(part.text, part.language) for part in found if isinstance(part, Sentence)] == [
+    result = whole('<speak>今天<lang xml:lang="en">12 dogs</lang>12<s xml:lang="de">12 Hunde</s></speak>')
+    assert [(part.text, part.language) for part in result if isinstance(part, Sentence)] == [
         ("今天。", "zh"),
         ("twelve dogs.", "en"),
         ("十二。", "zh"),
@@ -163,7 +161,7 @@ def test_nothing_is_spoken_of_a_document_that_is_malformed_further_down() -> Non
 
 def test_what_is_put_in_counts_for_the_length_of_a_sentence_by_token() -> None:
     digits = f'<say-as interpret-as="digits">{"7" * 200}</say-as> '
-    (*_, refusal) = told([f"<speak>{digits * 6}</speak>"], DEMO, partial=True)
+    (*_, refusal) = outcome([f"<speak>{digits * 6}</speak>"], DEMO, partial=True)
     assert "pronunciations and SSML make" in str(refusal)
     assert "by token at most 4000" in str(refusal)
 
@@ -216,10 +214,10 @@ def test_the_cutting_does_not_show(model: str, partial: bool, begin: str, inside
     text = begin + "".join(inside) + "</speak>"
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     pronunciations = {"Nike": "Naikee"}
-    in_one = told([text], model, partial=partial, pronunciations=pronunciations)
+    in_one = outcome([text], model, partial=partial, pronunciations=pronunciations)
     cut = [text[start:end] for start, end in itertools.pairwise(borders)]
-    assert told(cut, model, partial=partial, pronunciations=pronunciations) == in_one
-    assert told(list(text), model, partial=partial, pronunciations=pronunciations) == in_one
+    assert outcome(cut, model, partial=partial, pronunciations=pronunciations) == in_one
+    assert outcome(list(text), model, partial=partial, pronunciations=pronunciations) == in_one
 
 
 @pytest.mark.parametrize("model", [DEMO, TINY])
@@ -228,7 +226,7 @@ def test_sentence_by_sentence_a_document_is_what_it_is_as_a_whole(model: str) ->
         '<speak><s>One here.</s> <prosody rate="90%">Two <emphasis>there</emphasis></prosody><break time="1s"/>'
         '<s><say-as interpret-as="time">7:30</say-as> o\'clock</s></speak>'
     )
-    streamed = [piece for piece in told([document], model, partial=False) if isinstance(piece, Sentence | Pause)]
+    streamed = [piece for piece in outcome([document], model, partial=False) if isinstance(piece, Sentence | Pause)]
     assert streamed == whole(document, model)
 
 
@@ -237,9 +235,11 @@ def test_sentence_by_sentence_a_document_is_what_it_is_as_a_whole(model: str) ->
 )
 @pytest.mark.parametrize("partial", [False, True])
 def test_other_text_is_what_it_was(text: str, partial: bool) -> None:
-    """Plain text that begins like a document is held back no longer than that, and read as ever."""
+    """Plain text that begins like a document is delayed no longer than necessary, and read as
+    usual.
+    """
     reading = analyzer(TINY).reading("", allow_control_tokens=False, pronunciations={})
-    heard = told([text], TINY, partial=partial)
-    assert told(list(text), TINY, partial=partial) == heard
+    heard = outcome([text], TINY, partial=partial)
+    assert outcome(list(text), TINY, partial=partial) == heard
     if not partial:
         assert [part for part in heard if isinstance(part, Sentence)] == list(analyzer(TINY).parts(text, reading))

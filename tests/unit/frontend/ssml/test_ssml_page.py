@@ -1,4 +1,4 @@
-"""What docs/text.md says of SSML is what is so."""
+"""The SSML section of docs/text.md is correct."""
 
 import re
 from pathlib import Path

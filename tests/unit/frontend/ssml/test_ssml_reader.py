@@ -1,5 +1,5 @@
-"""The reader of SSML documents: what elements mean, what is refused and where, and that the cutting
-does not show.
+"""The reader of SSML documents: the meaning of elements, errors with their positions, independent
+of the fragmentation.
 """
 
 import itertools
@@ -11,8 +11,8 @@ from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml.detection import is_document
 from services.frontend.ssml.elements import LONGEST_DOCUMENT
-from services.frontend.ssml.events import Border, Event, Notice, Said, Style
-from services.frontend.ssml.inserted import Inserted, Sound
+from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
+from services.frontend.ssml.inserted import Inserted, Phonemes
 from services.frontend.ssml.reader import Reader
 from services.frontend.ssml.say_as.values import Value
 from services.frontend.text.text_warnings import Kind
@@ -22,20 +22,22 @@ from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 def read(
     document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True
 ) -> tuple[list[Event], list[Inserted], str]:
-    """Events with text in one piece between others, what was inserted, and the refusal."""
-    reader, found, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
+    """Events with adjacent text merged, the inserted items, and the refusal."""
+    reader, result, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
     step = step or len(document)
     try:
         for start in range(0, len(document), step):
             for event in reader.feed(document[start : start + step]):
-                found.append(event)
-        found.extend(reader.finish())
+                result.append(event)
+        result.extend(reader.finish())
     except InvalidRequest as error:
         refusal = error.message
     joined = list[Event]()
-    for said, group in itertools.groupby(found, lambda event: isinstance(event, Said)):
+    for said, group in itertools.groupby(result, lambda event: isinstance(event, SpokenText)):
         events = list(group)
-        joined += [Said("".join(event.text for event in events if isinstance(event, Said)))] if said else events
+        joined += (
+            [SpokenText("".join(event.text for event in events if isinstance(event, SpokenText)))] if said else events
+        )
     return joined, reader.inserted, refusal
 
 
@@ -47,16 +49,22 @@ def test_text_pauses_and_borders_in_order() -> None:
     events, _, refusal = read('<speak>A &amp; B<break time="1.5s"/><p>C</p><prosody rate="slow">D</prosody>E</speak>')
     slow = Style(0.75)
     assert events == [
-        Said("A & B"), Pause(1500), Border(Style(), False), Said("C"), Border(Style(), False), Border(slow, True),
-        Said("D"),
-        Border(Style(), True), Said("E"),
-    ]  # fmt: skip
+        SpokenText("A & B"),
+        Pause(1500),
+        Boundary(Style(), False),
+        SpokenText("C"),
+        Boundary(Style(), False),
+        Boundary(slow, True),
+        SpokenText("D"),
+        Boundary(Style(), True),
+        SpokenText("E"),
+    ]
     assert refusal == ""
 
 
 def test_what_does_not_change_the_style_is_no_border() -> None:
     document = '<speak><prosody rate="medium">A</prosody> <prosody>B</prosody><emphasis>C</emphasis></speak>'
-    assert [event for event in read(document)[0] if isinstance(event, Border)] == []
+    assert [event for event in read(document)[0] if isinstance(event, Boundary)] == []
 
 
 @pytest.mark.parametrize(
@@ -69,8 +77,8 @@ def test_what_does_not_change_the_style_is_no_border() -> None:
 )  # fmt: skip
 def test_rates_multiply(outer: str, inner: str, rate: float) -> None:
     events = read(f'<speak><prosody rate="{outer}"><prosody rate="{inner}">A</prosody></prosody></speak>')[0]
-    inside = [event for event, behind in itertools.pairwise(events) if isinstance(behind, Said)]
-    assert isinstance(inside[-1], Border)
+    inside = [event for event, behind in itertools.pairwise(events) if isinstance(behind, SpokenText)]
+    assert isinstance(inside[-1], Boundary)
     assert inside[-1].style.rate == pytest.approx(rate)
 
 
@@ -83,19 +91,19 @@ def test_rates_multiply(outer: str, inner: str, rate: float) -> None:
     ],
 )  # fmt: skip
 def test_breaks(attributes: str, milliseconds: int) -> None:
-    assert read(f"<speak>A<break {attributes}/></speak>")[0] == [Said("A"), Pause(milliseconds)]
+    assert read(f"<speak>A<break {attributes}/></speak>")[0] == [SpokenText("A"), Pause(milliseconds)]
 
 
 def test_a_break_of_no_strength_is_none() -> None:
-    assert read('<speak>A<break strength="none"/>B</speak>')[0] == [Said("AB")]
+    assert read('<speak>A<break strength="none"/>B</speak>')[0] == [SpokenText("AB")]
 
 
 def test_languages_hold_inside_their_elements() -> None:
     events = read('<speak xml:lang="en"><s xml:lang="zh-CN">A</s><lang xml:lang="de">B</lang>C</speak>')[0]
     spoken, language = [], ""
     for event in events:
-        language = event.style.language if isinstance(event, Border) else language
-        spoken += [(event.text, language)] if isinstance(event, Said) else []
+        language = event.style.language if isinstance(event, Boundary) else language
+        spoken += [(event.text, language)] if isinstance(event, SpokenText) else []
     assert spoken == [("A", "zh-CN"), ("B", "de"), ("C", "en")]
 
 
@@ -105,8 +113,8 @@ def test_what_is_said_instead_of_text() -> None:
         '<phoneme alphabet="ipa" ph="ˈnaɪki">Nike</phoneme><phoneme alphabet="misaki" ph="/nˈIki wˈʌn/"/></speak>'
     )
     events, inserted, _ = read(document)
-    assert events == [Said("World Wide\U00100000\U00100001\U00100002")]
-    assert inserted == [Value("ordinal", ("2",), "2"), Sound("nˈIki"), Sound("nˈIki wˈʌn")]
+    assert events == [SpokenText("World Wide\U00100000\U00100001\U00100002")]
+    assert inserted == [Value("ordinal", ("2",), "2"), Phonemes("nˈIki"), Phonemes("nˈIki wˈʌn")]
 
 
 def test_other_tags_are_named_once_and_their_text_is_read() -> None:
@@ -116,27 +124,27 @@ def test_other_tags_are_named_once_and_their_text_is_read() -> None:
         '<voice name="x">D</voice><audio src="y">E<desc>F</desc></audio><mark name="z"/><b>G</b></speak>'
     )
     events = read(document)[0]
-    assert "".join(event.text for event in events if isinstance(event, Said)) == "ABCDEG"
+    assert "".join(event.text for event in events if isinstance(event, SpokenText)) == "ABCDEG"
     named = [name for event in events if isinstance(event, Notice) for name in event.left_out]
     assert named == ["emphasis", "prosody pitch", "prosody volume", "voice", "audio", "desc", "mark", "b"]
     assert {event.kind for event in events if isinstance(event, Notice)} == {Kind.UNSUPPORTED_MARKUP}
 
 
 def test_metadata_is_no_part_of_the_text() -> None:
-    assert read("<speak><metadata>a<b>c</b><p>d</p></metadata>e</speak>")[0][-1:] == [Said("e")]
+    assert read("<speak><metadata>a<b>c</b><p>d</p></metadata>e</speak>")[0][-1:] == [SpokenText("e")]
 
 
 @pytest.mark.parametrize("alphabet", ["x-sampa", "arpabet"])
 def test_phonemes_of_no_use_leave_the_text(alphabet: str) -> None:
     document = f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>'
     *notices, said = read(document)[0]
-    assert said == Said("Nike")
+    assert said == SpokenText("Nike")
     assert [notice.kind for notice in notices if isinstance(notice, Notice)] == [Kind.UNUSABLE_PRONUNCIATION]
 
 
 def test_a_model_that_reads_text_reads_the_text() -> None:
     notice, said = read('<speak><phoneme alphabet="ipa" ph="ˈnaɪki">Nike</phoneme></speak>', phonemes=False)[0]
-    assert said == Said("Nike")
+    assert said == SpokenText("Nike")
     assert isinstance(notice, Notice)
     assert notice.left_out == ("ˈnaɪki",)
 
@@ -178,14 +186,14 @@ def test_a_model_that_reads_text_reads_the_text() -> None:
         ('<say-as interpret-as=" ">', "SSML, line 1, column 8: say-as: interpret-as is missing or empty"),
         (
             '<sub alias="a">b<break/></sub>',
-            "SSML, line 1, column 24: break stands inside sub, which may hold text alone",
+            "SSML, line 1, column 24: break is inside sub, which may contain text only",
         ),
-        ("<speak>", "SSML, line 1, column 8: speak stands inside speak"),
+        ("<speak>", "SSML, line 1, column 8: speak is inside speak"),
         ("<![CDATA[a]]>", "SSML, line 1, column 8: a CDATA section is not allowed; write &lt; and &amp;"),
         ("&nbsp;", "SSML, line 1, column 8: undefined entity"),
         ("a & b", "SSML, line 1, column 11: not well-formed (invalid token)"),
         ("<p></s>", "SSML, line 1, column 13: mismatched tag"),
-        ("<b>" * 40, "SSML, line 1, column 101: elements lie over 32 deep"),
+        ("<b>" * 40, "SSML, line 1, column 101: elements are nested over 32 deep"),
         (f'<sub alias="{"x" * 201}">', "SSML, line 1, column 8: sub: alias has 201 characters, allowed are 1 to 200"),
         (
             f'<sub alias="a">{"x" * 201}</sub>',
@@ -209,7 +217,7 @@ def test_phonemes_that_are_none_are_refused() -> None:
     )
 
 
-def test_a_document_that_is_not_ended_or_goes_on_behind_its_end_is_refused() -> None:
+def test_a_document_without_an_end_or_with_text_after_it_is_refused() -> None:
     assert refused("<speak>A") == "SSML, line 1, column 9: no element found"
     assert refused("<speak>A</speak> B") == "SSML, line 1, column 18: junk after document element"
     assert refused("<speak>A</speak> \n ") == ""
@@ -229,26 +237,26 @@ def test_the_rate_is_checked_together_with_the_speed_of_the_request() -> None:
     assert "rate 0.5 times speed 0.9 of the request is 0.45" in refused(document, speed=0.9)
 
 
-def test_a_caller_cannot_write_what_stands_for_something_inserted() -> None:
+def test_a_caller_cannot_write_a_placeholder() -> None:
     events, inserted, _ = read("<speak>a\U00100000b&#xF0000;c&#x100001;<sub alias='d\U00100000'>x</sub></speak>")
-    assert (events, inserted) == ([Said("abcd")], [])
+    assert (events, inserted) == ([SpokenText("abcd")], [])
 
 
 def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
     assert "over 20000 characters" in refused("<speak>" + "a" * LONGEST_DOCUMENT)
     begin = time.process_time()
-    # One tag that never ends, letter by letter: each of them makes the parser look at it from its
-    # start.
+    # An endless tag, letter by letter: each letter makes the parser scan it from its start.
     assert "a tag, comment or reference has over 4000 characters" in refused("<speak><a" + " " * 19_000, step=1)
-    assert "elements lie" in refused("<speak>" + "<b>" * 6_000, step=1)
+    assert "elements are nested" in refused("<speak>" + "<b>" * 6_000, step=1)
     assert refused("<speak>" + "<b>a</b>" * 2_400 + "</speak>", step=1) == ""
     assert time.process_time() - begin < 3
 
 
 DOCUMENTS = (
-    '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n<break/>é你好 <s>C &#x4f60;</s></speak>',
-    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> <!-- c '
-    "--><emphasis>d</emphasis></speak>",
+    '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n'
+    "<break/>é你好 <s>C &#x4f60;</s></speak>",
+    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> '
+    "<!-- c --><emphasis>d</emphasis></speak>",
     '<speak>One. <break time="9ms"/> two</speak>',
     "<speak>One &foo; two</speak>",
     '<speak><prosody rate="0.2">x',
@@ -261,19 +269,19 @@ DOCUMENTS = (
 def test_the_cutting_does_not_show(document: str, step: int) -> None:
     head = document.index("<speak") + 7
     whole = read(document)
-    # The beginning comes in one piece: it is kept back until the form of the text is known.
-    reader, found, refusal = Reader(1.0, is_pronunciation), list[Event](), ""
+    # The beginning comes in one piece: it is held until the form of the text is known.
+    reader, result, refusal = Reader(1.0, is_pronunciation), list[Event](), ""
     try:
         for piece in [document[:head], *(document[at : at + step] for at in range(head, len(document), step))]:
             for event in reader.feed(piece):
-                found.append(event)
-        found.extend(reader.finish())
+                result.append(event)
+        result.extend(reader.finish())
     except InvalidRequest as error:
         refusal = error.message
     assert refusal == whole[2]
-    assert "".join(event.text for event in found if isinstance(event, Said)) == "".join(
-        e.text for e in whole[0] if isinstance(e, Said)
+    assert "".join(event.text for event in result if isinstance(event, SpokenText)) == "".join(
+        e.text for e in whole[0] if isinstance(e, SpokenText)
     )
-    assert [event for event in found if not isinstance(event, Said)] == [
-        event for event in whole[0] if not isinstance(event, Said)
+    assert [event for event in result if not isinstance(event, SpokenText)] == [
+        event for event in whole[0] if not isinstance(event, SpokenText)
     ]

@@ -1,4 +1,4 @@
-"""Languages: by tag, by script, and what is no tag."""
+"""Languages: by tag, by script, and invalid tags."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What a model cannot say is told: characters, signs, marks, tags; and no more of it than fits."""
+"""Warnings about what a model cannot speak: characters, signs, sound tags, SSML tags; and their
+limits.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.whole_input import parts_of
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.text.meaningful_characters import scripts_of, stretches
@@ -19,7 +22,6 @@ from services.frontend.text.text_warnings import (
     TextWarning,
     WarningLog,
 )
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 
@@ -83,7 +85,7 @@ def test_given_phonemes_are_read() -> None:
     assert [warning.left_out for warning in reading.log.take()] == [("ʒ",)]
 
 
-def test_signs_that_stand_alone_where_they_are_sentences() -> None:
+def test_signs_that_are_whole_sentences() -> None:
     assert left_out("One. ⊕ Two. ∑", TINY) == []
     assert left_out("One here.[pause 1s]⊕[pause 1s]Two.", TINY) == ["⊕"]
 
@@ -111,15 +113,15 @@ def test_of_a_message_the_same_is_one_warning_of_bounded_size() -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_call_has_bounded_warnings_and_the_last_one_says_so(at_once: bool) -> None:
-    log, found = WarningLog(), list[TextWarning]()
+    log, result = WarningLog(), list[TextWarning]()
     for number in range(200):
         log.add(Kind.UNREADABLE, f"m{number}", ["x"])
-        found += [] if at_once else log.take()
-    found += log.take()
-    assert len(found) == MOST_WARNINGS
-    assert [warning.kind for warning in found].count(Kind.MORE) == 1
-    assert found[-1].kind is Kind.MORE
-    assert found[-2].message == f"m{MOST_WARNINGS - 2}"
+        result += [] if at_once else log.take()
+    result += log.take()
+    assert len(result) == MOST_WARNINGS
+    assert [warning.kind for warning in result].count(Kind.MORE) == 1
+    assert result[-1].kind is Kind.MORE
+    assert result[-2].message == f"m{MOST_WARNINGS - 2}"
     exact = WarningLog()
     for number in range(MOST_WARNINGS - 1):
         exact.add(Kind.UNREADABLE, f"m{number}", ["x"])

@@ -1,4 +1,4 @@
-"""The tokenizer: what it parses, and what it refuses to load."""
+"""The BPE tokenizer: parsing, and which files are refused."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Text to phonemes with the lexicon that comes with the product."""
+"""Text to phonemes with the bundled lexicon."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.frontend.tokenizers.phonemes.reading import ended, read_words
+from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 
@@ -34,8 +34,8 @@ def test_a_sentence_is_a_start_phonemes_and_a_full_stop(tokenizer: PhonemeTokeni
     assert len(tokenizer) == len(SYMBOLS) == 67
 
 
-def test_words_that_the_dictionaries_write_too_faintly_are_amended(tokenizer: PhonemeTokenizer) -> None:
-    """`ˈʌh` is heard as "ah", and an `or` without any stress may last 40 ms."""
+def test_words_that_the_dictionaries_stress_too_weakly_are_corrected(tokenizer: PhonemeTokenizer) -> None:
+    """The model speaks `ˈʌh` as "ah", and an `or` without any stress may last 40 ms."""
     assert tokenizer.phonemes("Ugh! Tea or coffee?") == "ˈʌɡ! tˈi ˌɔɹ kˈɔfi?"
 
 
@@ -173,9 +173,9 @@ def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, 
         tokenizer.encode(piece * count)
         return time.process_time() - began
 
-    # Thirty-two times the length may take thirty-two times as long, and a thousand times if every
-    # letter looks at all others. The least of three, since a garbage collection of the whole test
-    # process may fall into one.
+    # Thirty-two times the length may take thirty-two times as long, and a thousand times if the
+    # work is quadratic. The minimum of three, since a garbage collection of the whole test process
+    # may fall into one.
     longer = min(seconds(16_000) for _ in range(3))
     assert longer < 250 * max(min(seconds(500) for _ in range(3)), 5e-4)
 
@@ -183,15 +183,15 @@ def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, 
 def test_threads_do_not_disturb_each_other(tokenizer: PhonemeTokenizer) -> None:
     texts = [f"The blorp{letter}mate of {letter}ingford sang." for letter in "abcdefghijklmnop"]
     expected = [PhonemeTokenizer.encode(tokenizer, text) for text in texts]
-    found: list[list[list[int]]] = []
+    result: list[list[list[int]]] = []
     threads = [
-        threading.Thread(target=lambda: found.append([tokenizer.encode(text) for text in texts])) for _ in range(4)
+        threading.Thread(target=lambda: result.append([tokenizer.encode(text) for text in texts])) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [expected] * 4
+    assert result == [expected] * 4
 
 
 def test_the_analyzer_drops_what_cannot_be_spoken(tokenizer: PhonemeTokenizer) -> None:
@@ -217,6 +217,6 @@ def test_no_sentence_is_too_long(tokenizer: PhonemeTokenizer, text: str) -> None
 def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
     words = read_words(text)
     before = list(words)
-    assert [word.mark for word in ended(words)] == ["", mark]
+    assert [word.mark for word in end_sentence(words)] == ["", mark]
     assert words == before
-    assert ended([]) == []
+    assert end_sentence([]) == []

@@ -1,4 +1,6 @@
-"""The files of the phoneme tokenizer: what is written is read, and what is damaged is named."""
+"""The files of the phoneme tokenizer: written files are read back, and errors name the damaged
+one.
+"""
 
 import gzip
 import json
@@ -9,6 +11,7 @@ import pytest
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.tokenizers.phonemes.letter_to_sound import (
     EDGE,
@@ -23,14 +26,13 @@ from services.frontend.tokenizers.phonemes.letter_to_sound import (
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon, write_lexicon
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 PAIRS = [("a", "ˈæ"), ("a", "ə"), ("b", "b"), ("e", "")]
 
 
 def model() -> NGrams:
-    """Prefers a stressed a; behind b, a weak one."""
+    """Prefers a stressed a; after b, a weak one."""
     numbers = "".join(map(pair_character, range(len(PAIRS))))
     costs = "".join(map(cost_character, (1, 2, 1, 1, 1)))
     return NGrams(
@@ -77,7 +79,7 @@ def test_the_likeliest_pairs_with_one_main_stress(directory: Path, word: str, ph
     assert read_letters(directory / FILES[2]).pronounce(word) == phones
 
 
-def test_a_letter_that_can_only_be_stressed_is_silent_behind_the_stress() -> None:
+def test_a_letter_that_can_only_be_stressed_is_silent_after_the_stress() -> None:
     only = NGrams([("a", "ˈæ")], {"": Row(cost_character(0), pair_character(0), cost_character(1))})
     assert LetterModel(only).pronounce("aa") == "ˈæ"
 

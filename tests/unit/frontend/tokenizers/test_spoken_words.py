@@ -1,4 +1,4 @@
-"""Words and the text ids that say them."""
+"""Words and their text ids."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def tokenizer() -> PhonemeTokenizer:
         ("don't 'quote' it", ["don't", "'quote'", "it"]),
     ],
 )
-def test_words_are_told_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: str, words: list[str]) -> None:
-    found = tokenizer.spoken_words(text)
-    assert [word for word, _, _ in found] == words
+def test_words_are_reported_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: str, words: list[str]) -> None:
+    result = tokenizer.spoken_words(text)
+    assert [word for word, _, _ in result] == words
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Voices: the layouts of spk2info.pt, what is refused, and the registry."""
+"""Voices: the layouts of spk2info.pt, refused files, and the set of presets."""
 
 import pickle
 import shutil
@@ -12,7 +12,7 @@ import torch
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 
@@ -70,8 +70,8 @@ def test_the_content_hash_names_content_and_not_the_id() -> None:
     assert other.content_hash != voice("a").content_hash
 
 
-@pytest.mark.parametrize(("frames", "tokens", "kept"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])
-def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int, kept: int) -> None:
+@pytest.mark.parametrize(("frames", "tokens", "length"), [(20, 12, 10), (21, 10, 10), (26, 10, 10), (5, 10, 2)])
+def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int, length: int) -> None:
     ids = torch.arange(tokens)[None]
     entry = zero_shot(
         llm_prompt_speech_token=ids,
@@ -79,8 +79,8 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
         prompt_speech_feat=torch.arange(frames * 80.0).reshape(1, frames, 80),
     )
     (only,) = read(tmp_path, {"v": entry})
-    assert only.prompt_speech_tokens == tuple(range(kept))
-    assert np.array_equal(np.frombuffer(only.prompt_mel, "<f4"), np.arange(2 * kept * 80.0))
+    assert only.prompt_speech_tokens == tuple(range(length))
+    assert np.array_equal(np.frombuffer(only.prompt_mel, "<f4"), np.arange(2 * length * 80.0))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_file_means_no_voices(tmp_path: Path) -> None:
-    registry = Registry(read_voices(ModelDirectory(tmp_path), TOKENIZER))
+    registry = PresetVoices(read_voices(ModelDirectory(tmp_path), TOKENIZER))
     assert registry.all() == []
     with pytest.raises(NotFound, match="no default; this server has no voices"):
         registry.get("")
@@ -157,14 +157,14 @@ def test_no_file_means_no_voices(tmp_path: Path) -> None:
 
 def test_the_default_is_the_one_set_or_the_first() -> None:
     voices = [voice("b"), voice("a"), voice("c")]
-    assert Registry(voices).get("").id == "a"
-    assert Registry(voices, "c").get("").id == "c"
+    assert PresetVoices(voices).get("").id == "a"
+    assert PresetVoices(voices, "c").get("").id == "c"
     with pytest.raises(ValueError, match="no voice 'd' to be the default; known: a, b, c"):
-        Registry(voices, "d")
+        PresetVoices(voices, "d")
 
 
 def test_an_unknown_voice_is_answered_with_at_most_ten_names() -> None:
-    registry = Registry([voice(f"v{number:02}") for number in range(12)])
+    registry = PresetVoices([voice(f"v{number:02}") for number in range(12)])
     with pytest.raises(NotFound, match=r"there is no voice 'x'; known: v00, .*, v09 and 2 more$"):
         registry.get("x")
     with pytest.raises(InvalidRequest, match="129 characters, allowed 1 to 128"):

@@ -1,6 +1,4 @@
-"""spk2info.pt into the storage and out of it, in both layouts, and nothing that a file could do to
-us.
-"""
+"""Transfer between spk2info.pt and the storage in both layouts, including hostile files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from services.frontend.prompts.voice_model import voice_model
 from services.frontend.speaker_transfer import main
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import KeptVoice, Origin
+from services.frontend.voices.voice_file import Origin, StoredVoice
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
@@ -87,7 +85,7 @@ def test_a_file_with_one_fault_brings_nothing(
     assert not (tmp_path / "hostile-was-here").exists()
 
 
-def test_what_a_layout_cannot_hold_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_layout_cannot_hold_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     transfer(tmp_path, "import", saved(tmp_path, {"zs": zero_shot()}))
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     assert "the voice 'zs' has no transcript, which this layout needs" in capsys.readouterr().err
@@ -127,7 +125,8 @@ def test_a_recording_is_no_file_of_voices(tmp_path: Path, begin: bytes, capsys: 
     file.write_bytes(begin + bytes(100))
     assert transfer(tmp_path, "import", file) == 1
     said = (
-        f"cosyserve: {file}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {file}\n"
+        f"cosyserve: {file}: a recording, not a file of voices; "
+        f"create a voice from it with: cosyserve voices add {file}\n"
     )
     assert capsys.readouterr().err == said
 
@@ -164,52 +163,53 @@ VOICES = {
 
 @pytest.mark.parametrize(("layout", "voices"), [("zero-shot", ("cut", "vector", "whole")), ("triton", ("whole",))])
 def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, voices: tuple[str, ...]) -> None:
-    """The vector alone is a layout of its own, which export chooses for a voice without a prompt.
-    The ids of the transcript are other ones than the tokenizer gives for it as it was written, as
-    for each text that is normalised before it is read."""
+    """The vector alone is a separate layout, which export chooses for a voice without a prompt. The
+    ids of the transcript differ from those that the tokenizer gives for its written form, as for
+    each text that is normalised before it is encoded.
+    """
     for name in voices:
-        store(tmp_path).add(KeptVoice(VOICES[name], ORIGIN), NOTED)
+        store(tmp_path).add(StoredVoice(VOICES[name], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", layout) == 0
     for name in voices:
         store(tmp_path).remove(name)
     assert transfer(tmp_path, "import", tmp_path / "out.pt") == 0
     again = store(tmp_path)
-    assert [(entry.id, entry.language_code, labels) for entry, labels in again.lines(again.ids())] == [
+    assert [(entry.id, entry.language_code, labels) for entry, labels in again.entries_with_labels(again.ids())] == [
         (n, "en-GB", NOTED) for n in voices
     ]
     for name in voices:
         entry = again.entry(name)
         assert entry is not None
-        kept = again.content(entry)
-        assert kept is not None
-        assert kept.voice == VOICES[name]
-        assert kept.origin == replace(ORIGIN, request_id="")
+        stored = again.content(entry)
+        assert stored is not None
+        assert stored.voice == VOICES[name]
+        assert stored.origin == replace(ORIGIN, request_id="")
 
 
 def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store(tmp_path).add(KeptVoice(VOICES["cut"], ORIGIN), NOTED)
+    store(tmp_path).add(StoredVoice(VOICES["cut"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     said = capsys.readouterr().err
-    assert "the voice 'cut' has a cut prompt (the decoder is shown 7 of its 10 speech tokens)" in said
+    assert "the voice 'cut' has a cut prompt (the decoder receives 7 of its 10 speech tokens)" in said
     assert "zero-shot holds it" in said
     assert not (tmp_path / "out.pt").exists()
 
 
-def test_a_transcript_that_was_changed_in_the_file_is_read_anew(tmp_path: Path) -> None:
-    store(tmp_path).add(KeptVoice(VOICES["whole"], ORIGIN), NOTED)
+def test_a_transcript_that_was_changed_in_the_file_is_encoded_again(tmp_path: Path) -> None:
+    store(tmp_path).add(StoredVoice(VOICES["whole"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 0
     speakers = torch.load(tmp_path / "out.pt", weights_only=True)
     speakers["other"] = speakers.pop("whole") | {"prompt_text": "hi there"}
     assert transfer(tmp_path, "import", saved(tmp_path, speakers)) == 0
     entry = store(tmp_path).entry("other")
     assert entry is not None
-    kept = store(tmp_path).content(entry)
-    assert kept is not None
-    assert kept.origin.transcript == "hi there"
-    assert kept.voice.prompt_text_ids != IDS
-    assert kept.origin.provenance == ORIGIN.provenance
+    stored = store(tmp_path).content(entry)
+    assert stored is not None
+    assert stored.origin.transcript == "hi there"
+    assert stored.voice.prompt_text_ids != IDS
+    assert stored.origin.provenance == ORIGIN.provenance
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_notes_that_are_none_are_refused_by_name(
     tmp_path: Path, field: object, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert transfer(tmp_path, "import", saved(tmp_path, {"v": zero_shot() | {"cosyserve": field}})) == 1
-    told = capsys.readouterr().err
-    assert "voice 'v': " in told
-    assert said in told
+    message = capsys.readouterr().err
+    assert "voice 'v': " in message
+    assert said in message
     assert store(tmp_path).ids() == []
 
 
@@ -241,6 +241,6 @@ def test_a_file_without_notes_says_where_it_came_from(tmp_path: Path) -> None:
     for name, transcript in (("zs", ""), ("001", "hi there")):
         entry = store(tmp_path).entry(name)
         assert entry is not None
-        kept = store(tmp_path).content(entry)
-        assert kept is not None
-        assert (kept.origin.transcript, kept.origin.provenance) == (transcript, "imported from in.pt")
+        stored = store(tmp_path).content(entry)
+        assert stored is not None
+        assert (stored.origin.transcript, stored.origin.provenance) == (transcript, "imported from in.pt")

@@ -1,4 +1,6 @@
-"""Presets and kept voices as one: what is looked up, how often, and when a deletion is seen."""
+"""Presets and stored voices together: the look-ups and their number, and when a deletion is
+visible.
+"""
 
 import asyncio
 import time
@@ -12,18 +14,18 @@ import pytest
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.blobs import Blobs, open_blobs
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.preset_voices import Registry
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import Labels, require_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_store import VoiceStore
-from tests.unit.frontend.voices.test_voice_store import kept
+from tests.unit.frontend.voices.test_voice_store import stored_voice
 
-PRESETS = Registry([Voice(name, (), (), b"", bytes(4 * 192)) for name in ("bob", "preset")])
+PRESETS = PresetVoices([Voice(name, (), (), b"", bytes(4 * 192)) for name in ("bob", "preset")])
 
 
 class Counting(Blobs):
-    """Counts what is read, and can take its time."""
+    """Counts reads, and can delay them."""
 
     def __init__(self, inner: Blobs) -> None:
         super().__init__(None, inner.root)
@@ -58,7 +60,7 @@ def library(blobs: Blobs | None, io: ThreadPoolExecutor, fresh: float = 60.0, **
 
 
 async def test_a_voice_is_read_once_while_it_is_fresh(blobs: Counting, io: ThreadPoolExecutor) -> None:
-    await library(blobs, io).add(kept("me"), Labels())
+    await library(blobs, io).add(stored_voice("me"), Labels())
     other = library(blobs, io)
     first = await other.voice("me")
     blobs.reads.clear()
@@ -71,7 +73,7 @@ async def test_a_voice_is_read_once_while_it_is_fresh(blobs: Counting, io: Threa
 
 async def test_only_the_name_is_read_again_when_it_is_no_longer_fresh(blobs: Counting, io: ThreadPoolExecutor) -> None:
     asking = library(blobs, io, fresh=0.0)
-    await asking.add(kept("me"), Labels())
+    await asking.add(stored_voice("me"), Labels())
     await asking.voice("me")
     blobs.reads.clear()
     for _ in range(5):
@@ -79,10 +81,10 @@ async def test_only_the_name_is_read_again_when_it_is_no_longer_fresh(blobs: Cou
     assert blobs.reads == {"names": 5}
 
 
-async def test_many_that_ask_at_once_read_once_and_one_that_leaves_ends_nothing(
+async def test_concurrent_calls_read_once_and_a_cancelled_one_ends_nothing(
     blobs: Counting, io: ThreadPoolExecutor
 ) -> None:
-    VoiceStore(blobs).add(kept("me"), Labels())
+    VoiceStore(blobs).add(stored_voice("me"), Labels())
     asking = library(blobs, io)
     blobs.reads.clear()
     blobs.seconds = 0.1
@@ -101,7 +103,7 @@ async def test_what_one_replica_makes_another_finds_at_once_and_forgets_when_it_
     one, two = library(blobs, io, fresh=0.2), library(blobs, io, fresh=0.2)
     with pytest.raises(NotFound):
         await two.voice("me")
-    await one.add(kept("me"), Labels())
+    await one.add(stored_voice("me"), Labels())
     assert (await two.voice("me")).id == "me"
     await one.voice("me")
     await one.remove("me")
@@ -115,19 +117,19 @@ async def test_what_one_replica_makes_another_finds_at_once_and_forgets_when_it_
         await two.voice("me")
 
 
-async def test_a_voice_that_is_made_anew_is_the_new_one(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_a_voice_that_is_created_again_is_the_new_one(blobs: Counting, io: ThreadPoolExecutor) -> None:
     one, two = library(blobs, io, fresh=0.0), library(blobs, io, fresh=0.0)
-    await one.add(kept("me", 0.1), Labels())
+    await one.add(stored_voice("me", 0.1), Labels())
     old = await two.voice("me")
     await one.remove("me")
-    await one.add(kept("me", 0.2), Labels())
+    await one.add(stored_voice("me", 0.2), Labels())
     assert (await two.voice("me")).content_hash != old.content_hash
 
 
 async def test_memory_is_bounded_by_bytes(blobs: Counting, io: ThreadPoolExecutor) -> None:
-    small = library(blobs, io, cache_bytes=3 * kept("v0").bytes_held)
+    small = library(blobs, io, cache_bytes=3 * stored_voice("v0").bytes_held)
     for number in range(6):
-        await small.add(kept(f"v{number}"), Labels())
+        await small.add(stored_voice(f"v{number}"), Labels())
         await small.voice(f"v{number}")
     blobs.reads.clear()
     await small.voice("v5")
@@ -155,21 +157,21 @@ def test_the_cache_drops_what_was_used_longest_ago() -> None:
 async def test_pages_hold_every_voice_once_and_in_order(blobs: Counting, io: ThreadPoolExecutor) -> None:
     asking = library(blobs, io)
     for name in ("z", "amy", "Bob", "carl"):
-        await asking.add(kept(name), Labels(name.upper()))
-    found, after = [], ""
+        await asking.add(stored_voice(name), Labels(name.upper()))
+    result, after = [], ""
     while True:
         lines, after = await asking.page(2, after)
-        found += lines
+        result += lines
         if not after:
             break
-    assert [line.id for line in found] == ["Bob", "amy", "bob", "carl", "preset", "z"]
-    assert [line.is_preset for line in found] == [False, False, True, False, True, False]
-    assert found[-1].labels == Labels("Z")
-    assert [line.id for line in found if line.is_default] == ["bob"]
+    assert [line.id for line in result] == ["Bob", "amy", "bob", "carl", "preset", "z"]
+    assert [line.is_preset for line in result] == [False, False, True, False, True, False]
+    assert result[-1].labels == Labels("Z")
+    assert [line.id for line in result if line.is_default] == ["bob"]
     assert await asking.page(6, "zz") == ([], "")
 
 
-async def test_presets_are_neither_taken_nor_changed_nor_deleted(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_presets_are_neither_replaced_nor_changed_nor_deleted(blobs: Counting, io: ThreadPoolExecutor) -> None:
     asking = library(blobs, io)
     with pytest.raises(AlreadyExists, match="comes with the model"):
         await asking.require_room("bob", "")
@@ -178,16 +180,16 @@ async def test_presets_are_neither_taken_nor_changed_nor_deleted(blobs: Counting
             await change
 
 
-async def test_room_is_asked_for_before_work_is_spent(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_the_limit_is_checked_before_work_is_spent(blobs: Counting, io: ThreadPoolExecutor) -> None:
     asking = library(blobs, io, most_voices=2)
     assert await asking.require_room("a", "") is None
-    await asking.add(kept("a", request_id="r"), Labels("A"))
+    await asking.add(stored_voice("a", request_id="r"), Labels("A"))
     with pytest.raises(AlreadyExists):
         await asking.require_room("a", "")
     again = await asking.require_room("a", "r")
     assert again is not None
-    assert again.line.labels == Labels("A")
-    await asking.add(kept("b"), Labels())
+    assert again.summary.labels == Labels("A")
+    await asking.add(stored_voice("b"), Labels())
     with pytest.raises(Overloaded, match="there are 2 voices, allowed are 2"):
         await asking.require_room("c", "")
     with pytest.raises(InvalidRequest, match="expected 1 to 64 characters"):
@@ -216,18 +218,18 @@ async def test_an_id_that_cannot_be_given_is_not_looked_for(
     assert not blobs.reads
 
 
-async def test_the_default_may_be_a_kept_voice(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_the_default_may_be_a_stored_voice(blobs: Counting, io: ThreadPoolExecutor) -> None:
     asking = VoiceLibrary(PRESETS, VoiceStore(blobs), io, default="me")
     with pytest.raises(NotFound):
         await asking.voice("")
-    await asking.add(kept("me"), Labels())
+    await asking.add(stored_voice("me"), Labels())
     assert (await asking.voice("")).id == "me"
     assert [line.is_default for line in (await asking.page(10, ""))[0]] == [False, True, False]
 
 
 @pytest.mark.parametrize("voice_id", ["recording-0123456789abcdef", "recording-0", "recording-ABC"])
 def test_an_id_of_a_recording_cannot_be_given_to_a_voice(voice_id: str) -> None:
-    with pytest.raises(InvalidRequest, match="hexadecimal digits are kept for recordings"):
+    with pytest.raises(InvalidRequest, match="hexadecimal digits are reserved for recordings"):
         require_given_id(voice_id)
     for allowed in ("recording-", "recording-of-me", "my-recording-0"):
         require_given_id(allowed)

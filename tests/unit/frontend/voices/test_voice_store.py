@@ -1,4 +1,4 @@
-"""Kept voices: whole or not there, by whatever number of hands, and nothing left behind."""
+"""Stored voices: complete or absent with any number of writers, and no blobs left over."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
-from services.frontend.voices.blobs import Blobs, Taken, open_blobs
+from services.frontend.voices.blobs import BlobExists, Blobs, open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import KeptVoice, Origin, file_hash, from_bytes, now, to_bytes
+from services.frontend.voices.voice_file import Origin, StoredVoice, file_hash, from_bytes, now, to_bytes
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
 
 ROOT = Path(__file__).parents[4]
 
 
-def kept(voice_id: str, value: float = 0.5, request_id: str = "") -> KeptVoice:
+def stored_voice(voice_id: str, value: float = 0.5, request_id: str = "") -> StoredVoice:
     mel = np.full((20, 80), value, "<f4").tobytes()
     voice = Voice(voice_id, (1, 2), tuple(range(10)), mel, np.full(192, value, "<f4").tobytes())
-    return KeptVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
+    return StoredVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
 
 
 @pytest.fixture(params=["directory", "object store"])
@@ -50,65 +50,65 @@ def left(blobs: Blobs) -> list[str]:
     return [f"{folder}/{name}" for folder in ("names", "content", "labels", "aside") for name in blobs.names(folder)]
 
 
-def test_what_is_kept_is_what_is_found(store: VoiceStore) -> None:
-    made = kept("anna.b-1")
-    entry = store.add(made, Labels("Anna", "warm", {"team": "a"}))
-    assert store.content(entry) == made
+def test_what_is_stored_is_what_is_read(store: VoiceStore) -> None:
+    created = stored_voice("anna.b-1")
+    entry = store.add(created, Labels("Anna", "warm", {"team": "a"}))
+    assert store.content(entry) == created
     assert store.entry("anna.b-1") == entry
-    assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", made.voice.content_hash)
-    assert store.lines(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
+    assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", created.voice.content_hash)
+    assert store.entries_with_labels(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
     assert store.ids() == ["anna.b-1"]
 
 
-def test_a_speaker_vector_alone_is_kept_too(store: VoiceStore) -> None:
-    alone = KeptVoice(Voice("v", (), (), b"", bytes(4 * 192)), Origin("", "", now(), "", ""))
+def test_a_speaker_vector_alone_is_stored_too(store: VoiceStore) -> None:
+    alone = StoredVoice(Voice("v", (), (), b"", bytes(4 * 192)), Origin("", "", now(), "", ""))
     assert store.content(store.add(alone, Labels())) == alone
 
 
 def test_the_content_is_named_by_its_hash_and_the_id_is_no_part_of_a_path(blobs: Blobs) -> None:
-    entry = VoiceStore(blobs).add(kept("me"), Labels())
+    entry = VoiceStore(blobs).add(stored_voice("me"), Labels())
     assert left(blobs) == [f"names/{b'me'.hex()}", f"content/{entry.file}", f"labels/{entry.file}"]
     assert file_hash(blobs.read(f"content/{entry.file}") or b"") == entry.file
 
 
 def test_an_id_is_given_once(blobs: Blobs, store: VoiceStore) -> None:
-    first = store.add(kept("me", 0.1), Labels())
+    first = store.add(stored_voice("me", 0.1), Labels())
     with pytest.raises(AlreadyExists, match="there is a voice 'me' already"):
-        store.add(kept("me", 0.2), Labels())
+        store.add(stored_voice("me", 0.2), Labels())
     assert store.entry("me") == first
     assert len(left(blobs)) == 3
     store.remove("me")
     assert left(blobs) == []
     with pytest.raises(NotFound):
         store.remove("me")
-    assert store.add(kept("me", 0.2), Labels()).content_hash != first.content_hash
+    assert store.add(stored_voice("me", 0.2), Labels()).content_hash != first.content_hash
 
 
 def test_a_request_that_comes_twice_is_carried_out_once(blobs: Blobs, store: VoiceStore) -> None:
-    first = store.add(kept("me", request_id="r1"), Labels())
-    assert store.add(kept("me", request_id="r1"), Labels()) == first
+    first = store.add(stored_voice("me", request_id="r1"), Labels())
+    assert store.add(stored_voice("me", request_id="r1"), Labels()) == first
     with pytest.raises(AlreadyExists):
-        store.add(kept("me", request_id="r2"), Labels())
+        store.add(stored_voice("me", request_id="r2"), Labels())
     assert len(left(blobs)) == 3
 
 
 def test_the_same_content_under_two_names_is_two_voices(store: VoiceStore) -> None:
-    made = kept("a")
-    one, two = store.add(made, Labels()), store.add(replace(made, voice=replace(made.voice, id="b")), Labels())
+    created = stored_voice("a")
+    one, two = store.add(created, Labels()), store.add(replace(created, voice=replace(created.voice, id="b")), Labels())
     assert one.content_hash == two.content_hash
     store.remove("a")
-    found = store.content(two)
-    assert found is not None
-    assert found.voice.prompt_mel == made.voice.prompt_mel
+    result = store.content(two)
+    assert result is not None
+    assert result.voice.prompt_mel == created.voice.prompt_mel
 
 
 def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore) -> None:
-    entry = store.add(kept("me"), Labels("One", "first", {"a": "1"}))
+    entry = store.add(stored_voice("me"), Labels("One", "first", {"a": "1"}))
     content = blobs.read(f"content/{entry.file}")
     store.relabel("me", Labels("Two", "", {}), ("display_name",))
-    assert store.lines(["me"]) == [(entry, Labels("Two", "first", {"a": "1"}))]
+    assert store.entries_with_labels(["me"]) == [(entry, Labels("Two", "first", {"a": "1"}))]
     store.relabel("me", Labels("", "third", {}), ())
-    assert store.lines(["me"]) == [(entry, Labels("", "third", {}))]
+    assert store.entries_with_labels(["me"]) == [(entry, Labels("", "third", {}))]
     assert blobs.read(f"content/{entry.file}") == content
     with pytest.raises(InvalidRequest, match="update_mask names 'id'"):
         store.relabel("me", Labels(), ("id",))
@@ -119,7 +119,7 @@ def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore)
 def test_labels_of_a_voice_that_is_deleted_meanwhile_do_not_stay(
     blobs: Blobs, store: VoiceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.add(kept("me"), Labels())
+    store.add(stored_voice("me"), Labels())
     put = blobs.put
 
     def deleted_first(name: str, data: bytes) -> None:
@@ -133,7 +133,7 @@ def test_labels_of_a_voice_that_is_deleted_meanwhile_do_not_stay(
 
 
 def test_of_many_that_want_an_id_one_gets_it(tmp_path: Path) -> None:
-    """As threads, each with a storage of its own: what other processes would do."""
+    """As threads, each with its own storage, like separate processes."""
     gate = threading.Barrier(8)
 
     def want(number: int) -> str:
@@ -142,7 +142,7 @@ def test_of_many_that_want_an_id_one_gets_it(tmp_path: Path) -> None:
         for turn in range(10):
             gate.wait()
             try:
-                own.add(kept(f"voice{turn}", number), Labels())
+                own.add(stored_voice(f"voice{turn}", number), Labels())
                 won += 1
             except AlreadyExists:
                 pass
@@ -158,7 +158,7 @@ def test_of_many_that_want_an_id_one_gets_it(tmp_path: Path) -> None:
 def test_of_many_that_delete_one_does(tmp_path: Path) -> None:
     stores = [VoiceStore(open_blobs(str(tmp_path), "model")) for _ in range(6)]
     for _ in range(10):
-        stores[0].add(kept("me"), Labels())
+        stores[0].add(stored_voice("me"), Labels())
         gate = threading.Barrier(6)
 
         def remove(store: VoiceStore, gate: threading.Barrier = gate) -> int:
@@ -187,14 +187,14 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
         monkeypatch.setattr(blobs, method, put)
     store = VoiceStore(blobs)
     with pytest.raises(Overloaded, match="full"):
-        store.add(kept("me"), Labels())
+        store.add(stored_voice("me"), Labels())
     assert store.ids() == []
     assert left(blobs) == []
 
 
-@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), Taken("names/ab")])
+@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), BlobExists("names/ab")])
 def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or was asked for a second time by a client of the storage that tries again by itself."""
+    """Also when a storage client retries by itself."""
     put_new = blobs.put_new
 
     def lost(name: str, data: bytes) -> None:
@@ -203,7 +203,7 @@ def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, error: Exception, monkeypatc
 
     monkeypatch.setattr(blobs, "put_new", lost)
     store = VoiceStore(blobs)
-    assert store.content(store.add(kept("me"), Labels())) is not None
+    assert store.content(store.add(stored_voice("me"), Labels())) is not None
 
 
 def test_a_disk_that_fails_in_mid_write_shows_nothing(
@@ -216,7 +216,7 @@ def test_a_disk_that_fails_in_mid_write_shows_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(Overloaded, match=r"could not write it; try again in 1 s") as caught:
-        VoiceStore(blobs).add(kept("me"), Labels())
+        VoiceStore(blobs).add(stored_voice("me"), Labels())
     assert "content/" not in caught.value.message
     assert str(tmp_path) not in caught.value.message
     assert "could not write content/" in caplog.text
@@ -226,7 +226,7 @@ def test_a_disk_that_fails_in_mid_write_shows_nothing(
 
 WRITER = """
 import sys
-from tests.unit.frontend.voices.test_voice_store import kept
+from tests.unit.frontend.voices.test_voice_store import stored_voice
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
@@ -234,7 +234,7 @@ store = VoiceStore(open_blobs(sys.argv[1], "model"))
 print("ready", flush=True)
 number = 0
 while True:
-    store.add(kept(f"v{number % 7}"), Labels("x"))
+    store.add(stored_voice(f"v{number % 7}"), Labels("x"))
     store.relabel(f"v{number % 7}", Labels("y"), ())
     store.remove(f"v{number % 7}")
     number += 1
@@ -242,7 +242,7 @@ while True:
 
 
 def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
-    """Killed in the middle of whatever it was at, eight times."""
+    """Killed at a random point, eight times."""
     blobs = open_blobs(str(tmp_path), "model")
     store = VoiceStore(blobs)
     for turn in range(8):
@@ -262,14 +262,14 @@ def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
     assert left(blobs) == []
 
 
-def test_the_sweep_takes_what_nobody_needs_and_is_old(blobs: Blobs, store: VoiceStore) -> None:
-    store.add(kept("me"), Labels())
+def test_the_sweep_deletes_what_no_voice_needs_and_is_old(blobs: Blobs, store: VoiceStore) -> None:
+    store.add(stored_voice("me"), Labels())
     blobs.put("content/" + "a" * 64, b"left by somebody")
     blobs.put("labels/" + "b" * 64, b"left by somebody")
     assert store.sweep(3600.0) == 0
     assert store.sweep(-1.0) == 2
     assert len(left(blobs)) == 3
-    assert store.lines(["me"])
+    assert store.entries_with_labels(["me"])
 
 
 @pytest.mark.parametrize(
@@ -283,21 +283,21 @@ def test_the_sweep_takes_what_nobody_needs_and_is_old(blobs: Blobs, store: Voice
         ("labels", lambda data: b'{"size": 1}', "labels of the voice 'me' are damaged"),
     ],
 )
-def test_damage_is_told_and_not_spoken(
+def test_damage_is_reported_and_not_used(
     blobs: Blobs, store: VoiceStore, place: str, damage: Callable[[bytes], bytes], said: str
 ) -> None:
-    entry = store.add(kept("me"), Labels())
+    entry = store.add(stored_voice("me"), Labels())
     name = f"names/{b'me'.hex()}" if place == "names" else f"{place}/{entry.file}"
     blobs.put(name, damage(blobs.read(name) or b""))
     with pytest.raises(InternalFault, match=said):  # noqa: PT012
-        found = store.entry("me")
-        assert found is not None
-        store.content(found)
-        store.lines(["me"])
+        result = store.entry("me")
+        assert result is not None
+        store.content(result)
+        store.entries_with_labels(["me"])
 
 
 def test_content_that_is_gone_while_its_name_is_there_is_a_fault(blobs: Blobs, store: VoiceStore) -> None:
-    entry = store.add(kept("me"), Labels())
+    entry = store.add(stored_voice("me"), Labels())
     blobs.delete(f"content/{entry.file}")
     with pytest.raises(InternalFault, match="no content"):
         store.content(entry)
@@ -310,7 +310,7 @@ def test_content_that_is_gone_while_its_name_is_there_is_a_fault(blobs: Blobs, s
     [
         (b"", "not a safetensors"),
         (b"x" * 100, "not a safetensors"),
-        (to_bytes(kept("a")).replace(b"voice 1", b"voice 2"), "format is"),
+        (to_bytes(stored_voice("a")).replace(b"voice 1", b"voice 2"), "format is"),
     ],
 )
 def test_a_file_of_another_kind(data: bytes, said: str) -> None:
@@ -334,7 +334,7 @@ def test_put_new_of_an_object_store_asks_for_a_conditional_put() -> None:
             asked.update(path=path, **options)
             raise FileExistsError(path)
 
-    with pytest.raises(Taken):
+    with pytest.raises(BlobExists):
         Blobs(Filesystem(), "bucket/prefix").put_new("names/ab", b"x")
     assert asked == {"path": "bucket/prefix/names/ab", "mode": "create"}
 

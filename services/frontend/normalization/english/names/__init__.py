@@ -1,3 +1,1 @@
-"""English rules for what names something or stands for a word: abbreviations, codes, telephone
-numbers, paths, signs.
-"""
+"""English rules for names and symbols: abbreviations, codes, telephone numbers, paths, signs."""

@@ -1,75 +1,50 @@
-"""Abbreviations with a full stop, each by what stands around it, and whether their full stop ends
-the sentence.
+"""Abbreviations with a full stop: their words by context, and whether their full stop ends the
+sentence.
 """
 
 import re
 
-from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.segmentation.sentence_ends import OPENERS
+from services.frontend.text.rules import Rule, any_of
 
 _TITLES = {
     "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr": "doctor", "Prof": "professor", "Capt": "captain",
-    "Lt": "lieutenant",
-    "Gen": "general",
-    "Sen": "senator", "Rep": "representative", "Rev": "reverend", "Sgt": "sergeant", "Gov": "governor",
-    "Col": "colonel", "Maj": "major",
-    "Cpl": "corporal", "Cmdr": "commander", "Adm": "admiral", "Pres": "president", "Hon": "honorable",
-    "Supt": "superintendent",
-    "Fr": "father",
-    "Sr": "sister", "Pvt": "private", "Atty": "attorney", "Messrs": "messieurs",
+    "Lt": "lieutenant", "Gen": "general", "Sen": "senator", "Rep": "representative", "Rev": "reverend",
+    "Sgt": "sergeant", "Gov": "governor", "Col": "colonel", "Maj": "major", "Cpl": "corporal", "Cmdr": "commander",
+    "Adm": "admiral", "Pres": "president", "Hon": "honorable", "Supt": "superintendent", "Fr": "father", "Sr": "sister",
+    "Pvt": "private", "Atty": "attorney", "Messrs": "messieurs",
 }  # fmt: skip
 _STREETS = {
     "St": "Street", "Dr": "Drive", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Ct": "Court",
-    "Pl": "Place",
-    "Pkwy": "Parkway",
-    "Hwy": "Highway", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle", "Expy": "Expressway", "Tpke": "Turnpike",
+    "Pl": "Place", "Pkwy": "Parkway", "Hwy": "Highway", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle",
+    "Expy": "Expressway", "Tpke": "Turnpike",
 }  # fmt: skip
 _PLACES = {"St": "Saint", "Mt": "Mount", "Ft": "Fort", "Pt": "Point", "Ste": "Saint"}
 _COUNTED = {
     "No": "number", "Nos": "numbers", "Fig": "figure", "Figs": "figures", "Art": "article", "Arts": "articles",
-    "Sec": "section",
-    "Ch": "chapter",
-    "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page", "pp": "pages", "P": "page", "Pg": "page",
-    "pg": "page",
-    "Eq": "equation",
-    "Eqs": "equations", "Ex": "example", "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part",
-    "Ver": "version",
-    "ver": "version",
+    "Sec": "section", "Ch": "chapter", "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page",
+    "pp": "pages", "P": "page", "Pg": "page", "pg": "page", "Eq": "equation", "Eqs": "equations", "Ex": "example",
+    "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part", "Ver": "version", "ver": "version",
     "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "art": "article", "sec": "section",
-    "ch": "chapter",
-    "chap": "chapter",
-    "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment", "Para": "paragraph", "para": "paragraph",
-    "Ser": "series",
-    "App": "appendix", "Op": "opus", "op": "opus", "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room",
-    "Hwy": "highway",
-    "Rte": "route", "Cl": "clause",
+    "ch": "chapter", "chap": "chapter", "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment",
+    "Para": "paragraph", "para": "paragraph", "Ser": "series", "App": "appendix", "Op": "opus", "op": "opus",
+    "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room", "Hwy": "highway", "Rte": "route", "Cl": "clause",
     "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem", "Cor": "corollary",
-    "approx": "approximately",
-    "ca": "circa", "c": "circa",
+    "approx": "approximately", "ca": "circa", "c": "circa",
 }  # fmt: skip
 _ANYWHERE = {
     "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "Dept": "Department",
-    "govt": "government",
-    "est": "established",
-    "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited", "Corp": "Corporation", "Co": "Company",
-    "Bros": "Brothers",
-    "Jr": "Junior", "Sr": "Senior",
-    "Univ": "University", "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous",
-    "max": "maximum",
-    "min": "minimum",
-    "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone", "Tel": "Telephone",
-    "temp": "temperature",
-    "qty": "quantity", "Qty": "Quantity",
-    "mfg": "manufacturing", "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant",
-    "asst": "assistant",
-    "attn": "attention", "Attn": "Attention",
-    "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Pkwy": "Parkway", "Hwy": "Highway",
-    "Apt": "Apartment",
-    "viz": "namely", "cont": "continued",
+    "govt": "government", "est": "established", "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited",
+    "Corp": "Corporation", "Co": "Company", "Bros": "Brothers", "Jr": "Junior", "Sr": "Senior", "Univ": "University",
+    "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous", "max": "maximum",
+    "min": "minimum", "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone",
+    "Tel": "Telephone", "temp": "temperature", "qty": "quantity", "Qty": "Quantity", "mfg": "manufacturing",
+    "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant", "asst": "assistant",
+    "attn": "attention", "Attn": "Attention", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane",
+    "Pkwy": "Parkway", "Hwy": "Highway", "Apt": "Apartment", "viz": "namely", "cont": "continued",
     "Approx": "Approximately", "encl": "enclosed", "ext": "extension", "Ext": "Extension", "hrs": "hours",
-    "yrs": "years",
-    "mins": "minutes", "secs": "seconds",
-    "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "", "Min": "",
+    "yrs": "years", "mins": "minutes", "secs": "seconds", "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "",
+    "Min": "",
 }  # fmt: skip
 _LATIN = {
     "e.g.": "for example",
@@ -121,34 +96,34 @@ _NO_STREET = frozenset(
 _NEXT = re.compile(r"[ ]+[\"“‘'(\[]?(?P<word>[A-Za-z]+|[^ ])")
 
 
-def _following(found: re.Match[str]) -> str:
-    """The word behind, or its first character; empty at the end."""
-    behind = _NEXT.match(found.string, found.end(), found.end() + 48)
-    return behind["word"] if behind else ""
+def _following(match: re.Match[str]) -> str:
+    """The next word, or its first character; empty at the end."""
+    after = _NEXT.match(match.string, match.end(), match.end() + 48)
+    return after["word"] if after else ""
 
 
 def _ends(following: str) -> bool:
-    """Whether an abbreviation ends the sentence, by the word behind it."""
+    """Whether an abbreviation ends the sentence, by the next word."""
     return not following or (following[0].isupper() and following.lower() in OPENERS)
 
 
-def _stop(found: re.Match[str]) -> str:
-    if found.string[found.end() : found.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and found.end() < len(
-        found.string
+def _stop(match: re.Match[str]) -> str:
+    if match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and match.end() < len(
+        match.string
     ):
         return ""
-    following = _following(found)
+    following = _following(match)
     return "." if _ends(following) else ""
 
 
-def _word_above(found: re.Match[str]) -> str:
-    """The word in front."""
-    above = re.search(r"([A-Za-z0-9'’]+)[ ]$", found.string[max(0, found.start() - 24) : found.start()])
+def _previous_word(match: re.Match[str]) -> str:
+    """The previous word."""
+    above = re.search(r"([A-Za-z0-9'’]+)[ ]$", match.string[max(0, match.start() - 24) : match.start()])
     return above[1] if above else ""
 
 
-def _street_or_saint(found: re.Match[str]) -> str:
-    key, following, above = found["key"], _following(found), _word_above(found)
+def _street_or_saint(match: re.Match[str]) -> str:
+    key, following, above = match["key"], _following(match), _previous_word(match)
     named = (above[:1].isupper() and above not in _NO_STREET) or re.fullmatch(
         r"[0-9]{1,3}(?:st|nd|rd|th)|(?:first|second|third|[a-z]+th)", above
     ) is not None
@@ -162,82 +137,82 @@ def _street_or_saint(found: re.Match[str]) -> str:
             "Ter": "Terrace",
             "Cir": "Circle",
         }[key]
-    return _STREETS[key] + (_stop(found) or ("," if following[:1].isupper() and len(following) > 1 else ""))
+    return _STREETS[key] + (_stop(match) or ("," if following[:1].isupper() and len(following) > 1 else ""))
 
 
-def _title(found: re.Match[str]) -> str:
-    said = _TITLES[found["key"]]
-    return said if _following(found)[:1].isupper() or _following(found)[:1] == "" else found[0]
+def _title(match: re.Match[str]) -> str:
+    words = _TITLES[match["key"]]
+    return words if _following(match)[:1].isupper() or _following(match)[:1] == "" else match[0]
 
 
-def _place(found: re.Match[str]) -> str:
-    return _PLACES[found["key"]]
+def _place(match: re.Match[str]) -> str:
+    return _PLACES[match["key"]]
 
 
-def _anywhere(found: re.Match[str]) -> str:
-    key = found["key"]
-    said = _ANYWHERE[key]
-    if not said or (
+def _anywhere(match: re.Match[str]) -> str:
+    key = match["key"]
+    words = _ANYWHERE[key]
+    if not words or (
         key
         in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
-        and _ends(_following(found))
+        and _ends(_following(match))
         and key not in ("hrs", "yrs", "mins", "secs")
     ):
-        return found[0]
-    return said + _stop(found)
+        return match[0]
+    return words + _stop(match)
 
 
-def _initials(found: re.Match[str]) -> str:
-    letters = found[0].replace(".", "")
-    return letters + _stop(found)
+def _initials(match: re.Match[str]) -> str:
+    letters = match[0].replace(".", "")
+    return letters + _stop(match)
 
 
-def _latin(found: re.Match[str]) -> str:
-    comma = "" if found.string[found.end() : found.end() + 1] in (",", ":") else ","
-    said = _LATIN[found[0]]
-    return said + (comma if said.lower() in ("for example", "that is") else "")
+def _latin(match: re.Match[str]) -> str:
+    comma = "" if match.string[match.end() : match.end() + 1] in (",", ":") else ","
+    words = _LATIN[match[0]]
+    return words + (comma if words.lower() in ("for example", "that is") else "")
 
 
 KEYS = frozenset((*_TITLES, *_STREETS, *_PLACES, *_COUNTED, *_ANYWHERE, "D", "eg", "ie"))
-"""What may stand in front of the full stop of an abbreviation."""
+"""Words that an abbreviation's full stop may follow."""
 
 
-def _number_or_no(found: re.Match[str]) -> str:
-    answer = found["key"] == "no" and _SAYING.search(found.string[max(0, found.start() - 20) : found.start()])
-    return found[0] if answer else f"{_COUNTED[found['key'].lower()]} "
+def _number_or_no(match: re.Match[str]) -> str:
+    answer = match["key"] == "no" and _SAYING.search(match.string[max(0, match.start() - 20) : match.start()])
+    return match[0] if answer else f"{_COUNTED[match['key'].lower()]} "
 
 
 _SAYING = re.compile(
-    r"\b(?:say|says|said|saying|answers?|answered|reply|replies|replied|told (?:me|him|her|us|them)|"
-    r"[Oo]h|[Aa]h|[Uu]m|[Uu]h|[Ww]ell|[Ss]adly|"
-    r"definitely|absolutely|of course|probably|simply),? $"
+    r"\b(?:say|says|said|saying|answers?|answered|reply|replies|replied|told "
+    r"(?:me|him|her|us|them)|[Oo]h|[Aa]h|[Uu]m|[Uu]h|[Ww]ell|[Ss]adly|definitely|absolutely|of course|probably|"
+    r"simply),? $"
 )
 COUNTED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>[Nn]os?)\. ?(?=[0-9])"), _number_or_no),
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_COUNTED) - {'no', 'nos'})})\.[ ]?(?=[0-9])"),
-        lambda found: f"{_COUNTED[found['key']]} ",
+        lambda match: f"{_COUNTED[match['key']]} ",
     ),
 )
 RULES: tuple[Rule, ...] = (
     (re.compile(rf"(?<![A-Za-z0-9.])(?:{any_of(_LATIN)})(?=[ ,:])"), _latin),
     (
         re.compile(
-            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ "
-            r"](?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
+            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ ]"
+            r"(?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
         ),
-        lambda found: f"{_COUNTED.get(found['key'], 'appendix')} ",
+        lambda match: f"{_COUNTED.get(match['key'], 'appendix')} ",
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>St|Dr|Ct|Pl|Sq|Ter|Cir)\.(?![A-Za-z0-9])"), _street_or_saint),
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+[A-Z])(?![ ][XYZ]\b)"),
-        lambda found: (
-            _TITLES[found["key"]] if found["key"] != "Sr" or not _word_above(found)[:1].isupper() else found[0]
+        lambda match: (
+            _TITLES[match["key"]] if match["key"] != "Sr" or not _previous_word(match)[:1].isupper() else match[0]
         ),
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), _place),
     (re.compile(r"(?<![A-Za-z.'’])(?:[A-Z]\.){2,6}(?![A-Za-z])"), _initials),
-    (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda found: "PhD" + _stop(found)),
+    (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda match: "PhD" + _stop(match)),
     (re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(_ANYWHERE)})\.(?![A-Za-z0-9])"), _anywhere),
     (re.compile(r"(?<=\s)vs(?=\s)"), "versus"),
 )

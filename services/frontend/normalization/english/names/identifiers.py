@@ -1,31 +1,25 @@
-"""Numbers that name something and are read digit by digit or in pairs: accounts, codes, flights,
-rooms, ports, houses, roads.
+"""Identifiers, read digit by digit or in pairs: accounts, codes, flights, rooms, ports, houses,
+roads.
 """
 
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule, any_of
+from services.frontend.text.rules import Rule, any_of
 
 _STATES = {
     "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
-    "CT": "Connecticut",
-    "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho", "IL": "Illinois",
-    "IN": "Indiana", "IA": "Iowa",
-    "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine", "MD": "Maryland", "MA": "Massachusetts",
-    "MI": "Michigan",
-    "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri", "MT": "Montana", "NE": "Nebraska", "NV": "Nevada",
-    "NH": "New Hampshire",
-    "NJ": "New Jersey", "NM": "New Mexico", "NY": "New York", "NC": "North Carolina", "ND": "North Dakota",
-    "OH": "Ohio", "OK": "Oklahoma",
-    "OR": "Oregon", "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota",
-    "TN": "Tennessee",
+    "CT": "Connecticut", "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho",
+    "IL": "Illinois", "IN": "Indiana", "IA": "Iowa", "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine",
+    "MD": "Maryland", "MA": "Massachusetts", "MI": "Michigan", "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri",
+    "MT": "Montana", "NE": "Nebraska", "NV": "Nevada", "NH": "New Hampshire", "NJ": "New Jersey", "NM": "New Mexico",
+    "NY": "New York", "NC": "North Carolina", "ND": "North Dakota", "OH": "Ohio", "OK": "Oklahoma", "OR": "Oregon",
+    "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota", "TN": "Tennessee",
     "TX": "Texas", "UT": "Utah", "VT": "Vermont", "VA": "Virginia", "WA": "Washington", "WV": "West Virginia",
-    "WI": "Wisconsin",
-    "WY": "Wyoming", "DC": "DC",
+    "WI": "Wisconsin", "WY": "Wyoming", "DC": "DC",
 }  # fmt: skip
-_WORDS_TOO = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
-"""Capitals that are states only in front of a ZIP code."""
+_AMBIGUOUS_STATES = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
+"""Abbreviations that mean states only before a ZIP code."""
 _STRONG = (
     "accounts?|acct|PIN|pin code|passcode|password|OTP|ISBN(?:-1[03])?|ISSN|SSN|IBAN|VIN|IMEI|UPC|SKU|EIN|serial|card "
     "number|zip(?: code)?|ZIP(?: code)?|postal|"
@@ -36,31 +30,38 @@ _STRONG = (
     r"[Oo]rder number|[Ii]nvoice number|policy|reference|ID|login code|dial code|PO Box|P\.O\. Box|P O Box"
 )
 _FILLER = (
-    r"(?:[ ]?[:#]|[ ](?:is|was|are|ends|ending|ended|in|with|number|numbers|no\.?|code|id|ID|now|as|of|the|to|your|my|his|"
-    r"her|our|box|starts|starting)\b){0,5}"
+    r"(?:[ ]?[:#]|[ ](?:is|was|are|ends|ending|ended|in|with|number|numbers|no\.?|code|id|ID|now|as|of|the|to|your|my|"
+    r"his|her|our|box|starts|starting)\b){0,5}"
 )
 _MIXED_CODE = r"(?=[A-Z0-9-]{0,24}[0-9])[A-Z0-9]{2,16}(?:-[A-Z0-9]{1,8}){0,4}"
 _CODE = r"(?:[A-Z]{1,4}[- ]?)?(?=[0-9]{2}|[0-9][- ][0-9])[0-9]{1,20}(?:[- ][0-9A-Z]{1,8}){0,6}"
 _MIXED = re.compile(r"[A-Za-z]+|[0-9]+")
 _ROOM = (
-    r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|[Rr]oute|[Rr]te\.?|[Ii]nterstate|"
-    r"[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|"
-    r"[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
+    r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|"
+    r"[Rr]oute|[Rr]te\.?|[Ii]nterstate|[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|"
+    r"[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|"
+    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
 )
-_SEVERAL = r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|[Cc]hannels|[Ee]xits|[Ss]eats"
+_SEVERAL = (
+    r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|"
+    r"[Cc]hannels|[Ee]xits|[Ss]eats"
+)
 _ROOM_NAMES = {
     "apt": "apartment", "hwy": "highway", "rte": "route", "ste": "suite", "bldg": "building", "rm": "room",
 }  # fmt: skip
 _STREET = (
-    r"(?:St|Ave|Rd|Blvd|Dr|Ln|Ct|Pl|Pkwy|Hwy|Sq|Ter|Cir)\b\.?|Street|Avenue|Road|Boulevard|Drive|Lane|Court|Place|Parkway|Highway|Way|Square|Terrace|"
-    r"Circle|Broadway|Crescent|Alley|Trail|Row|Plaza|Pike"
+    r"(?:St|Ave|Rd|Blvd|Dr|Ln|Ct|Pl|Pkwy|Hwy|Sq|Ter|Cir)\b\.?|Street|Avenue|Road|Boulevard|Drive|Lane|Court|Place|"
+    r"Parkway|Highway|Way|Square|Terrace|Circle|Broadway|Crescent|Alley|Trail|Row|Plaza|Pike"
 )
 _POINTS = {"N": "North", "S": "South", "E": "East", "W": "West"}
-_AIRLINES = "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|WS"
+_AIRLINES = (
+    "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|"
+    "WS"
+)
 
 
 def spelled(code: str, *, amounts: bool = False) -> str:
-    """Letters one by one and figures: `"X7K29"` as X seven K two nine. amounts: figures of up to
+    """Letters and figures one by one: `"X7K29"` as X seven K two nine. amounts: figures of up to
     three digits in their short form.
     """
     words = []
@@ -72,45 +73,45 @@ def spelled(code: str, *, amounts: bool = False) -> str:
     return " ".join(words)
 
 
-def _code(found: re.Match[str]) -> str:
-    return found["lead"].replace("PIN", "pin").replace("ZIP", "zip") + spelled(found["code"])
+def _code(match: re.Match[str]) -> str:
+    return match["lead"].replace("PIN", "pin").replace("ZIP", "zip") + spelled(match["code"])
 
 
-def _room(found: re.Match[str]) -> str:
-    name = found["name"]
+def _room(match: re.Match[str]) -> str:
+    name = match["name"]
     full = _ROOM_NAMES.get(name.rstrip(".").lower())
     name = name if full is None else full.capitalize() if name[0].isupper() else full
-    letters = f"{' '.join(found['before'])} " if found["before"] else ""
-    behind = f" {found['letter'].upper()}" if found["letter"] else ""
-    return f"{name} {found['counted'] or ''}{letters}{numerals.short(found['number'])}{behind}"
+    letters = f"{' '.join(match['before'])} " if match["before"] else ""
+    after = f" {match['letter'].upper()}" if match["letter"] else ""
+    return f"{name} {match['counted'] or ''}{letters}{numerals.short(match['number'])}{after}"
 
 
-def _rooms(found: re.Match[str]) -> str:
-    return found["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), found["numbers"])
+def _rooms(match: re.Match[str]) -> str:
+    return match["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), match["numbers"])
 
 
-def _house(found: re.Match[str]) -> str:
-    return numerals.short(found["number"]) + (f" {found['letter']}" if found["letter"] else "")
+def _house(match: re.Match[str]) -> str:
+    return numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else "")
 
 
-def _flight(found: re.Match[str]) -> str:
-    return f"{found['lead'] or ''}{' '.join(found['line'])} {numerals.short(found['number'])}"
+def _flight(match: re.Match[str]) -> str:
+    return f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}"
 
 
-def _zip_code(found: re.Match[str]) -> str:
-    more = f", {numerals.digits(found['more'])}" if found["more"] else ""
-    return f"{_STATES[found['state']]}{found['gap']}{numerals.digits(found['zip'])}{more}"
+def _zip_code(match: re.Match[str]) -> str:
+    more = f", {numerals.digits(match['more'])}" if match["more"] else ""
+    return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
 
 
-def _hyphened(found: re.Match[str]) -> str:
-    return ", ".join(numerals.digits(group) for group in found[0].split("-"))
+def _hyphened(match: re.Match[str]) -> str:
+    return ", ".join(numerals.digits(group) for group in match[0].split("-"))
 
 
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ "
-            rf"])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?(?![0-9]|[.,][0-9])"
+            rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ ])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?"
+            rf"(?![0-9]|[.,][0-9])"
         ),
         _zip_code,
     ),
@@ -118,7 +119,7 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w-])97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9](?![\w-])"), _hyphened),
     (
         re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"),
-        lambda found: _hyphened_or_blank(found[0]),
+        lambda match: _hyphened_or_blank(match[0]),
     ),
     (
         re.compile(
@@ -132,7 +133,7 @@ RULES: tuple[Rule, ...] = (
             r"(?P<code>(?=[0-9 ]{6,15})[0-9]{2,4}(?: [0-9]{2,4}){1,3})"
             r"(?![\w%]|[.,][0-9])"
         ),
-        lambda found: found["lead"] + _hyphened_or_blank(found["code"]),
+        lambda match: match["lead"] + _hyphened_or_blank(match["code"]),
     ),
     (
         re.compile(
@@ -140,7 +141,7 @@ RULES: tuple[Rule, ...] = (
             r"[Vv]oucher|[Cc]oupon|[Pp]late|[Rr]egistration|[Cc]onfirmation)\b"
             rf"{_FILLER}[ ])(?P<code>{_MIXED_CODE})(?![\w%]|[.,][0-9])"
         ),
-        lambda found: found["lead"] + _short_code(found["code"]),
+        lambda match: match["lead"] + _short_code(match["code"]),
     ),
     (
         re.compile(
@@ -152,11 +153,11 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?<![\w&])#(?P<code>0[0-9]{1,20}|[0-9]{5,20})(?![0-9]|[.,][0-9])"),
-        lambda found: f"number {numerals.digits(found['code'])}",
+        lambda match: f"number {numerals.digits(match['code'])}",
     ),
     (
         re.compile(r"(?<![\w&])#(?P<code>[1-9][0-9]{3})(?![0-9]|[.,][0-9])"),
-        lambda found: f"number {numerals.short(found['code'])}",
+        lambda match: f"number {numerals.short(match['code'])}",
     ),
     (
         re.compile(
@@ -192,32 +193,32 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ "
-            rf"]){{1,2}}(?:{_STREET})(?![A-Za-z]))"
+            rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ ]){{1,2}}(?:{_STREET})"
+            rf"(?![A-Za-z]))"
         ),
-        lambda found: _POINTS[found["point"]],
+        lambda match: _POINTS[match["point"]],
     ),
     (
         re.compile(r"\b(?P<name>I|US|SR|CA)-(?P<number>[0-9]{1,3})(?![\w-]|[.,][0-9])"),
-        lambda found: f"{found['name']} {numerals.short(found['number'])}",
+        lambda match: f"{match['name']} {numerals.short(match['number'])}",
     ),
     (
         re.compile(r"(?<![\w-])(?P<number>7[0-9]7)-(?P<kind>[0-9]{1,3})(?![\w-])"),
-        lambda found: f"{numerals.short(found['number'])} {numerals.short(found['kind'])}",
+        lambda match: f"{numerals.short(match['number'])} {numerals.short(match['kind'])}",
     ),
     (
         re.compile(
-            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b(?=[ "
-            r"](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
+            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b"
+            r"(?=[ ](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
         ),
-        lambda found: (
-            numerals.plural(numerals.short(found["number"])) if found["several"] else numerals.short(found["number"])
+        lambda match: (
+            numerals.plural(numerals.short(match["number"])) if match["several"] else numerals.short(match["number"])
         ),
     ),
 )
 CITY_AND_STATE: Rule = (
-    re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _WORDS_TOO)})\b(?!['’-])"),
-    lambda found: found["city"] + _STATES[found["state"]],
+    re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
+    lambda match: match["city"] + _STATES[match["state"]],
 )
 
 

@@ -4,19 +4,19 @@ import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.roman import value
-from services.frontend.normalization.english.rules import Rule, applied
+from services.frontend.text.rules import Rule, apply_rules
 
 _FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
 _OPEN = r"(?:^|(?<=\n)|(?<=[.,;:!?] )|(?<=[a-z] ))"
 
 
-def _marked(found: re.Match[str]) -> str:
-    mark = found["mark"]
+def _marked(match: re.Match[str]) -> str:
+    mark = match["mark"]
     return f"{numerals.cardinal(mark) if mark.isdigit() else mark.upper()}, "
 
 
-def _roman(found: re.Match[str]) -> str:
-    return f"{numerals.cardinal(str(value(found['mark'])))}, "
+def _roman(match: re.Match[str]) -> str:
+    return f"{numerals.cardinal(str(value(match['mark'])))}, "
 
 
 RULES: tuple[Rule, ...] = (
@@ -30,9 +30,9 @@ _BEHIND_A_FIRST: tuple[Rule, ...] = (
 
 
 def with_markers(text: str) -> str:
-    """`text` with its markers in words. Within a line a number with a full stop is one only where
-    the list begins with 1.
+    """`text` with its markers as words. Within a line a number with a full stop is a marker only
+    where the list begins with 1.
     """
     begins = _FIRST.search(text) is not None
-    text = applied(RULES, text)
-    return applied(_BEHIND_A_FIRST, text) if begins else text
+    text = apply_rules(RULES, text)
+    return apply_rules(_BEHIND_A_FIRST, text) if begins else text

@@ -1,32 +1,30 @@
-"""Paths, flags and keys, and words with a slash between them."""
+"""Paths, flags and keys, and words separated by a slash."""
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.names.technical_names import SPOKEN, pieces
 from services.frontend.normalization.english.numbers.units import PER
-from services.frontend.normalization.english.rules import Rule
 from services.frontend.normalization.english.unit_names import NAMES
+from services.frontend.text.rules import Rule
 
-_SAID = {
+_SPOKEN_WORDS = {
     "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",
-    "a/c": "A C", "A/C": "A C",
-    "s/he": "she or he", "his/her": "his or her", "her/his": "her or his", "he/she": "he or she", "she/he": "she or he",
-    "him/her": "him or her",
-    "and/or": "and or", "n/a": "N A", "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
+    "a/c": "A C", "A/C": "A C", "s/he": "she or he", "his/her": "his or her", "her/his": "her or his",
+    "he/she": "he or she", "she/he": "she or he", "him/her": "him or her", "and/or": "and or", "n/a": "N A",
+    "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
 }  # fmt: skip
 _KEYS = {
     "ctrl": "Control", "cmd": "Command", "alt": "Alt", "opt": "Option", "option": "Option", "shift": "Shift",
-    "win": "Windows",
-    "fn": "Function",
-    "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter", "super": "Super", "meta": "Meta",
-    "ins": "Insert", "pgup": "Page Up",
-    "pgdn": "Page Down", "command": "Command", "control": "Control", "return": "Return", "space": "Space",
+    "win": "Windows", "fn": "Function", "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter",
+    "super": "Super", "meta": "Meta", "ins": "Insert", "pgup": "Page Up", "pgdn": "Page Down", "command": "Command",
+    "control": "Control", "return": "Return", "space": "Space",
 }  # fmt: skip
 _KEY = r"(?:Ctrl|ctrl|CTRL|Cmd|cmd|CMD|Command|Control|Alt|alt|ALT|Opt|Option|Shift|shift|SHIFT|Win|Fn|Super|Meta)"
 _ENDINGS = (
-    "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|zip|tar|gz|sh|bat|exe|dll|"
-    "so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
+    "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|"
+    "zip|tar|gz|sh|bat|exe|dll|so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|"
+    "service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
 )
 _TIMES = (
     "min",
@@ -117,27 +115,27 @@ def spoken_path(path: str) -> str:
     return " ".join(_token(token) for token in _TOKENS.findall(path))
 
 
-def _path(found: re.Match[str]) -> str:
-    path = found[0]
+def _path(match: re.Match[str]) -> str:
+    path = match[0]
     ending = path[len(path.rstrip(".")) :]
     return spoken_path(path[: len(path) - len(ending)]) + ending
 
 
-def _keys(found: re.Match[str]) -> str:
+def _keys(match: re.Match[str]) -> str:
     return " ".join(
         _KEYS.get(key.lower(), key.upper() if len(key) == 1 else spoken_path(key))
-        for key in re.split(r"[ ]?[+-][ ]?", found[0])
+        for key in re.split(r"[ ]?[+-][ ]?", match[0])
         if key
     )
 
 
-def _flag(found: re.Match[str]) -> str:
-    value = f" equals {spoken_path(found['value'])}" if found["value"] else ""
-    return f"{'dash dash' if found['dashes'] != '-' else 'dash'} {_flag_name(found['name'], found['dashes'])}{value}"
+def _flag(match: re.Match[str]) -> str:
+    value = f" equals {spoken_path(match['value'])}" if match["value"] else ""
+    return f"{'dash dash' if match['dashes'] != '-' else 'dash'} {_flag_name(match['name'], match['dashes'])}{value}"
 
 
 def _flag_name(name: str, dashes: str) -> str:
-    """Behind a single dash each letter of two or three is a flag of its own."""
+    """After a single dash, each of two or three letters is a separate flag."""
     return (
         " ".join(name.upper())
         if len(name) == 1 or (dashes == "-" and len(name) < 4)
@@ -145,11 +143,11 @@ def _flag_name(name: str, dashes: str) -> str:
     )
 
 
-def _either(found: re.Match[str]) -> str:
-    words = found[0].split("/")
-    said = _SAID.get(found[0]) or _SAID.get(found[0].lower())
-    if said:
-        return said[0].upper() + said[1:] if found[0][0].isupper() and said.islower() else said
+def _either(match: re.Match[str]) -> str:
+    words = match[0].split("/")
+    spoken = _SPOKEN_WORDS.get(match[0]) or _SPOKEN_WORDS.get(match[0].lower())
+    if spoken:
+        return spoken[0].upper() + spoken[1:] if match[0][0].isupper() and spoken.islower() else spoken
     if len(words) == 2 and words[1] in _TIMES and words[0].endswith("s") and len(words[0]) > 3:
         return f"{words[0]} per {PER[words[1]]}"
     if len(words) == 2 and words[0] in NAMES and words[1] in PER and not (len(words[0]) == 1 and words[0].isupper()):
@@ -167,8 +165,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?(?=[ "
-            r".,;:!?)]|$)"
+            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?"
+            r"(?=[ .,;:!?)]|$)"
         ),
         _flag,
     ),
@@ -185,7 +183,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?<![\w.])\.(?P<name>env|gitignore|bashrc|zshrc|dockerignore|ssh|config|git)\b"),
-        lambda found: f"dot {_token(found['name'])}",
+        lambda match: f"dot {_token(match['name'])}",
     ),
 )
 WORDS: tuple[Rule, ...] = (

@@ -1,13 +1,13 @@
-"""Telephone numbers, extensions, and the numbers that everybody calls."""
+"""Telephone numbers, extensions, and emergency and service numbers."""
 
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _CALLING = (
-    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|reach|line|hotline|lifeline|"
-    r"helpline|emergency|at|on)\b"
+    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|"
+    r"reach|line|hotline|lifeline|helpline|emergency|at|on)\b"
 )
 _WELL_KNOWN = "112|211|311|411|511|611|711|811|911|999|988|000"
 
@@ -21,26 +21,26 @@ def spoken_groups(written: str) -> str:
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}(?:[ "
-            r".-][0-9]{2,4}){1,5})(?![0-9])"
+            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
+            r"(?:[ .-][0-9]{2,4}){1,5})(?![0-9])"
         ),
-        lambda found: spoken_groups(found[0]),
+        lambda match: spoken_groups(match[0]),
     ),
     (
         re.compile(r"(?<![0-9.,/$-])(?:1[ .-])?(?:\([0-9]{3}\)[ ]?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}(?![0-9])"),
-        lambda found: spoken_groups(found[0]),
+        lambda match: spoken_groups(match[0]),
     ),
     (
         re.compile(
             rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,20}})(?P<phone>[0-9]{{3}}[-.][0-9]{{4}})(?![0-9-])", re.IGNORECASE
         ),
-        lambda found: found["lead"] + spoken_groups(found["phone"]),
+        lambda match: match["lead"] + spoken_groups(match["phone"]),
     ),
     (
         re.compile(
             rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,12}}[ ])(?P<phone>[0-9]{{10,11}})(?![0-9-]|[.,][0-9])", re.IGNORECASE
         ),
-        lambda found: found["lead"] + numerals.digits(found["phone"]),
+        lambda match: match["lead"] + numerals.digits(match["phone"]),
     ),
     (
         re.compile(
@@ -49,11 +49,11 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<phone>{_WELL_KNOWN})(?![\w%/-]|[.,][0-9])",
             re.IGNORECASE,
         ),
-        lambda found: found["lead"] + numerals.digits(found["phone"]),
+        lambda match: match["lead"] + numerals.digits(match["phone"]),
     ),
     (
         re.compile(r"(?<![\w.,/-])0[0-9]{2,4}[ -][0-9]{3,4}[ -][0-9]{3,4}(?![\w-])"),
-        lambda found: spoken_groups(found[0]),
+        lambda match: spoken_groups(match[0]),
     ),
     (
         re.compile(r"(?<![\w.,$£€/#-])911(?![\w%/-]|[.,][0-9]|[ ](?:people|miles|kilometers|votes|pages|students)\b)"),
@@ -61,9 +61,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?:,?[ ]|\b)(?P<ext>[Ee]xt(?:ension)?\b\.?)[ ]?(?P<number>[0-9]{1,6})(?![0-9]|[.,][0-9])"),
-        lambda found: (
-            f"{', ' if found[0][0] == ',' else ' ' if found[0][0] == ' ' else ''}extension "
-            f"{numerals.digits(found['number'])}"
+        lambda match: (
+            f"{', ' if match[0][0] == ',' else ' ' if match[0][0] == ' ' else ''}extension "
+            f"{numerals.digits(match['number'])}"
         ),
     ),
 )

@@ -1,11 +1,11 @@
-"""Dates with months in letters or figures, months and weekdays that are shortened, quarters and
-fiscal years.
+"""Dates with months as words or figures, abbreviated months and weekdays, quarters and fiscal
+years.
 """
 
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -14,8 +14,7 @@ MONTHS = (
 _SHORT_MONTHS = {month[:3]: month for month in MONTHS if month != "May"} | {"Sept": "September"}
 _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday", "Thu": "Thursday",
-    "Thur": "Thursday",
-    "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+    "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
 _LONG = "|".join(MONTHS)
 _SHORT = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
@@ -25,8 +24,9 @@ _WEEKDAY = "Mon|Tues?|Weds?|Thurs?|Thur|Fri|Sat|Sun"
 _YEAR = r"[12][0-9]{3}"
 _APART = r"(?<![\w.,/$£€:-])"
 _DATED = (
-    r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|through|to|and|of|for|"
-    r"Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?)[.,:]?[ ]$"
+    r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|"
+    r"through|to|and|of|for|Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun"
+    r"(?:day)?)[.,:]?[ ]$"
 )
 _IS_DATED = re.compile(_DATED, re.IGNORECASE)
 _MEASURED = re.compile(
@@ -36,7 +36,7 @@ _MEASURED = re.compile(
 
 
 def month_of(written: str) -> str:
-    """The full name of a month that may be shortened."""
+    """The full name of a month that may be abbreviated."""
     name = written.rstrip(".")
     return _SHORT_MONTHS.get(name, name)
 
@@ -45,67 +45,67 @@ def _ordinal(day: str) -> str:
     return numerals.ordinal(day.lstrip("0"))
 
 
-def _month_first(found: re.Match[str]) -> str:
-    other = f"{month_of(found['month2'])} " if found["month2"] else ""
-    until = f" to {other}{_ordinal(found['last'])}" if found["last"] else ""
-    year = f"{found['gap'] or ' '}{numerals.year(found['year'])}" if found["year"] else ""
-    return f"{month_of(found['month'])} {_ordinal(found['day'])}{until}{year}"
+def _month_first(match: re.Match[str]) -> str:
+    other = f"{month_of(match['month2'])} " if match["month2"] else ""
+    until = f" to {other}{_ordinal(match['last'])}" if match["last"] else ""
+    year = f"{match['gap'] or ' '}{numerals.year(match['year'])}" if match["year"] else ""
+    return f"{month_of(match['month'])} {_ordinal(match['day'])}{until}{year}"
 
 
-def _day_first(found: re.Match[str]) -> str:
-    first = f"{_ordinal(found['first'])} to " if found["first"] else ""
-    year = f" {numerals.year(found['year'])}" if found["year"] else ""
-    return f"the {first}{_ordinal(found['day'])} of {month_of(found['month'])}{year}"
+def _day_first(match: re.Match[str]) -> str:
+    first = f"{_ordinal(match['first'])} to " if match["first"] else ""
+    year = f" {numerals.year(match['year'])}" if match["year"] else ""
+    return f"the {first}{_ordinal(match['day'])} of {month_of(match['month'])}{year}"
 
 
-def _in_month(found: re.Match[str]) -> str:
-    return f"{month_of(found['month'])}{found['gap']}{numerals.year(found['year'])}"
+def _in_month(match: re.Match[str]) -> str:
+    return f"{month_of(match['month'])}{match['gap']}{numerals.year(match['year'])}"
 
 
 def _of(year: str, month: str, day: str, written: str) -> str:
-    """A date in figures; what is none stays as it is."""
+    """A date in figures; an invalid one stays unchanged."""
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return written
     spoken = "" if not year else f" {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
     return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{spoken}"
 
 
-def _slashed(found: re.Match[str]) -> str:
-    first, second = found["first"], found["second"]
+def _slashed(match: re.Match[str]) -> str:
+    first, second = match["first"], match["second"]
     # Month first, as Americans write it, unless there is no such month.
     month, day = (second, first) if int(first) > 12 else (first, second)
-    return _of(found["year"], month, day, found[0])
+    return _of(match["year"], month, day, match[0])
 
 
-def _month_and_day(found: re.Match[str]) -> str:
-    month, day = int(found["month"]), int(found["day"])
-    before = found.string[max(0, found.start() - 16) : found.start()]
+def _month_and_day(match: re.Match[str]) -> str:
+    month, day = int(match["month"]), int(match["day"])
+    before = match.string[max(0, match.start() - 16) : match.start()]
     fraction = month < day and day <= 12 and not _IS_DATED.search(before)
     if (
         not 1 <= month <= 12
         or not 1 <= day <= 31
         or month == day
         or fraction
-        or _MEASURED.match(found.string, found.end())
+        or _MEASURED.match(match.string, match.end())
     ):
-        return found[0]
+        return match[0]
     if not _IS_DATED.search(before) and not (month > day or day > 16):
-        return found[0]
-    return f"{MONTHS[month - 1]} {_ordinal(found['day'])}"
+        return match[0]
+    return f"{MONTHS[month - 1]} {_ordinal(match['day'])}"
 
 
-def _shortened_year(found: re.Match[str]) -> str:
-    return f"{found['before'] or ''}{numerals.pair(found['year'])}"
+def _shortened_year(match: re.Match[str]) -> str:
+    return f"{match['before'] or ''}{numerals.pair(match['year'])}"
 
 
-def _quarter(found: re.Match[str]) -> str:
-    year = found["year"]
+def _quarter(match: re.Match[str]) -> str:
+    year = match["year"]
     spoken = "" if not year else f" {numerals.year(year)}" if len(year) == 4 else f" {numerals.pair(year)}"
-    return f"{found['letter']} {numerals.cardinal(found['number'])}{spoken}"
+    return f"{match['letter']} {numerals.cardinal(match['number'])}{spoken}"
 
 
-def _fiscal_year(found: re.Match[str]) -> str:
-    year = found["year"]
+def _fiscal_year(match: re.Match[str]) -> str:
+    year = match["year"]
     return f"fiscal year {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
 
 
@@ -133,9 +133,10 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"), _in_month),
     (
         re.compile(
-            rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])(?![0-9/-]|[.][0-9])"
+            rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])"
+            rf"(?![0-9/-]|[.][0-9])"
         ),
-        lambda found: _of(found["year"], found["month"], found["day"], found[0]),
+        lambda match: _of(match["year"], match["month"], match["day"], match[0]),
     ),
     (
         re.compile(
@@ -149,7 +150,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(rf"{_APART}(?P<day>[0-3]?[0-9])\.(?P<month>[01]?[0-9])\.(?P<year>{_YEAR})(?![0-9/-]|[.][0-9])"),
-        lambda found: _of(found["year"], found["month"], found["day"], found[0]),
+        lambda match: _of(match["year"], match["month"], match["day"], match[0]),
     ),
     (
         re.compile(r"(?<![\w.,/$£€:-])(?<![0-9] )(?P<month>1[0-2]|0?[1-9])/(?P<day>[0-3]?[0-9])(?![\w/%]|[.,-][0-9])"),
@@ -178,30 +179,30 @@ KEYS = frozenset((*_SHORT_MONTHS, *_DAYS))
 SHORTENED: tuple[Rule, ...] = (
     (
         re.compile(rf"\b(?P<first>{_WEEKDAY})\.?[ ]?[-–][ ]?(?P<last>{_WEEKDAY})\b\.?"),
-        lambda found: f"{_DAYS[found['first']]} to {_DAYS[found['last']]}",
+        lambda match: f"{_DAYS[match['first']]} to {_DAYS[match['last']]}",
     ),
-    (re.compile(rf"\b(?P<day>{_WEEKDAY})\.{_BEHIND_A_DAY}"), lambda found: _DAYS[found["day"]]),
+    (re.compile(rf"\b(?P<day>{_WEEKDAY})\.{_BEHIND_A_DAY}"), lambda match: _DAYS[match["day"]]),
     (
         re.compile(
             r"\b(?P<before>(?:on|every|each|next|last|this|by|until|and|or|to|through|from|for|since|before|after|"
             rf"closed|open),? )(?P<day>{_WEEKDAY})(?P<dot>\.)(?=[ ]|$|[,;)])"
         ),
-        lambda found: f"{found['before']}{_DAYS[found['day']]}{_stop(found)}",
+        lambda match: f"{match['before']}{_DAYS[match['day']]}{_stop(match)}",
     ),
     (
         re.compile(r"\b(?P<day>Mon|Tues?|Weds?|Thurs?|Thur|Fri)(?P<dot>\.)(?![A-Za-z0-9])"),
-        lambda found: _DAYS[found["day"]] + _stop(found),
+        lambda match: _DAYS[match["day"]] + _stop(match),
     ),
     (
         re.compile(rf"\b(?P<month>{_SHORT})(?P<dot>\.)(?![A-Za-z0-9])"),
-        lambda found: month_of(found["month"]) + _stop(found),
+        lambda match: month_of(match["month"]) + _stop(match),
     ),
 )
 
 
-def _stop(found: re.Match[str]) -> str:
-    """The full stop stays where the text ends, or goes on with a capital that is no name of a day
-    or month.
+def _stop(match: re.Match[str]) -> str:
+    """The full stop stays at the end of the text, and before a capital that is not the name of a
+    day or month.
     """
-    behind = found.string[found.end() : found.end() + 4]
-    return "." if not behind.strip() or (behind[:1] == " " and behind[1:2].isupper()) else ""
+    after = match.string[match.end() : match.end() + 4]
+    return "." if not after.strip() or (after[:1] == " " and after[1:2].isupper()) else ""

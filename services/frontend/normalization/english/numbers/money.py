@@ -1,21 +1,19 @@
-"""Amounts of money, their ranges, and what costs so much."""
+"""Amounts of money, their ranges and rates."""
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule, any_of
+from services.frontend.text.rules import Rule, any_of
 
 _CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"), "£": ("pound", "pounds", "penny", "pence"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "¥": ("yen", "yen", "sen", "sen"), "￥": ("yen", "yen", "sen", "sen"), "₹": ("rupee", "rupees", "paisa", "paise"),
-    "₩": ("won", "won", "jeon", "jeon"), "₽": ("ruble", "rubles", "kopek", "kopeks"),
-    "₺": ("lira", "lira", "kurus", "kurus"),
+    "€": ("euro", "euros", "cent", "cents"), "¥": ("yen", "yen", "sen", "sen"), "￥": ("yen", "yen", "sen", "sen"),
+    "₹": ("rupee", "rupees", "paisa", "paise"), "₩": ("won", "won", "jeon", "jeon"),
+    "₽": ("ruble", "rubles", "kopek", "kopeks"), "₺": ("lira", "lira", "kurus", "kurus"),
     "₪": ("shekel", "shekels", "agora", "agorot"), "₿": ("bitcoin", "bitcoins", "", ""), "₫": ("dong", "dong", "", ""),
     "₱": ("peso", "pesos", "centavo", "centavos"), "฿": ("baht", "baht", "satang", "satang"),
-    "₦": ("naira", "naira", "kobo", "kobo"),
-    "₴": ("hryvnia", "hryvnias", "kopiyka", "kopiykas"),
+    "₦": ("naira", "naira", "kobo", "kobo"), "₴": ("hryvnia", "hryvnias", "kopiyka", "kopiykas"),
 }  # fmt: skip
 _COUNTRIES = {"US": "US ", "A": "Australian ", "AU": "Australian ", "C": "Canadian ", "CA": "Canadian ",
     "HK": "Hong Kong ",
@@ -26,13 +24,15 @@ _CODES = {
     "CAD": ("Canadian dollar", "Canadian dollars"), "AUD": ("Australian dollar", "Australian dollars"),
 }  # fmt: skip
 _SCALES = {
-    "k": "thousand", "K": "thousand", "m": "million", "M": "million", "mn": "million", "mm": "million",
-    "MM": "million", "mil": "million",
-    "b": "billion", "B": "billion", "bn": "billion", "T": "trillion", "tn": "trillion", "Bn": "billion",
-    "Mn": "million",
+    "k": "thousand", "K": "thousand", "m": "million", "M": "million", "mn": "million", "mm": "million", "MM": "million",
+    "mil": "million", "b": "billion", "B": "billion", "bn": "billion", "T": "trillion", "tn": "trillion",
+    "Bn": "billion", "Mn": "million",
 }  # fmt: skip
 _SIGN = f"[{''.join(_CURRENCIES)}]"
-_SCALE = rf"(?:(?:[ ]|-)?(?P<word>hundred|thousand|million|billion|trillion|lakh|crore)\b|[ ]?(?P<letter>{any_of(_SCALES)})(?![A-Za-z0-9]))"
+_SCALE = (
+    rf"(?:(?:[ ]|-)?(?P<word>hundred|thousand|million|billion|trillion|lakh|crore)\b|[ ]?(?P<letter>{any_of(_SCALES)})"
+    rf"(?![A-Za-z0-9]))"
+)
 _FOLLOWED = (
     "(?P<of>(?=[ ](?!(?:and|or|for|per|to|in|on|at|by|from|with|than|but|is|was|are|were|will|each|every|off|more|less|"
     r"extra|now|today|when|as|if|so|back|worth|out|up)\b)[a-z]{3}))?"
@@ -42,20 +42,16 @@ _PRICED = re.compile(
 )
 _PER = {
     "hr": "hour", "h": "hour", "hour": "hour", "day": "day", "wk": "week", "week": "week", "mo": "month",
-    "month": "month", "yr": "year",
-    "year": "year", "night": "night", "lb": "pound", "kg": "kilogram", "oz": "ounce", "gal": "gallon",
-    "person": "person", "unit": "unit",
-    "user": "user", "seat": "seat", "item": "item", "min": "minute", "minute": "minute", "mi": "mile", "mile": "mile",
-    "ft": "foot",
-    "share": "share", "ton": "ton", "barrel": "barrel", "piece": "piece", "kWh": "kilowatt hour", "GB": "gigabyte",
-    "call": "call",
-    "L": "liter", "l": "liter", "m": "meter", "km": "kilometer", "sqft": "square foot", "word": "word", "page": "page",
-    "ea": "piece",
+    "month": "month", "yr": "year", "year": "year", "night": "night", "lb": "pound", "kg": "kilogram", "oz": "ounce",
+    "gal": "gallon", "person": "person", "unit": "unit", "user": "user", "seat": "seat", "item": "item",
+    "min": "minute", "minute": "minute", "mi": "mile", "mile": "mile", "ft": "foot", "share": "share", "ton": "ton",
+    "barrel": "barrel", "piece": "piece", "kWh": "kilowatt hour", "GB": "gigabyte", "call": "call", "L": "liter",
+    "l": "liter", "m": "meter", "km": "kilometer", "sqft": "square foot", "word": "word", "page": "page", "ea": "piece",
 }  # fmt: skip
 
 
 def _parts(written: str, sign: str, *, of: bool) -> str:
-    """An amount without a scale: units, and hundredths where there are two decimals."""
+    """An amount without a scale: units, and hundredths when there are two decimals."""
     one, many, part, parts = _CURRENCIES[sign]
     whole, _, decimals = written.partition(".")
     whole = whole.replace(",", "").lstrip("0")
@@ -71,32 +67,32 @@ def _parts(written: str, sign: str, *, of: bool) -> str:
     return f"{units} {hundredths}" if cents else units
 
 
-def _money(found: re.Match[str]) -> str:
-    sign = found["sign"]
-    country = _COUNTRIES.get(found["country"] or "", "")
-    of = found["of"] is not None and _PRICED.search(found.string, max(0, found.start() - 24), found.start()) is not None
-    scale = found["word"] or _SCALES.get(found["letter"] or "", "")
+def _money(match: re.Match[str]) -> str:
+    sign = match["sign"]
+    country = _COUNTRIES.get(match["country"] or "", "")
+    of = match["of"] is not None and _PRICED.search(match.string, max(0, match.start() - 24), match.start()) is not None
+    scale = match["word"] or _SCALES.get(match["letter"] or "", "")
     one, many = (country + form for form in _CURRENCIES[sign][:2])
-    low_scale = _SCALES.get(found["lowscale"] or "", scale)
-    low = f"{numerals.amount(found['low'])} {f'{low_scale} ' if low_scale != scale else ''}to " if found["low"] else ""
-    if scale or country or (low and "." not in found["high"]):
-        high = found["high"].removesuffix(".00")
+    low_scale = _SCALES.get(match["lowscale"] or "", scale)
+    low = f"{numerals.amount(match['low'])} {f'{low_scale} ' if low_scale != scale else ''}to " if match["low"] else ""
+    if scale or country or (low and "." not in match["high"]):
+        high = match["high"].removesuffix(".00")
         single = of or (high == "1" and not low and not scale)
         return f"{low}{numerals.amount(high)} {f'{scale} ' if scale else ''}{one if single else many}"
     if low:
-        return f"{_parts(found['low'], sign, of=of)} to {_parts(found['high'], sign, of=of)}"
-    return _parts(found["high"], sign, of=of)
+        return f"{_parts(match['low'], sign, of=of)} to {_parts(match['high'], sign, of=of)}"
+    return _parts(match["high"], sign, of=of)
 
 
-def _by_code(found: re.Match[str]) -> str:
-    one, many = _CODES[found["code"]]
-    scale = found["word"] or _SCALES.get(found["letter"] or "", "")
-    single = found["amount"] == "1" and not scale
-    return f"{numerals.amount(found['amount'])} {f'{scale} ' if scale else ''}{one if single else many}"
+def _by_code(match: re.Match[str]) -> str:
+    one, many = _CODES[match["code"]]
+    scale = match["word"] or _SCALES.get(match["letter"] or "", "")
+    single = match["amount"] == "1" and not scale
+    return f"{numerals.amount(match['amount'])} {f'{scale} ' if scale else ''}{one if single else many}"
 
 
-def _rated(found: re.Match[str]) -> str:
-    return f"{_money(found)} per {_PER[found['rate']]}" if found["rate"] else _money(found)
+def _rated(match: re.Match[str]) -> str:
+    return f"{_money(match)} per {_PER[match['rate']]}" if match["rate"] else _money(match)
 
 
 _START = r"(?<![\w.,])"
@@ -114,9 +110,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(rf"{_START}(?:(?P<low>{NUMBER})-)?(?P<amount>{NUMBER})[ ]?¢"),
-        lambda found: (
-            f"{numerals.amount(found['low']) + ' to ' if found['low'] else ''}{numerals.amount(found['amount'])}"
-            f" cent{'s' if found['low'] or found['amount'] != '1' else ''}"
+        lambda match: (
+            f"{numerals.amount(match['low']) + ' to ' if match['low'] else ''}{numerals.amount(match['amount'])}"
+            f" cent{'s' if match['low'] or match['amount'] != '1' else ''}"
         ),
     ),
 )

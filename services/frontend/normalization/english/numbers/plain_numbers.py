@@ -1,17 +1,16 @@
-"""What is left when every form around it has been looked at: ordinals, decades, years, decimals,
-whole numbers, codes of both.
+"""Numbers that no other rule matched: ordinals, decades, years, decimals, whole numbers, codes of
+letters and figures.
 """
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _TENS = {
     "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties",
-    "7": "seventies",
-    "8": "eighties", "9": "nineties",
+    "7": "seventies", "8": "eighties", "9": "nineties",
 }  # fmt: skip
 _IN_A_YEAR = re.compile(
     r"\b(?:in|since|by|of|from|until|till|before|after|during|year|early|late|mid|circa|around|spring|summer|fall|autumn|winter|class|the|this|"
@@ -27,78 +26,78 @@ _COUNTED = re.compile(
 )
 _LONG_AGO = re.compile(r"\b(?:in|since|year|of|from|until|by|around) $", re.IGNORECASE)
 _DECADE_OF = (
-    "music|fashion|movies?|films?|style|hits|rock|pop|party|kids?|baby|bab(?:y|ies)|vibes?|sitcoms?|cartoons?|songs?|synth|"
-    "disco|hair|clothes|era|nostalgia|shows?"
+    "music|fashion|movies?|films?|style|hits|rock|pop|party|kids?|baby|bab"
+    "(?:y|ies)|vibes?|sitcoms?|cartoons?|songs?|synth|disco|hair|clothes|era|nostalgia|shows?"
 )
 _SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn": "billion", "mn": "million"}
 _APART = r"(?<![\w.,])"
 _END = r"(?![A-Za-z0-9_]|[.,][0-9])"
 
 
-def _decade(found: re.Match[str]) -> str:
-    century, tens = found["century"] or "", found["tens"]
+def _decade(match: re.Match[str]) -> str:
+    century, tens = match["century"] or "", match["tens"]
     if tens == "0" and century:
         return "two thousands" if century == "20" else f"{numerals.cardinal(century)} hundreds"
     return f"{numerals.cardinal(century) + ' ' if century else ''}{_TENS[tens]}"
 
 
-def _dotted(found: re.Match[str]) -> str:
-    groups = found[0].split(".")
+def _dotted(match: re.Match[str]) -> str:
+    groups = match[0].split(".")
     if len(groups) == 4:
         return " dot ".join(numerals.digits(group) for group in groups)
     return " point ".join(numerals.cardinal(group) for group in groups)
 
 
-def _whole(found: re.Match[str]) -> str:
-    number = found[0]
+def _whole(match: re.Match[str]) -> str:
+    number = match[0]
     if number[0] == "0" and number.strip("0") and len(number) > 1:
         return numerals.with_oh(number) if number.startswith("00") else numerals.digits(number)
     if len(number) == 4 and "11" <= number[:2] <= "20" and not (number[:2] == "20" and number[2] > "6"):
-        text = found.string
-        in_a_year = _IN_A_YEAR.search(text[max(0, found.start() - 12) : found.start()])
-        if in_a_year or number.endswith(("50", "00")) or not _COUNTED.match(text, found.end()):
+        text = match.string
+        in_a_year = _IN_A_YEAR.search(text[max(0, match.start() - 12) : match.start()])
+        if in_a_year or number.endswith(("50", "00")) or not _COUNTED.match(text, match.end()):
             return numerals.year(number)
     if number[:2] == "10" and len(number) == 4 and number[2] != "0":
-        text = found.string
-        if _LONG_AGO.search(text[max(0, found.start() - 8) : found.start()]) or re.match(
-            r" (?:AD|CE|BC|was the year)\b", text[found.end() : found.end() + 13]
+        text = match.string
+        if _LONG_AGO.search(text[max(0, match.start() - 8) : match.start()]) or re.match(
+            r" (?:AD|CE|BC|was the year)\b", text[match.end() : match.end() + 13]
         ):
             return f"ten {numerals.pair(number[2:])}"
     return numerals.cardinal(number)
 
 
-def _of_letters(found: re.Match[str]) -> str:
-    """Letters and figures in one: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+", found[0])
+def _of_letters(match: re.Match[str]) -> str:
+    """Letters and figures in one word: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
+    parts = re.findall(r"[A-Za-z]+|[0-9]+", match[0])
     return " ".join(numerals.short(part) if part.isdigit() else part for part in parts)
 
 
-def _scaled(found: re.Match[str]) -> str:
+def _scaled(match: re.Match[str]) -> str:
     if re.match(
         r"[ ](?:run|race|walk|TV|tv|video|monitor|display|screen|resolution|movie|footage|camera|event)\b",
-        found.string[found.end() : found.end() + 12],
+        match.string[match.end() : match.end() + 12],
     ) or (
-        found["scale"] == "K"
-        and found["count"] in ("5", "10")
-        and re.search(r"\b(?:an?|the|ran|run)[ ]$", found.string[max(0, found.start() - 5) : found.start()])
+        match["scale"] == "K"
+        and match["count"] in ("5", "10")
+        and re.search(r"\b(?:an?|the|ran|run)[ ]$", match.string[max(0, match.start() - 5) : match.start()])
     ):
-        return f"{numerals.amount(found['count'])} K"
-    low = f"{numerals.amount(found['low'])} to " if found["low"] else ""
-    return f"{low}{numerals.amount(found['count'])} {_SCALES[found['scale']]}"
+        return f"{numerals.amount(match['count'])} K"
+    low = f"{numerals.amount(match['low'])} to " if match["low"] else ""
+    return f"{low}{numerals.amount(match['count'])} {_SCALES[match['scale']]}"
 
 
 _MANY = (
-    "people|users|followers|subscribers|views|viewers|listeners|customers|downloads|residents|inhabitants|households|visitors|members|"
-    "players|voters|readers|streams|tourists|passengers|workers|employees|children|adults|copies|jobs|homes|clients|accounts|tons|tonnes|"
-    "barrels|dollars|euros|pounds|Americans|Europeans|fans"
+    "people|users|followers|subscribers|views|viewers|listeners|customers|downloads|residents|inhabitants|households|"
+    "visitors|members|players|voters|readers|streams|tourists|passengers|workers|employees|children|adults|copies|jobs|"
+    "homes|clients|accounts|tons|tonnes|barrels|dollars|euros|pounds|Americans|Europeans|fans"
 )
 MILLIONS: tuple[Rule, ...] = (
     (
         re.compile(rf"{_APART}(?<![$£€])(?P<count>{NUMBER})m(?=[ ](?:[a-z]{{4,10}}[ ])?(?:{_MANY})\b)"),
-        lambda found: f"{numerals.amount(found['count'])} million",
+        lambda match: f"{numerals.amount(match['count'])} million",
     ),
 )
-"""In front of the units, where `m` is a metre."""
+"""Before the units, where `m` is a metre."""
 DECADES: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.,])(?P<century>1[1-9]|20)(?P<tens>[0-9])0['’]?s(?![A-Za-z0-9])"), _decade),
     (
@@ -107,7 +106,7 @@ DECADES: tuple[Rule, ...] = (
             r"-])"
             ")(?P<century>)(?P<tens>[1-9])0['’]?s(?![A-Za-z0-9])"
         ),
-        lambda found: (found["lead"] or "") + _decade(found),
+        lambda match: (match["lead"] or "") + _decade(match),
     ),
     (re.compile(rf"(?<![A-Za-z0-9.,])(?P<century>)(?P<tens>[2-9])0s(?= (?:{_DECADE_OF})\b)"), _decade),
 )
@@ -117,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         re.compile(
             rf"(?<![\w.])(?P<number>{numerals.GROUPED}|[0-9]{{1,15}})(?:st|nd|rd|th)(?P<several>s?)(?![A-Za-z0-9])"
         ),
-        lambda found: numerals.ordinal(found["number"]) + found["several"],
+        lambda match: numerals.ordinal(match["number"]) + match["several"],
     ),
     (
         re.compile(
@@ -128,24 +127,26 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(r"(?<![\w.,])(?P<number>[1-9][0-9])ers(?![A-Za-z0-9])"),
-        lambda found: numerals.cardinal(found["number"]).removesuffix("e") + "ers",
+        lambda match: numerals.cardinal(match["number"]).removesuffix("e") + "ers",
     ),
     (
         re.compile(r"(?<![\w.,])(?P<number>[0-9]{2,4})['’]?s(?![A-Za-z0-9])"),
-        lambda found: numerals.plural(numerals.short(found["number"])),
+        lambda match: numerals.plural(numerals.short(match["number"])),
     ),
     (
         re.compile(
-            r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}(?![A-Za-z0-9_]|[.,][0-9])"
+            r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}"
+            r"(?![A-Za-z0-9_]|[.,][0-9])"
         ),
         _of_letters,
     ),
     (
         re.compile(
-            rf"(?<![\w.,])(?:{NUMBER})(?<=[.][0-9])(?![0-9]|[.,][0-9])|(?<![\w.,])(?:[0-9]{{1,15}}|{numerals.GROUPED})?\.[0-9]{{1,20}}(?![0-9]|[.,][0-9])"
+            rf"(?<![\w.,])(?:{NUMBER})(?<=[.][0-9])(?![0-9]|[.,][0-9])|(?<![\w.,])"
+            rf"(?:[0-9]{{1,15}}|{numerals.GROUPED})?\.[0-9]{{1,20}}(?![0-9]|[.,][0-9])"
         ),
-        lambda found: numerals.amount(found[0]),
+        lambda match: numerals.amount(match[0]),
     ),
-    (re.compile(rf"(?<![0-9.,]){numerals.GROUPED}(?![0-9]|[.,][0-9])"), lambda found: numerals.cardinal(found[0])),
+    (re.compile(rf"(?<![0-9.,]){numerals.GROUPED}(?![0-9]|[.,][0-9])"), lambda match: numerals.cardinal(match[0])),
     (re.compile(r"(?<![0-9])[0-9]{1,15}(?![0-9])"), _whole),
 )

@@ -1,18 +1,19 @@
-"""Powers, roots, indices, chemical formulas, powers of ten in the short form, and hexadecimal
-numbers.
-"""
+"""Powers, roots, indices, chemical formulas, scientific notation, and hexadecimal numbers."""
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.normalization.english.unit_names import NAMES
+from services.frontend.text.rules import Rule, any_of
 
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _ABOVE, _BELOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
-_FORMULAS = "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|C2H5OH|NaHCO3|Na2CO3"
+_FORMULAS = (
+    "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|"
+    "C2H5OH|NaHCO3|Na2CO3"
+)
 _CHARGES = "²³⁴⁺⁻"
 _PRODUCT = re.compile("[b-df-hj-np-tv-z]{2,3}")
 _CHARGE = {"+": "plus", "-": "minus"}
@@ -25,72 +26,73 @@ _UNITS = any_of(
 _SHORT = {"2": "squared", "3": "cubed"}
 
 
-def _raised(found: re.Match[str]) -> str:
-    power = found["power"].translate(_UP)
-    base = found["base"]
+def _raised(match: re.Match[str]) -> str:
+    power = match["power"].translate(_UP)
+    base = match["base"]
     base = numerals.amount(base) if base[0].isdigit() or base[0] == "." else _base(base)
     if power in _SHORT:
-        return f"{base} {_SHORT[power]}{_unit(found)}"
+        return f"{base} {_SHORT[power]}{_unit(match)}"
     if power == "n":
         return f"{base} to the n"
     minus = "minus " if power[0] == "-" else ""
-    return f"{base} to the {minus}{numerals.ordinal(power.lstrip('-+') or '0')}{_unit(found)}"
+    return f"{base} to the {minus}{numerals.ordinal(power.lstrip('-+') or '0')}{_unit(match)}"
 
 
 def _base(name: str) -> str:
-    """A variable, or the product of several: the name of each letter (`mc²`)."""
+    """A variable, or a product of several: the name of each letter (`mc²`)."""
     return " ".join(name.upper()) if name == "a" or _PRODUCT.fullmatch(name) else name
 
 
-def _unit(found: re.Match[str]) -> str:
-    """The unit behind a power of a number, in the plural."""
-    written = found.groupdict().get("unit")
+def _unit(match: re.Match[str]) -> str:
+    """The unit after a power of a number, in the plural."""
+    written = match.groupdict().get("unit")
     return "" if not written else f" {NAMES[written][1]}"
 
 
-def _caret(found: re.Match[str]) -> str:
-    base, power = found["base"], found["power"].strip("{()}")
+def _caret(match: re.Match[str]) -> str:
+    base, power = match["base"], match["power"].strip("{()}")
     base = numerals.amount(base) if base[0].isdigit() else _base(base)
     if power in _SHORT:
         return f"{base} {_SHORT[power]}"
     if power.isalpha():
         return f"{base} to the {power}"
     minus = "minus " if power[0] in "-−" else ""
-    return f"{base} to the power of {minus}{numerals.cardinal(power.lstrip('-−+'))}{_unit(found)}"
+    return f"{base} to the power of {minus}{numerals.cardinal(power.lstrip('-−+'))}{_unit(match)}"
 
 
-def _of_ten(found: re.Match[str]) -> str:
-    power = numerals.cardinal(found["power"].lstrip("0") or "0")
-    base = numerals.amount(found["base"])
-    return f"{base} E minus {power}" if found["sign"] == "-" else f"{base} times ten to the power of {power}"
+def _of_ten(match: re.Match[str]) -> str:
+    power = numerals.cardinal(match["power"].lstrip("0") or "0")
+    base = numerals.amount(match["base"])
+    return f"{base} E minus {power}" if match["sign"] == "-" else f"{base} times ten to the power of {power}"
 
 
-def _formula(found: re.Match[str]) -> str:
+def _formula(match: re.Match[str]) -> str:
     words = []
-    for part in re.findall(r"[A-Z][a-z]?|[0-9]+|[()]", found[0].rstrip(_CHARGES).translate(_DOWN)):
+    for part in re.findall(r"[A-Z][a-z]?|[0-9]+|[()]", match[0].rstrip(_CHARGES).translate(_DOWN)):
         if part.isdigit():
             words.append(numerals.cardinal(part))
         elif part.isalpha():
             words.append(" ".join(part.upper()))
-    charge = found[0][len(found[0].rstrip(_CHARGES)) :].translate(_UP)
+    charge = match[0][len(match[0].rstrip(_CHARGES)) :].translate(_UP)
     words += [_CHARGE.get(sign) or numerals.cardinal(sign) for sign in charge]
     return " ".join(words)
 
 
-def _index(found: re.Match[str]) -> str:
-    return f" {numerals.cardinal(found[0].translate(_DOWN))}"
+def _index(match: re.Match[str]) -> str:
+    return f" {numerals.cardinal(match[0].translate(_DOWN))}"
 
 
-def _hex(found: re.Match[str]) -> str:
-    return _BASES.get(found[0][:2].lower(), "hex ") + " ".join(
-        numerals.digits(character) if character.isdigit() else character.upper() for character in found["value"]
+def _hex(match: re.Match[str]) -> str:
+    return _BASES.get(match[0][:2].lower(), "hex ") + " ".join(
+        numerals.digits(character) if character.isdigit() else character.upper() for character in match["value"]
     )
 
 
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            r"(?<![\w.])(?:0[xX]|#(?=[0-9A-Fa-f]{6}\b)(?=[0-9A-Fa-f]{0,5}[A-Fa-f])(?=[0-9A-Fa-f]{0,5}[0-9]))(?P<value>[0-9A-Fa-f]{1,16})(?![0-9A-Za-z])"
+            r"(?<![\w.])(?:0[xX]|#(?=[0-9A-Fa-f]{6}\b)(?=[0-9A-Fa-f]{0,5}[A-Fa-f])(?=[0-9A-Fa-f]{0,5}[0-9]))"
+            r"(?P<value>[0-9A-Fa-f]{1,16})(?![0-9A-Za-z])"
         ),
         _hex,
     ),
@@ -110,8 +112,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?:[A-Z][a-z]?[{_BELOW}]{{0,3}}|\([A-Z][A-Za-z{_BELOW}]{{1,10}}\)[{_BELOW}]{{0,3}}){{0,12}}[A-Z][a-z]?[{_BELOW}]{{1,3}}(?:[A-Z][a-z]?(?![a-z]))?"
-            r"(?:[²³⁴]?[⁺⁻](?![⁰-⁹²³¹]))?"
+            rf"(?:[A-Z][a-z]?[{_BELOW}]{{0,3}}|\([A-Z][A-Za-z{_BELOW}]{{1,10}}\)[{_BELOW}]{{0,3}}){{0,12}}[A-Z][a-z]?"
+            rf"[{_BELOW}]{{1,3}}(?:[A-Z][a-z]?(?![a-z]))?(?:[²³⁴]?[⁺⁻](?![⁰-⁹²³¹]))?"
         ),
         _formula,
     ),
@@ -125,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         _raised,
     ),
     (re.compile(rf"(?<![\w.,])(?P<base>{NUMBER}|[A-Za-zπ]{{1,12}})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), _raised),
-    (re.compile(rf"(?P<base>[rxyzabn])(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), lambda found: " " + _raised(found)),
+    (re.compile(rf"(?P<base>[rxyzabn])(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), lambda match: " " + _raised(match)),
     (re.compile(r"√[ ]?(?=[0-9A-Za-z(.])"), "the square root of "),
     (re.compile(r"∛[ ]?(?=[0-9A-Za-z(.])"), "the cube root of "),
 )

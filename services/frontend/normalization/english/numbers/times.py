@@ -1,15 +1,21 @@
-"""Times of the day, their ranges, and ratios that look like them."""
+"""Times of day, their ranges, and ratios that look like them."""
 
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
 _CLOCK = r"(?:[01]?[0-9]|2[0-4])(?::[0-5][0-9](?::[0-5][0-9])?)?"
 _APART = r"(?<![\w.,/$£€:-])"
-_BOOKS = "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|Ephesians|Leviticus"
-_RATIO = r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|draw|tie|score)\b)"
+_BOOKS = (
+    "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|"
+    "Ephesians|Leviticus"
+)
+_RATIO = (
+    r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|"
+    r"draw|tie|score)\b)"
+)
 
 
 def _clock(written: str, *, alone: bool = False) -> str:
@@ -30,40 +36,39 @@ def _half(written: str | None) -> str:
     return "" if written is None else f" {written.strip().replace('.', '').upper()}"
 
 
-def _stop(found: re.Match[str]) -> str:
-    """`p.m.` has taken the full stop of the sentence with it."""
-    half = found["half"] or ""
-    behind = found.string[found.end() : found.end() + 3]
-    return "." if half.endswith(".") and (not behind.strip() or (behind[0] == " " and behind[1:2].isupper())) else ""
+def _stop(match: re.Match[str]) -> str:
+    """`p.m.` has consumed the full stop of the sentence."""
+    half = match["half"] or ""
+    after = match.string[match.end() : match.end() + 3]
+    return "." if half.endswith(".") and (not after.strip() or (after[0] == " " and after[1:2].isupper())) else ""
 
 
-def _time(found: re.Match[str]) -> str:
+def _time(match: re.Match[str]) -> str:
     first = ""
-    if found["first"]:
-        first = f"{_clock(found['first'])}{_half(found['half1'])} to "
-    return f"{first}{_clock(found['clock'])}{_half(found['half'])}{_stop(found)}"
+    if match["first"]:
+        first = f"{_clock(match['first'])}{_half(match['half1'])} to "
+    return f"{first}{_clock(match['clock'])}{_half(match['half'])}{_stop(match)}"
 
 
 _LASTING = re.compile(
-    r"\b(?:times?|records?|took|takes?|taking|lasts?|lasted|lasting|finish(?:ed|es)?|durations?|length|elapsed|ran|run(?:s|ning)?|marathon|"
+    r"\b(?:times?|records?|took|takes?|taking|lasts?|lasted|lasting|finish(?:ed|es)?|durations?|length|elapsed|ran|run"
+    r"(?:s|ning)?|marathon|"
     r"timer|video|recording|within|under|over|long)\b[^.!?\n]{0,20}$",
     re.IGNORECASE,
 )
 _LASTED = re.compile(r"[ ](?:long|remaining|left|elapsed|into the|marathon|finish|video|recording)\b")
 
 
-def _spans(found: re.Match[str]) -> bool:
-    """Whether hours, minutes and seconds tell how long something takes, not a time of the day."""
-    before = found.string[max(0, found.start() - 32) : found.start()]
+def _spans(match: re.Match[str]) -> bool:
+    """Whether hours, minutes and seconds are a duration, not a time of day."""
+    before = match.string[max(0, match.start() - 32) : match.start()]
     return not before.endswith(" at ") and (
-        _LASTING.search(before) is not None or _LASTED.match(found.string, found.end()) is not None
+        _LASTING.search(before) is not None or _LASTED.match(match.string, match.end()) is not None
     )
 
 
 def _span(written: str) -> str:
-    """`"2:03:11"` as two hours three minutes and eleven seconds; parts that are none are left
-    out.
-    """
+    """`"2:03:11"` as two hours three minutes and eleven seconds; zero parts are left out."""
     parts = [
         f"{numerals.cardinal(number.lstrip('0'))} {name}{'' if number.lstrip('0') == '1' else 's'}"
         for number, name in zip(written.split(":"), ("hour", "minute", "second"), strict=True)
@@ -72,15 +77,15 @@ def _span(written: str) -> str:
     return " ".join(parts[:-1] + ["and"] * (len(parts) > 1) + parts[-1:])
 
 
-def _alone(found: re.Match[str]) -> str:
-    first = f"{_clock(found['first'])} to " if found["first"] else ""
-    if not first and found["clock"].count(":") == 2 and found["clock"].strip("0:") and _spans(found):
-        return _span(found["clock"])
-    return f"{first}{_clock(found['clock'], alone=not found['first'])}"
+def _alone(match: re.Match[str]) -> str:
+    first = f"{_clock(match['first'])} to " if match["first"] else ""
+    if not first and match["clock"].count(":") == 2 and match["clock"].strip("0:") and _spans(match):
+        return _span(match["clock"])
+    return f"{first}{_clock(match['clock'], alone=not match['first'])}"
 
 
-def _to(found: re.Match[str]) -> str:
-    return f"{numerals.cardinal(found['left'])} to {numerals.cardinal(found['right'])}"
+def _to(match: re.Match[str]) -> str:
+    return f"{numerals.cardinal(match['left'])} to {numerals.cardinal(match['right'])}"
 
 
 RULES: tuple[Rule, ...] = (
@@ -89,23 +94,23 @@ RULES: tuple[Rule, ...] = (
             rf"\b(?P<book>(?:{_BOOKS}) "
             rf")(?P<chapter>[0-9]{{1,3}}):(?P<verse>[0-9]{{1,3}})(?:-(?P<last>[0-9]{{1,3}}))?(?![0-9:])"
         ),
-        lambda found: (
-            f"{found['book']}{numerals.cardinal(found['chapter'])} {numerals.cardinal(found['verse'])}"
-            f"{' to ' + numerals.cardinal(found['last']) if found['last'] else ''}"
+        lambda match: (
+            f"{match['book']}{numerals.cardinal(match['chapter'])} {numerals.cardinal(match['verse'])}"
+            f"{' to ' + numerals.cardinal(match['last']) if match['last'] else ''}"
         ),
     ),
     (re.compile(rf"{_APART}(?P<left>[0-9]{{1,4}}):(?P<right>[0-9]{{1,4}})(?![0-9:]){_RATIO}"), _to),
     (re.compile(rf"{_APART}(?P<left>[0-9]{{1,4}}):(?P<right>[0-9])(?![0-9:])"), _to),
     (
         re.compile(rf"{_APART}(?P<left>[0-9]{{3,5}}):(?P<right>[0-9]{{2,5}})(?![0-9:])"),
-        lambda found: f"{numerals.short(found['left'])} colon {numerals.short(found['right'])}",
+        lambda match: f"{numerals.short(match['left'])} colon {numerals.short(match['right'])}",
     ),
     (
         re.compile(
             r"(?P<lead>\b(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2} "
             r")(?P<left>[0-9]{1,4}):(?P<right>[0-9]{1,4})(?![0-9:])"
         ),
-        lambda found: found["lead"] + _to(found),
+        lambda match: match["lead"] + _to(match),
     ),
     (
         re.compile(
@@ -116,16 +121,17 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)(?![0-9:]|[.,][0-9])"
+            rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)"
+            rf"(?![0-9:]|[.,][0-9])"
         ),
         _alone,
     ),
-    (re.compile(r"(?<=[ 0-9])[ap]\.m\.(?=[ ][a-z0-9])"), lambda found: found[0].replace(".", "").upper()),
+    (re.compile(r"(?<=[ 0-9])[ap]\.m\.(?=[ ][a-z0-9])"), lambda match: match[0].replace(".", "").upper()),
     (
         re.compile(
             r"\b(?P<lead>[Ww]ork(?:s|ed|ing)?|[Oo]pen|from) "
             r"(?P<left>[1-9]|1[0-2])-(?P<right>[1-9]|1[0-2])(?![0-9/:.%-])"
         ),
-        lambda found: f"{found['lead']} {_to(found)}",
+        lambda match: f"{match['lead']} {_to(match)}",
     ),
 )

@@ -1,7 +1,7 @@
-"""A reading rule: a pattern and what is written in its place.
+"""A reading rule: a pattern for a written form, and the words or the function that replaces it.
 
 Every pattern is linear in the length of the text: each repetition is bounded, or its characters
-cannot begin a match again behind a failure.
+cannot begin another match after a failure.
 """
 
 import re
@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str] | str]
 
 
-def applied(rules: Iterable[Rule], text: str) -> str:
-    """`text` after each of `rules` in order."""
+def apply_rules(rules: Iterable[Rule], text: str) -> str:
+    """Return `text` after each of `rules` was applied in order."""
     for pattern, spoken in rules:
         text = pattern.sub(spoken, text)
     return text
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern for any of `words`, the longest first, so that none hides another that begins with
-    it.
+    """Return a pattern for any of `words`, the longest first: a word never hides a longer one that
+    begins with it.
     """
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))

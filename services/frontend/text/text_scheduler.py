@@ -1,9 +1,9 @@
-"""Text work of many callers takes turns: one piece at a time, the next to the caller who has had
+"""Fair scheduling of the text work of many callers: the next turn goes to the caller who has used
 the least time.
 
-A call's work runs on a thread of its own, which computes only while it holds a turn. Between two
-pieces (a run of the normaliser, a window of the grammars) the work calls `give_way`, where the turn
-may pass to another caller; a long text so delays a short one by a piece or two.
+The work of a call runs on its own thread, which computes only while it holds a turn. Between two
+steps (a run of the normaliser, a grammar span) the work calls `yield_turn`, which may hand the turn
+to another caller; so a long text delays a short one by one or two steps.
 """
 
 import asyncio
@@ -16,38 +16,37 @@ from typing import TypeVar
 from cosyserve.errors import Overloaded
 
 LEAST_SECONDS = 0.002
-"""A turn that is shorter is not worth a change of threads."""
+"""Seconds. A shorter turn is not worth a thread switch."""
 MOST_CALLS = 512
-"""Callers whose work runs or waits, so threads at most; further ones are refused."""
+"""Callers whose work runs or waits, and thus threads; further ones are refused."""
 _LONGEST_WAITING = 4
-"""Every turn of this number goes to the caller who has waited longest, so that many short texts
-cannot hold a long one up for good.
+"""Every n-th turn goes to the caller who has waited longest, so that many short texts cannot starve
+a long one.
 """
 _RETRY_SECONDS = 1.0
 T = TypeVar("T")
 _of_thread = threading.local()
 
 
-class HungUp(Exception):
-    """The caller is gone, and with it the reason for the work; raised in the thread of the work."""
+class CallCancelled(Exception):
+    """The call was cancelled; raised in the thread of its work."""
 
 
 class Caller:
-    """One call. seconds: that its work has had and that count against it; what it was away for is
-    taken off them.
-    """
+    """One call. seconds: computing time charged to it; idle time is deducted."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.left: float | None = None
-        """When its work was last over, on the clock of the turns."""
-        self.hung_up = False
+        """When its work last ended, on the clock of the scheduler."""
+        self.cancelled = False
         self._granted = threading.Event()
 
 
-class Turns:
-    """workers: turns held at once. pool: has MOST_CALLS threads. now: seconds that only grow, as
-    the thread of the work sees them; clock: the same for all threads."""
+class TextScheduler:
+    """workers: concurrent turns. pool: has MOST_CALLS threads. now: CPU clock of the work's thread;
+    clock: monotonic clock of all threads.
+    """
 
     def __init__(
         self,
@@ -64,16 +63,17 @@ class Turns:
         self._least_seconds, self._now, self._clock = least_seconds, now, clock
         self._lock = threading.Lock()
         self._waiting: list[Caller] = []
-        """In the order in which they came."""
+        """In order of arrival."""
         self._working: set[Caller] = set()
         self._calls = 0
         self.granted = 0
-        """Turns so far."""
+        """Turns granted so far."""
 
     async def run(self, caller: Caller, work: Callable[[], T]) -> T:
-        """What `work` gives, computed in turns. One piece of work of a caller at a time; when the
-        awaiting task is cancelled, the work ends where it gives way next. Raises what `work`
-        raises, Overloaded when too many calls are under way."""
+        """Return the result of `work`, computed in turns. One piece of work per caller at a time;
+        when the awaiting task is cancelled, the work ends at its next step. Raises what `work`
+        raises, and Overloaded when too many calls are under way.
+        """
         if self._calls >= MOST_CALLS:
             full = f"{self._calls} of {MOST_CALLS} texts are being read"
             raise Overloaded(f"{full}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
@@ -83,7 +83,7 @@ class Turns:
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
-            self._hang_up(caller)
+            self._cancel(caller)
             raise
 
     def _over(self, done: "asyncio.Future[T]") -> None:
@@ -101,10 +101,11 @@ class Turns:
             self._end(turn)
 
     def _take(self, caller: Caller) -> None:
-        """Wait for a turn. Raises HungUp."""
+        """Wait for a turn. Raises CallCancelled."""
         with self._lock:
             if caller.left is not None:
-                # A text that is still being written pauses for longer than its pieces take.
+                # Pauses of a text that is still being written are longer than the computation of
+                # its parts.
                 caller.seconds = max(0.0, caller.seconds - (self._clock() - caller.left))
             self._enter(caller)
         self._wait(caller)
@@ -116,11 +117,11 @@ class Turns:
 
     def _wait(self, caller: Caller) -> None:
         caller._granted.wait()
-        if caller.hung_up:
+        if caller.cancelled:
             with self._lock:
                 if caller in self._working:
                     self._leave(caller)
-            raise HungUp
+            raise CallCancelled
 
     def _grant(self) -> None:
         while self._free and self._waiting:
@@ -138,10 +139,10 @@ class Turns:
         self._grant()
 
     def _pass_on(self, turn: "_Turn") -> None:
-        """Between two pieces of the work of `turn`. Raises HungUp."""
+        """Between two steps of the work of `turn`. Raises CallCancelled."""
         caller = turn.caller
-        if caller.hung_up:
-            raise HungUp
+        if caller.cancelled:
+            raise CallCancelled
         if turn.begun is None or not self._waiting or (spent := self._now() - turn.begun) < self._least_seconds:
             return
         with self._lock:
@@ -161,25 +162,27 @@ class Turns:
             turn.caller.left = self._clock()
             self._leave(turn.caller)
 
-    def _hang_up(self, caller: Caller) -> None:
+    def _cancel(self, caller: Caller) -> None:
         with self._lock:
-            caller.hung_up = True
+            caller.cancelled = True
             if caller in self._waiting:
                 self._waiting.remove(caller)
                 caller._granted.set()
 
 
 class _Turn:
-    """Of one thread. begun: on the clock of the thread; None while it waits."""
+    """The turn of one thread. begun: on the clock of the thread; None while it waits."""
 
-    def __init__(self, turns: Turns, caller: Caller, begun: float) -> None:
-        self.turns, self.caller = turns, caller
+    def __init__(self, scheduler: TextScheduler, caller: Caller, begun: float) -> None:
+        self.scheduler, self.caller = scheduler, caller
         self.begun: float | None = begun
 
 
-def give_way() -> None:
-    """Between two pieces of text work: the turn may pass to another caller. Without turns, as in a
-    tool, it does nothing. Raises HungUp when the caller is gone."""
+def yield_turn() -> None:
+    """Mark the boundary between two steps of text work: the turn may pass to another caller.
+    Without a scheduler, as in a tool, it does nothing. Raises CallCancelled when the call was
+    cancelled.
+    """
     turn: _Turn | None = getattr(_of_thread, "turn", None)
     if turn is not None:
-        turn.turns._pass_on(turn)
+        turn.scheduler._pass_on(turn)

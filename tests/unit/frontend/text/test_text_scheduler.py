@@ -1,5 +1,5 @@
-"""Text work takes turns. The clock of these tests counts pieces of work, so that nothing depends on
-the machine.
+"""Scheduling of text work. The clock of these tests counts pieces of work, so that nothing depends
+on the machine.
 """
 
 import asyncio
@@ -9,30 +9,32 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cosyserve.errors import Overloaded
-from services.frontend.text import turns as module
-from services.frontend.text.turns import Caller, Turns, give_way
+from services.frontend.text import text_scheduler as module
+from services.frontend.text.text_scheduler import Caller, TextScheduler, yield_turn
 
 
 class Pieces:
-    """Work that is counted: the clock is how many pieces were done, by whom is the log."""
+    """Counted work: the clock is the number of finished pieces, the log names their callers."""
 
     def __init__(self, workers: int = 1, least: int = 1) -> None:
         self.done: list[str] = []
-        self.turns = Turns(ThreadPoolExecutor(32), workers, least_seconds=least, now=lambda: float(len(self.done)))
+        self.scheduler = TextScheduler(
+            ThreadPoolExecutor(32), workers, least_seconds=least, now=lambda: float(len(self.done))
+        )
 
     def of(self, name: str, count: int) -> Callable[[], int]:
         def work() -> int:
             for _ in range(count):
                 self.done.append(name)
-                give_way()
+                yield_turn()
             return count
 
         return work
 
     async def start(self, name: str, count: int, caller: Caller | None = None) -> "asyncio.Task[int]":
-        """Under way, and known to the turns, when this returns."""
+        """The work is under way and known to the scheduler when this returns."""
         before = self.known
-        task = asyncio.create_task(self.turns.run(caller or Caller(), self.of(name, count)))
+        task = asyncio.create_task(self.scheduler.run(caller or Caller(), self.of(name, count)))
         async with asyncio.timeout(10):
             while self.known == before and not task.done():
                 await asyncio.sleep(0)
@@ -40,20 +42,20 @@ class Pieces:
 
     @property
     def known(self) -> int:
-        return len(self.turns._waiting) + len(self.turns._working)
+        return len(self.scheduler._waiting) + len(self.scheduler._working)
 
 
 class Held(Pieces):
-    """Nobody gets a turn before `open`, so that all are waiting by then."""
+    """No turn is granted before `open`, so that all callers are waiting by then."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns._free = 0
+        self.scheduler._free = 0
 
     def open(self) -> None:
-        with self.turns._lock:
-            self.turns._free = 1
-            self.turns._grant()
+        with self.scheduler._lock:
+            self.scheduler._free = 1
+            self.scheduler._grant()
 
 
 async def test_callers_with_as_much_to_do_are_served_in_turn() -> None:
@@ -68,9 +70,9 @@ async def test_callers_with_as_much_to_do_are_served_in_turn() -> None:
 
 
 @pytest.mark.parametrize("least", [1, 4])
-async def test_a_short_text_beside_eight_long_ones_waits_for_one_turn_at_most(least: int) -> None:
+async def test_a_short_text_among_eight_long_ones_waits_for_one_turn_at_most(least: int) -> None:
     pieces = Held()
-    pieces.turns._least_seconds = least
+    pieces.scheduler._least_seconds = least
     callers = [Caller() for _ in range(8)]
     for caller in callers:
         caller.seconds = 10.0
@@ -87,7 +89,7 @@ async def test_a_short_text_beside_eight_long_ones_waits_for_one_turn_at_most(le
 async def test_what_a_caller_was_away_for_does_not_count_against_it() -> None:
     pieces, stayed, returned = Held(), Caller(), Caller()
     moment = 0.0
-    pieces.turns._clock = lambda: moment
+    pieces.scheduler._clock = lambda: moment
     stayed.seconds, stayed.left = 500.0, 0.0
     returned.seconds, returned.left = 500.0, 0.0
     tasks = [await pieces.start("stayed", 100, stayed)]
@@ -121,10 +123,10 @@ async def test_hanging_up_ends_the_work_where_it_gives_way_and_frees_the_turn() 
     with pytest.raises(asyncio.CancelledError):
         await leaving
     async with asyncio.timeout(10):
-        while pieces.known or pieces.turns._calls:
+        while pieces.known or pieces.scheduler._calls:
             await asyncio.sleep(0)
     assert len(pieces.done) < 1_000_000
-    assert pieces.turns._free == 1
+    assert pieces.scheduler._free == 1
 
 
 async def test_who_hangs_up_while_waiting_leaves_at_once() -> None:
@@ -132,10 +134,10 @@ async def test_who_hangs_up_while_waiting_leaves_at_once() -> None:
     leaving = await pieces.start("leaves", 5)
     leaving.cancel()
     async with asyncio.timeout(10):
-        while pieces.turns._calls:
+        while pieces.scheduler._calls:
             await asyncio.sleep(0)
     pieces.open()
-    assert await pieces.turns.run(Caller(), pieces.of("stays", 2)) == 2
+    assert await pieces.scheduler.run(Caller(), pieces.of("stays", 2)) == 2
     assert pieces.done == ["stays"] * 2
 
 
@@ -143,12 +145,12 @@ async def test_a_failure_frees_the_turn_and_reaches_the_caller() -> None:
     pieces = Pieces()
 
     def fail() -> None:
-        give_way()
+        yield_turn()
         raise ValueError("no such text")
 
     with pytest.raises(ValueError, match="no such text"):
-        await pieces.turns.run(Caller(), fail)
-    assert await pieces.turns.run(Caller(), pieces.of("next", 1)) == 1
+        await pieces.scheduler.run(Caller(), fail)
+    assert await pieces.scheduler.run(Caller(), pieces.of("next", 1)) == 1
 
 
 async def test_more_callers_than_there_are_threads_are_refused_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +158,7 @@ async def test_more_callers_than_there_are_threads_are_refused_with_a_hint(monke
     pieces = Held()
     tasks = [await pieces.start("text", 1) for _ in range(3)]
     with pytest.raises(Overloaded, match="3 of 3 texts are being read") as refused:
-        await pieces.turns.run(Caller(), pieces.of("text", 1))
+        await pieces.scheduler.run(Caller(), pieces.of("text", 1))
     assert refused.value.retry_after == 1.0
     pieces.open()
     await asyncio.gather(*tasks)
@@ -164,16 +166,16 @@ async def test_more_callers_than_there_are_threads_are_refused_with_a_hint(monke
 
 async def test_as_many_turns_are_held_at_once_as_there_are_workers() -> None:
     pieces = Pieces(workers=3)
-    pieces.turns._free = 0
+    pieces.scheduler._free = 0
     tasks = [await pieces.start("text", 1) for _ in range(5)]
-    with pieces.turns._lock:
-        pieces.turns._free = 3
-        pieces.turns._grant()
-        assert (len(pieces.turns._working), pieces.turns.granted) == (3, 3)
+    with pieces.scheduler._lock:
+        pieces.scheduler._free = 3
+        pieces.scheduler._grant()
+        assert (len(pieces.scheduler._working), pieces.scheduler.granted) == (3, 3)
     await asyncio.gather(*tasks)
 
 
 def test_outside_of_turns_nothing_gives_way() -> None:
-    give_way()
+    yield_turn()
     with pytest.raises(ValueError, match="workers is 0"):
-        Turns(ThreadPoolExecutor(1), 0)
+        TextScheduler(ThreadPoolExecutor(1), 0)

@@ -1,0 +1,119 @@
+"""A text prepared for normalisation: markup and control tokens removed, phonemes replaced by
+placeholders, language chosen.
+"""
+
+from typing import NamedTuple
+
+from services.frontend.analysis.pronunciations import Dictionary
+from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.reading_context import ReadingContext
+from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
+from services.frontend.normalization.addresses import spoken_addresses
+from services.frontend.normalization.markdown import without_markdown
+from services.frontend.segmentation.language_spans import language_by_script
+from services.frontend.segmentation.sentence_splitter import MOST
+from services.frontend.ssml.inserted import speakable_around, with_inserted
+from services.frontend.text.characters import speakable, without_emoji
+from services.frontend.text.language import ENGLISH, language_of
+from services.frontend.text.text_scheduler import yield_turn
+from services.frontend.tokenizers import placeholders
+from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.tokenizers.tokenizer import Tokenizer
+
+MEASURED_CHARACTERS = 512
+"""Characters. A longer segment certainly has the 80 tokens at which a segment may end, or nothing
+in it is spoken.
+"""
+
+
+class AnalyzerConfig(NamedTuple):
+    """The options and resources that an analyzer uses for every text. reference: leave the text
+    unchanged.
+    """
+
+    tokenizer: Tokenizer
+    allow_special: bool
+    dictionary: Dictionary
+    reference: bool
+
+
+class PreparedText:
+    """One text prepared for normalisation, with the phonemes that its placeholders represent."""
+
+    def __init__(
+        self,
+        config: AnalyzerConfig,
+        text: str,
+        language_code: str,
+        reading: Reading,
+        context: ReadingContext,
+        *,
+        whole_unit: bool = True,
+    ) -> None:
+        self._tokenizer, self._log = config.tokenizer, reading.log
+        self.own_readings = reading.own_readings
+        self.allow_special = config.allow_special or reading.allow_control_tokens
+        self.phonemes: list[str] = []
+        """Phonemes from a dictionary, in order; a placeholder is an index into this list."""
+        if config.reference:
+            self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
+            return
+        plain = reading.inserted is None
+        text = speakable(text) if plain else speakable_around(text)
+        self.as_is = self.allow_special and _is_markup(text)
+        if not self.as_is:
+            if plain and self._log is not None and "<" in text:
+                note_ssml_outside(text, self._log)
+            text = (reading.dictionary or config.dictionary).apply(
+                placeholders.replace_marks(text), self._add_phonemes, context
+            )
+            yield_turn()
+            text = without_controls(placeholders.replace_marks(text))
+            yield_turn()
+            text = without_emoji(without_markdown(text) if plain else text)
+        yield_turn()
+        if not language_code:
+            context.language = language_by_script(without_controls(text), context.language, whole_unit=whole_unit)
+        self.language = language_of(language_code, text) if language_code else context.language or ENGLISH
+        readable = self._tokenizer.languages
+        if not language_code and readable and self.language not in readable:
+            # Spans of other scripts cause a warning and are left out; the digits among them are
+            # read in a language that the model supports.
+            self.language = readable[0]
+        if reading.inserted:
+            reads_phonemes = self._tokenizer.is_phonemes is not None
+            written, known = len(text), len(self.phonemes)
+            text = with_inserted(text, reading.inserted, self.language, self._add_phonemes, phonemes=reads_phonemes)
+            context.respell(0, max(0, len(text) - written) + sum(map(len, self.phonemes[known:])))
+        yield_turn()
+        self.text = text if self.as_is else spoken_addresses(text, self.language)
+
+    def note(self, text: str, *, dropped: bool) -> None:
+        """Warn about what the model cannot speak in normalised `text`; dropped: that is all of
+        it.
+        """
+        if self._log is not None:
+            note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(placeholders.for_tokenizer(text, self.phonemes), allow_special=self.allow_special)
+
+    def length(self, text: str) -> int:
+        yield_turn()
+        return len(self.encode(text))
+
+    def length_of_start(self, text: str) -> int:
+        """A token count that is exact for short text, for the splitter, which compares only with
+        lengths up to 80 tokens.
+        """
+        return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
+
+    def _add_phonemes(self, phonemes: str) -> str:
+        if len(self.phonemes) >= placeholders.MOST_PHONEMES:
+            return ""
+        self.phonemes.append(phonemes)
+        return placeholders.phoneme_placeholder(len(self.phonemes) - 1)
+
+
+def _is_markup(text: str) -> bool:
+    return "<|" in text and "|>" in text
