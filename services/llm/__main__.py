@@ -13,9 +13,10 @@ from cosyserve.rpc.process import run
 from cosyserve.rpc.server import Close, Load, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
-from services.llm.backends.backend import Backend, load_chosen
-from services.llm.backends.candidates import FUSED
+from services.llm.backends.backend import Backend
+from services.llm.candidates import FUSED
 from services.llm.gpu.tuning import BUCKETS
+from services.llm.loading import load_chosen
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.gpu_facts import visible_gpus
-from services.llm.backends import candidates as rungs
+from services.llm.hosted import installed_libraries
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 
@@ -34,7 +34,11 @@ def _gpu_or_stand_in() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if not visible_gpus():
-            patch.setattr(rungs, "visible_gpus", lambda: [{"gpu": "none", "compute_capability": "0.0", "driver": "0"}])
+            patch.setattr(
+                installed_libraries,
+                "visible_gpus",
+                lambda: [{"gpu": "none", "compute_capability": "0.0", "driver": "0"}],
+            )
         yield
 
 

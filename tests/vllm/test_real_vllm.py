@@ -14,9 +14,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from services.llm.backends.backend import Backend, load_backend
+from services.llm.backends.backend import Backend
 from services.llm.generation.request import Generation, Grouping, Profile, Prompt, Sampling
 from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
 from tests.unit.llm.tiny_llm import arriving, tokens
 from tests.vllm.conftest import MODEL

@@ -21,11 +21,12 @@ from services.llm.engine.scheduler import Limits
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LengthBounds, LlmConfig, read_config
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.generation.lengths import longest_arriving_text, positions_of_prompt, positions_of_whole_text
+from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.lengths import counted, longest_arriving_text, positions_of_prompt, positions_of_whole_text
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
-from services.llm.generation.text_arrivals import counted
+from services.llm.generation.upstream_text import UpstreamText
 from services.llm.generation.whole_text import WholeText
 from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
 from services.llm.guards.alignment import FILE as ALIGNMENT

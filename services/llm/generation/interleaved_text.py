@@ -9,10 +9,9 @@ compatibility specification section 3.4.
 """
 
 import abc
-from collections import deque
 
 from cosyserve.errors import InternalFault
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.generation.sampling import Chooser, Scores, mask
@@ -170,93 +169,3 @@ class ArrivingText(abc.ABC):
         self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
         self._text.clear()
         self._runs = self._last_phase = True
-
-
-class ContinuousText(ArrivingText):
-    """The served profile: a pure function of the text, however it is cut and whenever it arrives.
-
-    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as
-    long as its text allows (`LengthBounds.longest`). When the text is too short to pair all prompt
-    speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in
-    the layout of a text that is known, and generation continues behind it.
-    """
-
-    _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
-    _masked_at_end = (RESERVED_SPEECH, FILL)
-
-    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(config, prompt, chooser, replay)
-        speech = len(prompt.speech_tokens)
-        pairs = min(len(prompt.text_ids) // self._text_block, -(-speech // self._speech_block))
-        self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
-
-    def take(self) -> list[Input]:
-        """As `Script.take`."""
-        taken, self._inputs = self._inputs, []
-        return taken
-
-    def _receive(self, ids: list[int]) -> None:
-        self._text += ids
-
-    def _advance(self) -> None:
-        if self._runs:
-            return
-        self._pair_prompt()
-        if not self._prompt_speech:
-            wants_text = self._after_fill or self._inputs == [START]
-            if wants_text and len(self._text) >= self._text_block:
-                self._inputs = self._inputs + self._next_text()
-                wants_text = False
-            if not wants_text:
-                self._runs = True
-                return
-        if self._ended:
-            self._begin_last_phase(speech_inputs(self._prompt_speech))
-            self._prompt_speech.clear()
-
-    def _limit(self) -> int:
-        return self._lengths.longest(self._text_ids)
-
-
-class UpstreamText(ArrivingText):
-    """The reference to the letter.
-
-    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting.
-    Inputs that already ran stay and are fed a second time in front of the last text. Prompt speech
-    that was not paired is dropped. A reserved id is an error. There is no longest length but the
-    decoder's.
-    """
-
-    _masked_in_blocks = (END_OF_SPEECH,)
-    _masked_at_end = ()
-
-    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(config, prompt, chooser, replay)
-        self._pieces: deque[list[int]] = deque()
-
-    def take(self) -> list[Input]:
-        """As `Script.take`; they stay, to be fed again with the last text."""
-        return self._inputs
-
-    def _receive(self, ids: list[int]) -> None:
-        self._pieces.append(ids)
-
-    def _advance(self) -> None:
-        if self._runs:
-            return
-        while self._pieces:
-            self._text += self._pieces.popleft()
-            self._pair_prompt()
-            if self._prompt_speech:
-                continue
-            if self._after_fill or self._inputs == [START]:
-                if len(self._text) < self._text_block:
-                    continue
-                self._inputs = self._next_text() if self._after_fill else self._inputs + self._next_text()
-            self._runs = True
-            return
-        if self._ended:
-            self._begin_last_phase([])
-
-    def _limit(self) -> int:
-        return MOST_TOKENS

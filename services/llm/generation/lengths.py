@@ -3,9 +3,11 @@
 Source of the length rules: compatibility specification sections 3.2 and 3.4.
 """
 
+from collections.abc import AsyncGenerator
+
 from cosyserve.errors import InvalidRequest
 from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds, LlmConfig
-from services.llm.generation.request import Prompt
+from services.llm.generation.request import Prompt, TextStream
 
 
 def positions_of_whole_text(
@@ -47,3 +49,19 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
 def positions_of_prompt(prompt: Prompt) -> int:
     """Of the voice's own words, and the two that stand before text and before speech."""
     return 2 + len(prompt.text_ids) + len(prompt.speech_tokens)
+
+
+async def counted(stream: TextStream, most: int) -> AsyncGenerator[list[int]]:
+    """The pieces of the stream. Raises InvalidRequest when there is no text, or more than `most`
+    ids of it.
+    """
+    count = 0
+    async for ids in stream:
+        count += len(ids)
+        if count > most:
+            raise InvalidRequest(
+                f"text has more than {most} ids, the most that this server takes in one stream with this prompt"
+            )
+        yield ids
+    if not count:
+        raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")

@@ -20,12 +20,12 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL
 from services.llm.generation.config import LlmConfig
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText
-from services.llm.generation.lengths import longest_arriving_text, positions_of_whole_text
+from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.lengths import counted, longest_arriving_text, positions_of_whole_text
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Script
-from services.llm.generation.text_arrivals import counted
 from services.llm.generation.whole_text import WholeText
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.hosted.admission import Places

@@ -26,11 +26,11 @@ from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
-from services.llm.backends.candidates import TENSORRT_LLM, imported, tensorrt_llm_refusal
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion, holding, side_files
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.force_token import leave_one_id
 from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.installed_libraries import TENSORRT_LLM, imported, tensorrt_llm_refusal
 from services.llm.hosted.run_sampler import Decider
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel

@@ -24,11 +24,11 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
-from services.llm.backends.candidates import VLLM, imported, vllm_refusal
 from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
 from services.llm.hosted.engine_processes import loaded_with_processes
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.installed_libraries import VLLM, imported, vllm_refusal
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel
 from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cosyserve.engines.gpu_facts import Gpu, library_versions
-from services.llm.backends import candidates as rungs
+from services.llm.hosted import installed_libraries
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
@@ -64,12 +64,14 @@ def library(
         "entry_points",
         lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)],
     )
-    monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(installed_libraries, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
     monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)
     told = found[kind].__dict__["__version__"]
     monkeypatch.setattr(
-        rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {})
+        installed_libraries,
+        "library_versions",
+        lambda *names: library_versions(*names) | ({kind: told} if kind in names else {}),
     )
     yield
     for name in MODULES:
@@ -78,7 +80,7 @@ def library(
 
 def load(kind: str, converted: Path, **changes: Any) -> HostedBackend:
     """By the loader of the service."""
-    from services.llm.backends.backend import load_backend
+    from services.llm.loading import load_backend
 
     faults = changes.pop("on_fault", None)
     served = converted.with_name("vllm") if kind == "vllm embeddings" else converted

@@ -12,17 +12,17 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.backends import candidates as ladder
-from services.llm.backends.backend import load_chosen
-from services.llm.backends.candidates import hosted_first, rungs
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.candidates import candidates, hosted_first
+from services.llm.hosted import installed_libraries
+from services.llm.loading import load_chosen
 from tests.unit.llm.hosted.hosts import GPU, library
 from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 
 
 def names(**changes: object) -> list[str]:
     told = settings(**changes)
-    return [name for name, _ in rungs(told, hosted_first(told))]
+    return [name for name, _ in candidates(told, hosted_first(told))]
 
 
 def test_auto_is_our_own_engines_unless_another_is_named() -> None:
@@ -67,7 +67,7 @@ def test_names_are_their_part_of_the_ladder() -> None:
 
 
 async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "visible_gpus", list)
+    monkeypatch.setattr(installed_libraries, "visible_gpus", list)
     footing = load_chosen(settings(device="auto", auto_first="vllm"))
     try:
         assert isinstance(footing.engine, TorchBackend)
@@ -84,7 +84,7 @@ async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch:
 
 @pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
 def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(installed_libraries, "visible_gpus", lambda: [GPU])
     assert kind not in sys.modules
     with pytest.raises(SettingsError, match=f"the package {kind} is not installed: pip install {kind}"):
         load_chosen(settings(backend=kind, device="auto"))
@@ -103,7 +103,7 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
         raise error
 
     with library(kind, monkeypatch):
-        monkeypatch.setattr(ladder.importlib, "import_module", broken)
+        monkeypatch.setattr(installed_libraries.importlib, "import_module", broken)
         wanted = settings(backend=kind, device="auto", converted=converted)
         with pytest.raises(
             SettingsError,

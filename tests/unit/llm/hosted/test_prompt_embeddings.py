@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.backends.backend import load_chosen
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.hosted.vllm import vllm_plugin
 from services.llm.hosted.vllm.prompt_embeddings import PROMPT_EMBEDDINGS_FILE, PromptEmbeddings
+from services.llm.loading import load_chosen
 from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
 from tests.unit.llm.tiny_llm import settings

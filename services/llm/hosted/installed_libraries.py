@@ -1,53 +1,24 @@
-"""Which engines the speech-token service would take, best first, and what of a machine speaks
-against the hosted ones. No tensor library is asked: packages are looked for without importing them,
-GPUs through nvidia-smi."""
+"""Whether TensorRT-LLM and vLLM can serve on this machine, and why not. The checks import no tensor
+library: packages are looked up without importing them, GPUs through nvidia-smi.
+"""
 
 import importlib
 import importlib.util
 import os
 import re
-from dataclasses import replace
 from types import ModuleType
 
-from cosyserve.engines.benchmark_note import LLM, noted
-from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Unserved
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from services.llm.settings import LlmSettings
 
-TENSORRT_LLM, VLLM, FUSED, READABLE, CPU = "tensorrt_llm", "vllm", "fused", "readable", "cpu"
-HOSTED = (TENSORRT_LLM, VLLM)
+TENSORRT_LLM, VLLM = "tensorrt_llm", "vllm"
 _OLDEST = {TENSORRT_LLM: (0, 20), VLLM: (0, 11)}
 _INSTALL = {
     TENSORRT_LLM: "pip install tensorrt_llm in an image of its own (Dockerfile, target llm)",
     VLLM: "pip install vllm",
 }
 _CONVERT = "make one with cosyserve model convert MODEL --target {} --output DIR and set COSYSERVE_LLM_CONVERTED=DIR"
-
-
-def hosted_first(settings: LlmSettings) -> str:
-    """The hosted engine that `auto` tries before our own: the one that a setting names, or the one
-    that was measured to be faster on this host; empty without. Blocks while a note is read."""
-    if settings.backend != "auto" or settings.device == "cpu":
-        return ""
-    return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
-
-
-def rungs(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:
-    """Name of each rung and the settings that ask for it alone. first: as `hosted_first` says."""
-    if settings.backend == "fake":
-        return [("fake", settings)]
-    if settings.backend in HOSTED:
-        return [(settings.backend, settings)]
-    hosted = [(first, replace(settings, backend=first))] if first else []
-    torch = replace(settings, backend="torch")
-    on_gpu = [
-        (engine, replace(torch, device="cuda", gpu_engine=engine))
-        for engine in (FUSED, READABLE)
-        if settings.device != "cpu" and settings.gpu_engine in ("auto", engine)
-    ]
-    on_cpu = [(CPU, replace(torch, device="cpu"))] if settings.device != "cuda" else []
-    return [*hosted, *on_gpu, *on_cpu]
 
 
 def tensorrt_llm_refusal(settings: LlmSettings) -> str:
