@@ -61,7 +61,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._speak(generation, _Told(list(text)), context)) as messages:
+        async with contextlib.aclosing(self._speak(generation, _ReceivedText(list(text)), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -75,13 +75,15 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        told = _Told()
-        generation = self._generation(first.setup, self._text(requests, told))
-        async with contextlib.aclosing(self._speak(generation, told, context)) as messages:
+        received = _ReceivedText()
+        generation = self._generation(first.setup, self._text(requests, received))
+        async with contextlib.aclosing(self._speak(generation, received, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], told: "_Told") -> TextStream:
+    async def _text(
+        self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: "_ReceivedText"
+    ) -> TextStream:
         """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in
         time.
         """
@@ -94,10 +96,10 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             )
             if not ids:
                 continue
-            told.ids += ids
-            if len(told.ids) > validation.MOST_ARRIVING_IDS:
+            received.ids += ids
+            if len(received.ids) > validation.MOST_ARRIVING_IDS:
                 raise InvalidRequest(
-                    f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
+                    f"text has {len(received.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
                 )
             yield list(ids)
             deadline = self._deadline()
@@ -146,13 +148,13 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
 
     async def _speak(
-        self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
+        self, generation: Generation, received: "_ReceivedText", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message a hop, the first with the identity; the timings of the hop become spans of
         the call. Raises what the guards raise.
         """
         first, made, unseen = True, list(generation.replay), generation.replay
-        guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
+        guards = TokenGuards(generation.prompt, self._backend.lengths, received.ids) if generation.guarded else None
         async with contextlib.aclosing(self.measured.generate(generation)) as hops:
             async for hop in hops:
                 made += hop.tokens
@@ -172,14 +174,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
                     if (table := self._backend.alignment) is not None:
-                        aligned = asyncio.to_thread(_aligned, table, tuple(told.ids), made, guarded=generation.guarded)
+                        aligned = asyncio.to_thread(
+                            _aligned, table, tuple(received.ids), made, guarded=generation.guarded
+                        )
                         message.summary.text_starts.extend(await aligned)
                 first = False
                 yield message
 
 
 @dataclass
-class _Told:
+class _ReceivedText:
     """Text ids of the sentence that have come."""
 
     ids: list[int] = field(default_factory=list)

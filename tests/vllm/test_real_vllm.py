@@ -79,7 +79,7 @@ async def test_tokens_are_those_of_torch(both: Both) -> None:
 async def test_eight_in_company_are_those_of_torch(both: Both) -> None:
     together = await asyncio.gather(*(tokens(both.hosted, sentence(seed)) for seed in range(8)))
     assert together == [await tokens(both.torch, sentence(seed)) for seed in range(8)]
-    assert both.hosted.places.taken == 0
+    assert both.hosted.admission.admitted == 0
 
 
 async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
@@ -103,7 +103,7 @@ async def test_who_hangs_up_leaves_nothing_behind(both: Both) -> None:
         async for hop in hops:
             if hop.tokens:
                 break
-    assert both.hosted.places.taken == 0
+    assert both.hosted.admission.admitted == 0
     engine = both.hosted._runtime._engine  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
         while engine.output_processor.has_unfinished_requests():

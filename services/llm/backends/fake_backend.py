@@ -42,9 +42,9 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
-        self.alignment = _InTurn(self.text_vocabulary) if settings.fake_fault == "left_out" else None
+        self.alignment = _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
         self._settings = settings
-        self._places = asyncio.Semaphore(settings.max_sequences)
+        self._slots = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}
         """Sentences that are in, by whether their text comes over time."""
         self._closed = False
@@ -66,7 +66,7 @@ class FakeBackend:
         try:
             yield Hop([])
             async for text_id in _ids(generation.text):
-                async with self._places:
+                async with self._slots:
                     if not outbox.started:
                         outbox.prefilled(
                             time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens)
@@ -123,7 +123,7 @@ class FakeBackend:
             yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
 
 
-class _InTurn(AlignmentTable):
+class _FixedAlignment(AlignmentTable):
     """Four tokens an id, the last ids having what is left: of a sentence that ended too soon
     nothing.
     """

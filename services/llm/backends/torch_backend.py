@@ -23,7 +23,12 @@ from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LengthBounds, LlmConfig, read_config
 from services.llm.generation.continuous_text import ContinuousText
 from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.lengths import counted, longest_arriving_text, positions_of_prompt, positions_of_whole_text
+from services.llm.generation.lengths import (
+    limited_text,
+    longest_arriving_text,
+    positions_of_prompt,
+    positions_of_whole_text,
+)
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.upstream_text import UpstreamText
@@ -147,7 +152,7 @@ class TorchBackend:
         most = longest_arriving_text(config, prompt, self._max_positions)
         kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
         script = kind(config, prompt, chooser, generation.replay)
-        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), counted(
+        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), limited_text(
             generation.text, most
         )
 

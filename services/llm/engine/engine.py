@@ -37,7 +37,7 @@ class Model(Protocol):
     def config(self) -> LlmConfig: ...
 
 
-class Steps(Protocol):
+class StepRunner(Protocol):
     """Who runs the steps of the sequences that are in, on the engine's thread."""
 
     @property
@@ -92,7 +92,7 @@ class Engine:
         batch_invariant: bool = False,
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
-        steps: Callable[[EngineStats, Remove], Steps] | None = None,
+        steps: Callable[[EngineStats, Remove], StepRunner] | None = None,
         passes: Passes | None = None,
     ) -> None:
         self.model = model
@@ -100,7 +100,7 @@ class Engine:
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()
-        self._steps: Steps
+        self._steps: StepRunner
         if steps:
             self._steps = steps(self._stats, self.cancel)
         else:
@@ -117,7 +117,7 @@ class Engine:
 
     def submit(self, script: Script, capacity: int, outbox: Outbox, begins_with: int | None = None) -> Sequence:
         """Accept a sequence of at most `capacity` positions. begins_with: how many of them it has
-        to have memory for to begin, where it takes more as it grows (`Steps.grows`); None: all. One
+        to have memory for to begin, where it takes more as it grows (`StepRunner.grows`); None: all. One
         that can grow no more is ended with Overloaded.
 
         Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value

@@ -95,12 +95,12 @@ class Scheduler:
         """The next step, or None when nothing can run before text, a new sequence or a free place
         comes.
         """
-        placed = self.placed()
+        placed = self.scheduled()
         extend = next((sequence for sequence in placed if sequence.script.ready > 1), None)
         decode = [sequence for sequence in placed if sequence.script.ready == 1]
         return Step(extend, decode) if extend or decode else None
 
-    def placed(self) -> list[Sequence]:
+    def scheduled(self) -> list[Sequence]:
         """Who has a place now: shows the scripts what text arrived, and gives free places away."""
         self._look_for_text()
         self._admit()

@@ -32,7 +32,7 @@ class Sequence:
     """Positions it may come to."""
     reserved_bytes: int
     """Memory that is kept for it: of all its positions, or of as many as it has grown to
-    (`Steps.grows`).
+    (`StepRunner.grows`).
     """
     outbox: Outbox
     cache: SequenceCache | None = None

@@ -57,18 +57,18 @@ class Stepper:
         self._failed_passes = 0
 
     grows = False
-    """As `Steps.grows`."""
+    """As `StepRunner.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
-        """As `Steps.slot_bytes`."""
+        """As `StepRunner.slot_bytes`."""
         return cache_bytes(self._model.config, capacity)
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `Steps.plan`."""
+        """As `StepRunner.plan`."""
         return scheduler.next()
 
     def close(self) -> None:
-        """As `Steps.close`: passes do not outlive their step."""
+        """As `StepRunner.close`: passes do not outlive their step."""
 
     def run(self, step: Step) -> None:
         """All passes of one step. Between passes, sequences that were closed drop out. Raises
@@ -143,21 +143,21 @@ class Stepper:
             return
         if not np.isfinite(scores).all():
             raise NonFinite(
-                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}"
+                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.token_count}"
             )
-        made = sequence.script.made
+        made = sequence.script.token_count
         token = sequence.script.decide(scores)
         reason = sequence.script.finish
         if token is not None:
             sequence.outbox.add(token, last=reason is not None)
-        elif sequence.script.made > made:
+        elif sequence.script.token_count > made:
             sequence.outbox.replayed()
         if reason is not None:
             self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.made)
+        sequence.outbox.finish(reason, sequence.script.token_count)
 
     @contextlib.contextmanager
     def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:

@@ -47,8 +47,8 @@ class ArrivingText(abc.ABC):
         self.finish: FinishReason | None = None
 
     @property
-    def made(self) -> int:
-        """As `Script.made`; FILLs are not counted."""
+    def token_count(self) -> int:
+        """As `Script.token_count`; FILLs are not counted."""
         return self._tokens
 
     @property

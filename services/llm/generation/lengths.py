@@ -51,7 +51,7 @@ def positions_of_prompt(prompt: Prompt) -> int:
     return 2 + len(prompt.text_ids) + len(prompt.speech_tokens)
 
 
-async def counted(stream: TextStream, most: int) -> AsyncGenerator[list[int]]:
+async def limited_text(stream: TextStream, most: int) -> AsyncGenerator[list[int]]:
     """The pieces of the stream. Raises InvalidRequest when there is no text, or more than `most`
     ids of it.
     """

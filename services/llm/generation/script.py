@@ -73,7 +73,7 @@ class Script(Protocol):
         ...
 
     @property
-    def made(self) -> int:
+    def token_count(self) -> int:
         """Speech tokens made so far, replayed ones included."""
         ...
 
@@ -96,7 +96,7 @@ class Script(Protocol):
 
     def decide(self, scores: Scores) -> int | None:
         """Decide by the log-probabilities behind the last input taken, float32 [6564], finite, not
-        masked. Afterwards `ready`, `made` and `finish` say how it goes on.
+        masked. Afterwards `ready`, `token_count` and `finish` say how it goes on.
 
         Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end.
         Raises InternalFault when the rules have no way on. Source: compatibility specification

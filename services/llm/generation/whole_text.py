@@ -38,13 +38,13 @@ class WholeText:
         self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
         self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
         self._chooser, self._replay = chooser, replay
-        self._made: list[int] = []
+        self._tokens: list[int] = []
         self.finish: FinishReason | None = None
 
     @property
-    def made(self) -> int:
-        """As `Script.made`."""
-        return len(self._made)
+    def token_count(self) -> int:
+        """As `Script.token_count`."""
+        return len(self._tokens)
 
     @property
     def ready(self) -> int:
@@ -64,7 +64,7 @@ class WholeText:
 
     def decide(self, scores: Scores) -> int | None:
         """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
-        step = len(self._made)
+        step = len(self._tokens)
         return self.accept(self._replay[step] if step < len(self._replay) else self._choose(scores))
 
     @property
@@ -75,22 +75,22 @@ class WholeText:
             masked=tuple(self._always_masked),
             shortest=self._shortest,
             longest=self._longest,
-            decisions=len(self._made),
+            decisions=len(self._tokens),
             replay=self._replay,
         )
 
     def accept(self, token: int) -> int | None:
         """As `Script.accept`."""
-        replayed = len(self._made) < len(self._replay)
+        replayed = len(self._tokens) < len(self._replay)
         if token >= SPEECH_VOCABULARY:
             self.finish = FinishReason.END_OF_SPEECH
             return None
-        self._made.append(token)
+        self._tokens.append(token)
         self._inputs = speech_inputs([token])
-        if len(self._made) >= self._longest:
+        if len(self._tokens) >= self._longest:
             self.finish = FinishReason.LENGTH
         return None if replayed else token
 
     def _choose(self, scores: Scores) -> int:
-        too_short = [END_OF_SPEECH] if len(self._made) < self._shortest else []
-        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._made)
+        too_short = [END_OF_SPEECH] if len(self._tokens) < self._shortest else []
+        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._tokens)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from services.llm.engine.scheduler import Scheduler
 from services.llm.engine.sequence import Sequence
-from services.llm.gpu.kv_slots import Seat, pages_for
+from services.llm.gpu.kv_slots import KvSlot, pages_for
 from services.llm.gpu.layout import PAGE
 
 LOOKOUT = 8
@@ -20,10 +20,10 @@ TOO_LATE = 3
 """So close to the end the device may have stopped already: more are given when its answer has
 come.
 """
-Seated = tuple[Sequence, Seat | None]
+SequenceSlot = tuple[Sequence, KvSlot | None]
 
 
-class Growth:
+class KvGrowth:
     """Memory is counted in `Sequence.reserved_bytes`, `page_bytes` a page."""
 
     def __init__(self, page_bytes: int) -> None:
@@ -33,31 +33,31 @@ class Growth:
         """Pages that are kept for it."""
         return sequence.reserved_bytes // self._page_bytes
 
-    def reserve(self, scheduler: Scheduler, streams: Iterable[Seated]) -> list[Sequence]:
+    def reserve(self, scheduler: Scheduler, streams: Iterable[SequenceSlot]) -> list[Sequence]:
         """Keep more for those that need more and can have it; returns them."""
         grown, limit = [], scheduler.limits.kv_bytes
-        for sequence, seat in streams:
-            wanted = self._lacking(sequence, seat) * self._page_bytes
+        for sequence, slot in streams:
+            wanted = self._lacking(sequence, slot) * self._page_bytes
             if wanted and (limit is None or scheduler.reserved_bytes + wanted <= limit):
                 sequence.reserved_bytes += wanted
                 grown.append(sequence)
         return grown
 
-    def stuck(self, sequence: Sequence, seat: Seat | None) -> bool:
+    def stuck(self, sequence: Sequence, slot: KvSlot | None) -> bool:
         """Whether it has something to run and no room for it."""
-        return not sequence.in_flight and _due(sequence, seat) > self.pages(sequence) * PAGE
+        return not sequence.in_flight and _due(sequence, slot) > self.pages(sequence) * PAGE
 
-    def _lacking(self, sequence: Sequence, seat: Seat | None) -> int:
+    def _lacking(self, sequence: Sequence, slot: KvSlot | None) -> int:
         room = self.pages(sequence) * PAGE
         if sequence.closed:
             return 0
-        if seat is not None and seat.deciding:
-            wanted = 0 if seat.length + TOO_LATE > room else seat.length + LOOKOUT
+        if slot is not None and slot.deciding:
+            wanted = 0 if slot.length + TOO_LATE > room else slot.length + LOOKOUT
         else:
-            wanted = 0 if sequence.in_flight else _due(sequence, seat) + LOOKOUT
+            wanted = 0 if sequence.in_flight else _due(sequence, slot) + LOOKOUT
         return max(0, pages_for(min(wanted, sequence.capacity)) - self.pages(sequence))
 
 
-def _due(sequence: Sequence, seat: Seat | None) -> int:
+def _due(sequence: Sequence, slot: KvSlot | None) -> int:
     """Positions that it comes to with what it has to run; never more than it may."""
-    return min((seat.length if seat else 0) + sequence.script.ready, sequence.capacity)
+    return min((slot.length if slot else 0) + sequence.script.ready, sequence.capacity)

@@ -8,10 +8,10 @@ from services.llm.gpu.layout import PAGE
 
 
 @dataclass
-class Seat:
+class KvSlot:
     """`pages`: in the order of their positions. Slot and page 0 are nobody's."""
 
-    slot: int
+    index: int
     pages: list[int]
     length: int = 0
     """Positions that ran, or are on their way."""
@@ -32,42 +32,42 @@ class Seat:
         return len(self.pages) * PAGE
 
 
-class Seats:
+class KvSlotPool:
     """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at
     once: work on the device is done in order, and every position is written before it is read."""
 
     def __init__(self, slots: int, pages: int) -> None:
-        self._slots = list(range(slots, 0, -1))
-        self._pages = list(range(pages, 0, -1))
+        self._free_slots = list(range(slots, 0, -1))
+        self._free_pages = list(range(pages, 0, -1))
 
     @property
     def free_pages(self) -> int:
-        return len(self._pages)
+        return len(self._free_pages)
 
-    def take(self, count: int) -> Seat:
-        """A seat with so many pages. Raises IndexError when none is left, which admission rules
+    def take(self, count: int) -> KvSlot:
+        """A slot with so many pages. Raises IndexError when none is left, which admission rules
         out.
         """
-        seat = Seat(self._slots[-1], self._take(count))
-        self._slots.pop()
-        return seat
+        slot = KvSlot(self._free_slots[-1], self._take(count))
+        self._free_slots.pop()
+        return slot
 
-    def extend(self, seat: Seat, count: int) -> list[int]:
+    def extend(self, slot: KvSlot, count: int) -> list[int]:
         """So many pages more; returns them. Raises IndexError as `take`."""
         taken = self._take(count)
-        seat.pages += taken
+        slot.pages += taken
         return taken
 
     def _take(self, count: int) -> list[int]:
-        if count > len(self._pages):
-            raise IndexError(f"{count} pages wanted, {len(self._pages)} are free")
-        taken, self._pages[len(self._pages) - count :] = self._pages[len(self._pages) - count :], []
+        if count > len(self._free_pages):
+            raise IndexError(f"{count} pages wanted, {len(self._free_pages)} are free")
+        taken, self._free_pages[len(self._free_pages) - count :] = self._free_pages[len(self._free_pages) - count :], []
         return taken
 
-    def give_back(self, seat: Seat) -> None:
-        """The seat is free."""
-        self._slots.append(seat.slot)
-        self._pages += seat.pages
+    def give_back(self, slot: KvSlot) -> None:
+        """The slot is free."""
+        self._free_slots.append(slot.index)
+        self._free_pages += slot.pages
 
 
 def pages_for(capacity: int) -> int:

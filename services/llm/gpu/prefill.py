@@ -27,10 +27,10 @@ class PrefillStep:
         self._model, self._memory = model, memory
         config, device = model.config, model.device
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
-        self._told = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
+        self._chunk = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
         sizes = [CHUNK] * 3 + [CHUNK // TILE] * 3
         self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = torch.split(
-            self._told, sizes
+            self._chunk, sizes
         )
         self._residual = torch.zeros(CHUNK, config.hidden_size, device=device)
         self._normed = torch.zeros(CHUNK, config.hidden_size, dtype=model.dtype, device=device)
@@ -40,10 +40,10 @@ class PrefillStep:
 
     def load(self, stretches: Sequence[Stretch]) -> None:
         """Tell the device; the stretches take at most CHUNK / TILE tiles. Asynchronous."""
-        told = describe(stretches)
-        if self._told.is_cuda:
-            told = told.pin_memory()
-        self._told.copy_(told, non_blocking=True)
+        contents = describe(stretches)
+        if self._chunk.is_cuda:
+            contents = contents.pin_memory()
+        self._chunk.copy_(contents, non_blocking=True)
 
     def launch(self) -> None:
         """The whole pass. The last block stops when its keys and values are written."""

@@ -1,7 +1,7 @@
 """The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs,
 answers that come later.
 
-Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the
+Nothing here waits for the device but `PendingDecisions.read`. Every copy goes through pinned memory, in the
 order of one stream.
 """
 
@@ -19,12 +19,12 @@ from services.llm.gpu.kernels.state_table import COLUMNS, Column
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.runner_protocol import Answer
+from services.llm.gpu.runner_protocol import PendingDecisions
 from services.llm.gpu.tuning import BUCKETS, EXACT
 
 log = logging.getLogger(__name__)
-ANSWERS = 8
-"""Steps whose answers may be unread at a time."""
+MOST_PENDING = 8
+"""Steps whose decisions the host may not have read yet."""
 PRIORITY = -1
 """Of the stream: what is short and waited for goes before what another stream of this device has
 queued.
@@ -49,15 +49,15 @@ class CudaRunner:
         }
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
-        self._told: dict[int, list[int]] = {}
-        self._answers = itertools.cycle([CudaAnswer(self._buckets[-1]) for _ in range(ANSWERS)])
+        self._uploaded_rows: dict[int, list[int]] = {}
+        self._decisions = itertools.cycle([CudaDecisions(self._buckets[-1]) for _ in range(MOST_PENDING)])
 
     def row_of(self, table: int, row: int) -> int:
         """As `Runner.row_of`."""
         return self._model.starts[table] + row
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
-        """As `Runner.seat`."""
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+        """As `Runner.assign`."""
         self._upload(self._memory.pages[slot, : len(pages)], pages)
         if replay:
             self._upload(self._memory.replay[slot, : len(replay)], replay)
@@ -77,16 +77,16 @@ class CudaRunner:
         """As `Runner.activate`."""
         self._upload(self._memory.state[slot], [*state, *[0] * (COLUMNS - len(state))])
 
-    def step(self, slots: Sequence[int]) -> Answer:
+    def step(self, slots: Sequence[int]) -> PendingDecisions:
         """As `Runner.step`."""
         bucket = next(size for size in self._buckets if size >= len(slots))
         step, rows = self._steps[bucket], [*slots, *[0] * (bucket - len(slots))]
-        if self._told.get(bucket) != rows:
+        if self._uploaded_rows.get(bucket) != rows:
             self._upload(step.rows, rows)
-            self._told[bucket] = rows
+            self._uploaded_rows[bucket] = rows
         with torch.cuda.stream(self._stream):
             self._graphs[bucket].replay()
-            return next(self._answers).take(step.decisions, len(slots))
+            return next(self._decisions).take(step.decisions, len(slots))
 
     def close(self) -> None:
         """As `Runner.close`."""
@@ -98,7 +98,7 @@ class CudaRunner:
             target.copy_(torch.tensor(values, dtype=torch.int32).pin_memory(), non_blocking=True)
 
 
-class CudaAnswer:
+class CudaDecisions:
     """Pinned memory to which the decisions of one step after another go."""
 
     def __init__(self, most_rows: int) -> None:
@@ -106,7 +106,7 @@ class CudaAnswer:
         self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._count = 0
 
-    def take(self, decisions: Tensor, count: int) -> "CudaAnswer":
+    def take(self, decisions: Tensor, count: int) -> "CudaDecisions":
         """Copy the first `count` decisions, on the current stream."""
         self._count = count
         self._decisions[: len(decisions)].copy_(decisions, non_blocking=True)
@@ -114,7 +114,7 @@ class CudaAnswer:
         return self
 
     def read(self) -> list[int]:
-        """As `Answer.read`."""
+        """As `PendingDecisions.read`."""
         self._done.synchronize()
         return self._decisions[: self._count].tolist()
 

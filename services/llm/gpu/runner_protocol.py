@@ -6,7 +6,7 @@ from typing import Protocol
 from services.llm.gpu.layout import Stretch
 
 
-class Answer(Protocol):
+class PendingDecisions(Protocol):
     """Decisions of a step that may still be running."""
 
     def read(self) -> list[int]:
@@ -25,7 +25,7 @@ class Runner(Protocol):
         """Row of the joined embedding table."""
         ...
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
         """A sequence takes a slot."""
         ...
 
@@ -43,7 +43,7 @@ class Runner(Protocol):
         """From the next step on the slot decides by this row of the state table."""
         ...
 
-    def step(self, slots: Sequence[int]) -> Answer:
+    def step(self, slots: Sequence[int]) -> PendingDecisions:
         """One decode step of these slots."""
         ...
 

@@ -4,10 +4,10 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Rules
 from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
-from services.llm.gpu.kv_slots import Seat
+from services.llm.gpu.kv_slots import KvSlot
 
 
-def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:
+def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[int]:
     """The row of the state table with which a sequence begins to decide; see `state_table.Column`.
     capacity: positions it may come to by now."""
     chooser = rules.chooser
@@ -20,9 +20,9 @@ def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]
         (Flag.MASK_FILL, FILL),
     ):
         flags |= flag if reserved in rules.masked else Flag(0)
-    told = {
-        Column.LENGTH: seat.length,
-        Column.INPUT: seat.last,
+    columns = {
+        Column.LENGTH: slot.length,
+        Column.INPUT: slot.last,
         Column.ACTIVE: 1,
         Column.DECISIONS: rules.decisions,
         Column.TOKENS: tokens,
@@ -36,7 +36,7 @@ def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]
         Column.SENTENCE: _signed(chooser.draw.sentence),
         Column.CAPACITY: capacity,
     }
-    return [told.get(Column(column), 0) if column < len(Column) else 0 for column in range(COLUMNS)]
+    return [columns.get(Column(column), 0) if column < len(Column) else 0 for column in range(COLUMNS)]
 
 
 def _signed(word: int) -> int:

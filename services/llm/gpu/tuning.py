@@ -35,7 +35,7 @@ class Tuning:
     attend_warps: int = 4
     attend_stages: int = 2
     pdl: int = 0
-    """Programmatic dependent launch, see `kernels.device`; to send for the weights ahead besides
+    """Programmatic dependent launch, see `kernels.dependent_launch`; to send for the weights ahead besides
     was slower for every number of rows. 1 is quickest for one row, alone: beside it a pass of the
     flow takes 22 to 26 ms instead of 13, as programs that wait on the device fill it (`python -m
     bench.gpu --part sharing`)."""

@@ -10,7 +10,7 @@ from cosyserve.errors import Overloaded
 from services.llm.settings import LlmSettings
 
 
-class Places:
+class Admission:
     """Belongs to one event loop. `running` is held while an engine works for a sentence, never
     while text is awaited.
     """
@@ -22,7 +22,7 @@ class Places:
         self.running = asyncio.Semaphore(settings.max_sequences)
 
     @property
-    def taken(self) -> int:
+    def admitted(self) -> int:
         """Sentences that are in."""
         return sum(self._in.values())
 

@@ -51,7 +51,7 @@ class Conversion:
         return cls(directory, kind, precision, *side_files(directory))
 
 
-def holding(directory: Path) -> contextlib.ExitStack:
+def hold_directory(directory: Path) -> contextlib.ExitStack:
     """Until it is closed nobody removes the directory. Raises ModelError when it is gone."""
     with contextlib.ExitStack() as held:
         try:

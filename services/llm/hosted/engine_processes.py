@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def loaded_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
+def load_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
     """What `load` returns, and the sentinels of the processes that it has started by
     `multiprocessing` and that are still alive: file descriptors that become readable when their
     process ends. Raises what `load` raises."""

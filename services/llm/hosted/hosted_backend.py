@@ -22,17 +22,17 @@ from cosyserve.spec import END_OF_SPEECH, FILL
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.continuous_text import ContinuousText
 from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.lengths import counted, longest_arriving_text, positions_of_whole_text
+from services.llm.generation.lengths import limited_text, longest_arriving_text, positions_of_whole_text
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Script
 from services.llm.generation.whole_text import WholeText
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.hosted.admission import Places
+from services.llm.hosted.admission import Admission
 from services.llm.hosted.engine_processes import ProcessWatch
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_sequence import HostedSequence
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.run_sampler import RunSampler
 from services.llm.hosted.runtime import Run, Runtime
 from services.llm.settings import LlmSettings
 
@@ -74,7 +74,7 @@ class HostedBackend:
         self.lengths = config.lengths
         self._runtime, self._vocabulary, self._config = runtime, vocabulary, config
         self._max_positions, self._on_fault = settings.max_positions, on_fault
-        self.places = Places(settings)
+        self.admission = Admission(settings)
         self._failed_runs = 0
         self._over: tuple[type[CosyserveError], str] | None = None
         self._waits: set[asyncio.Timeout] = set()
@@ -87,7 +87,7 @@ class HostedBackend:
         async with contextlib.AsyncExitStack() as held:
             if text is not None:
                 await held.enter_async_context(contextlib.aclosing(text))
-            held.enter_context(self.places.entered(text_arrives=text is not None))
+            held.enter_context(self.admission.entered(text_arrives=text is not None))
             sequence = HostedSequence(script, generation.grouping)
             yield Hop([])
             while script.finish is None:
@@ -138,28 +138,28 @@ class HostedBackend:
                 "backend torch can"
             )
         most = longest_arriving_text(config, prompt, self._max_positions)
-        return ContinuousText(config, prompt, chooser, generation.replay), counted(generation.text, most)
+        return ContinuousText(config, prompt, chooser, generation.replay), limited_text(generation.text, most)
 
     async def _run(self, sequence: "HostedSequence") -> AsyncGenerator[Hop]:
         """The hops of one run. Raises what ends the sentence."""
         script, rules = sequence.script, sequence.script.rules
-        if script.made >= rules.longest:
+        if script.token_count >= rules.longest:
             sequence.settle(END_OF_SPEECH)
-            for hop in sequence.taken():
+            for hop in sequence.take_hops():
                 yield hop
             return
-        await self._unless_closed(self.places.running.acquire())
+        await self._unless_closed(self.admission.running.acquire())
         try:
             start_ns, positions = time.time_ns(), len(sequence.fed)
             sequence.feed(self._vocabulary)
-            run = Run(list(sequence.fed), Decider.of(rules, script.made, sequence.decisions))
+            run = Run(list(sequence.fed), RunSampler.of(rules, script.token_count, sequence.decisions))
             most = len(sequence.decisions) + run.most
             async with contextlib.aclosing(self._ids(run)) as pieces:
                 async for extended in pieces:
                     if not sequence.outbox.started:
                         sequence.outbox.prefilled(start_ns, len(run.inputs) - positions)
                     over = sequence.accept(self._vocabulary, extended)
-                    for hop in sequence.taken():
+                    for hop in sequence.take_hops():
                         yield hop
                     if over:
                         self._failed_runs = 0
@@ -170,10 +170,10 @@ class HostedBackend:
                     "the speech-token engine made as many ids as it was asked for and no end among them"
                 )
             sequence.settle(FILL if rules.fill_at is not None else END_OF_SPEECH)
-            for hop in sequence.taken():
+            for hop in sequence.take_hops():
                 yield hop
         finally:
-            self.places.running.release()
+            self.admission.running.release()
 
     async def _ids(self, run: Run) -> AsyncGenerator[list[int]]:
         """What the runtime gives, its errors made ours."""

@@ -8,7 +8,7 @@ from services.llm.engine.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop
 from services.llm.generation.script import Input, Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.run_sampler import NOT_FINITE, OVERTAKEN
+from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE
 
 
 class HostedSequence:
@@ -26,7 +26,7 @@ class HostedSequence:
         assert isinstance(item, Hop)  # noqa: S101
         self.hops.append(item)
 
-    def taken(self) -> list[Hop]:
+    def take_hops(self) -> list[Hop]:
         """Hops that are ready, in order; they are here no more."""
         ready, self.hops = self.hops, []
         return ready
@@ -43,9 +43,9 @@ class HostedSequence:
             token = vocabulary.speech_id(one)
             if token == NOT_FINITE:
                 raise NonFinite(
-                    f"the speech-token model produced non-finite log-probabilities at token {self.script.made}"
+                    f"the speech-token model produced non-finite log-probabilities at token {self.script.token_count}"
                 )
-            if token == OVERTAKEN:
+            if token == BYPASSED:
                 raise InternalFault("the speech-token engine went on without asking for a decision")
             if token >= SPEECH_VOCABULARY:
                 self.settle(FILL if self.script.rules.fill_at is not None else END_OF_SPEECH)
@@ -58,16 +58,16 @@ class HostedSequence:
 
     def settle(self, token: int) -> None:
         """What the script makes of a decision goes to the reader."""
-        made = self.script.made
+        made = self.script.token_count
         self.decisions.append(token)
         sent = self.script.accept(token)
         reason: FinishReason | None = self.script.finish
         if sent is not None:
             self.outbox.add(sent, last=reason is not None)
-        elif self.script.made > made:
+        elif self.script.token_count > made:
             self.outbox.replayed()
         if reason is not None:
-            self.outbox.finish(reason, self.script.made)
+            self.outbox.finish(reason, self.script.token_count)
 
 
 def _extended(vocabulary: ExtendedVocabulary, item: Input) -> int:

@@ -19,13 +19,13 @@ from services.llm.generation.script import Rules
 NOT_FINITE = RESERVED_SPEECH
 """What a run gives instead of a token when the log-probabilities are no numbers. A reserved id that
 is chosen comes as END_OF_SPEECH, so that this one means nothing else."""
-OVERTAKEN = FILL
+BYPASSED = FILL
 """What a run gives when its engine has gone on without asking."""
 
 
 @dataclass
-class Decider:
-    """decisions: all so far, fills included. made: speech tokens among them. sampling, seed,
+class RunSampler:
+    """decisions: all so far, fills included. token_count: speech tokens among them. sampling, seed,
     sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other fields: as in
     `Rules`."""
 
@@ -38,7 +38,7 @@ class Decider:
     fill_at: int | None
     replay: tuple[int, ...]
     fills_are_decided: bool
-    made: int
+    token_count: int
     decisions: list[int]
     _over: int | None = field(default=None, init=False)
     _begun: int = field(default=0, init=False)
@@ -48,7 +48,7 @@ class Decider:
         self._begun = len(self.decisions)
 
     @classmethod
-    def of(cls, rules: Rules, made: int, decisions: list[int]) -> "Decider":
+    def of(cls, rules: Rules, token_count: int, decisions: list[int]) -> "RunSampler":
         """For a run by these rules. Raises TypeError for a chooser whose draws are not
         counter-based.
         """
@@ -66,14 +66,14 @@ class Decider:
             fill_at=rules.fill_at,
             replay=rules.replay,
             fills_are_decided=rules.fills_are_decided,
-            made=made,
+            token_count=token_count,
             decisions=list(decisions),
         )
 
     @property
     def most(self) -> int:
         """Decisions of the run at most, its reserved id included."""
-        by_length = self.longest - self.made
+        by_length = self.longest - self.token_count
         return by_length if self.fill_at is None else min(by_length, self.fill_at - len(self.decisions) + 1)
 
     def decide(self, scores: Scores) -> int:
@@ -90,38 +90,38 @@ class Decider:
         if chosen >= SPEECH_VOCABULARY:
             self._over = END_OF_SPEECH
             return END_OF_SPEECH
-        self.made += 1
-        if self.made >= self.longest:
+        self.token_count += 1
+        if self.token_count >= self.longest:
             self._over = END_OF_SPEECH
         return chosen
 
-    def overtaken(self) -> None:
-        """The engine has sampled without a decision: the run gives OVERTAKEN from now on."""
-        self._over = OVERTAKEN
+    def bypassed(self) -> None:
+        """The engine has sampled without a decision: the run gives BYPASSED from now on."""
+        self._over = BYPASSED
 
-    def passed(self, tokens: list[int]) -> None:
+    def adopt(self, tokens: list[int]) -> None:
         """Take tokens as decided that an engine has kept from before it began the run anew."""
         self.decisions += tokens
-        self.made += len(tokens)
+        self.token_count += len(tokens)
 
-    def back_to(self, count: int) -> None:
+    def rewind(self, count: int) -> None:
         """Only the first `count` decisions of this run count: what came after them the engine has
         thrown away.
         """
         dropped = self.decisions[self._begun + count :]
         del self.decisions[self._begun + count :]
-        self.made -= sum(one < SPEECH_VOCABULARY for one in dropped)
-        ended = self.decisions[self._begun :][-1:] >= [SPEECH_VOCABULARY] or self.made >= self.longest
+        self.token_count -= sum(one < SPEECH_VOCABULARY for one in dropped)
+        ended = self.decisions[self._begun :][-1:] >= [SPEECH_VOCABULARY] or self.token_count >= self.longest
         self._over = END_OF_SPEECH if ended else None
 
     def _choose(self, scores: Scores) -> int:
         step = len(self.decisions)
         if self.fill_at is not None and step >= self.fill_at:
             return FILL
-        replayed = self.replay[self.made] if self.made < len(self.replay) else None
+        replayed = self.replay[self.token_count] if self.token_count < len(self.replay) else None
         if replayed is not None and not self.fills_are_decided:
             return replayed
-        too_short = (END_OF_SPEECH,) if self.made < self.shortest else ()
+        too_short = (END_OF_SPEECH,) if self.token_count < self.shortest else ()
         chooser = RepetitionAwareChooser(self.sampling, SeededDraw(self.seed, self.sentence))
         chosen = chooser.choose(mask(scores, self.masked + too_short), self.decisions)
         return chosen if replayed is None or chosen == FILL else replayed
@@ -132,7 +132,7 @@ class Decider:
         return told | {"masked": list(self.masked), "replay": list(self.replay)}
 
     @classmethod
-    def from_plain(cls, told: Mapping[str, Any]) -> "Decider":
+    def from_plain(cls, told: Mapping[str, Any]) -> "RunSampler":
         """What `plain` gave."""
         kinds = {
             "sampling": SamplingParameters(**told["sampling"]),

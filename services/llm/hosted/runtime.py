@@ -6,29 +6,29 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.run_sampler import RunSampler
 
 
 @dataclass(frozen=True)
 class Run:
     """inputs: ids of the extended vocabulary, all that the sequence has been fed and what is new.
-    The decider makes every decision.
+    The sampler makes every decision.
     """
 
     inputs: list[int]
-    decider: Decider
+    sampler: RunSampler
 
     @property
     def most(self) -> int:
         """Decisions of the run at most."""
-        return self.decider.most
+        return self.sampler.most
 
 
 class Runtime(Protocol):
     """A loaded engine. All but `close` is called on the event loop."""
 
     def ids(self, run: Run) -> AsyncGenerator[list[int]]:
-        """Ids of the extended vocabulary as they are made, those of the decider in order; it is
+        """Ids of the extended vocabulary as they are made, those of the sampler in order; it is
         over behind the id that ends the run, which may be left out, or behind `run.most` of them.
 
         Closing it aborts the run and frees its memory. May raise anything; see `is_dead`.

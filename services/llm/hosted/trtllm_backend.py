@@ -26,12 +26,12 @@ from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
-from services.llm.hosted.conversion import HUGGING_FACE, Conversion, holding, side_files
+from services.llm.hosted.conversion import HUGGING_FACE, Conversion, hold_directory, side_files
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.force_token import leave_one_id
+from services.llm.hosted.force_token import force_token
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, imported, tensorrt_llm_refusal
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.run_sampler import RunSampler
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
@@ -44,7 +44,7 @@ process that MPI starts.
 
 
 @dataclass
-class SeededChoice:
+class RunLogitsProcessor:
     """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and
     samples what it leaves.
 
@@ -52,7 +52,7 @@ class SeededChoice:
     keeps what it has decided: the token ids that it is given can lag behind where steps overlap.
     """
 
-    decider: Decider
+    sampler: RunSampler
     bias: Path | None
     text_ids: int
     inputs: int
@@ -72,13 +72,13 @@ class SeededChoice:
         # A request that was set aside is begun anew without its processor (`_torch/pyexecutor`,
         # 1.x): told are more ids than were decided.
         if len(token_ids[0]) - self.inputs > self._decided:
-            self.decider.overtaken()
+            self.sampler.bypassed()
         self._decided += 1
         with external:
-            leave_one_id(logits, self.decider, self.bias, self.text_ids)
+            force_token(logits, self.sampler, self.bias, self.text_ids)
 
 
-class TensorRtLlm:
+class TensorRtLlmRuntime:
     """A `Runtime`. library: the module. llm: its loaded `LLM`."""
 
     def __init__(
@@ -96,7 +96,7 @@ class TensorRtLlm:
             top_k=1,
             detokenize=False,
             add_special_tokens=False,
-            logits_processor=SeededChoice(run.decider, self._bias, self._vocabulary.text_ids, len(run.inputs)),
+            logits_processor=RunLogitsProcessor(run.sampler, self._bias, self._vocabulary.text_ids, len(run.inputs)),
         )
         output = self._llm.generate_async(run.inputs, sampling_params=parameters, streaming=True)
         try:
@@ -161,7 +161,7 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         loaded = (
             library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
         )
-    held = holding(directory)
+    held = hold_directory(directory)
     try:
         llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
     except Exception as error:
@@ -175,7 +175,7 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         precision=f"{precision}, batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"tensorrt_llm {release}"),
     )
-    runtime = TensorRtLlm(library, llm, vocabulary, bias, held.close)
+    runtime = TensorRtLlmRuntime(library, llm, vocabulary, bias, held.close)
     return HostedBackend(runtime, vocabulary, served.config, identity, settings, served.alignment, on_fault)
 
 

@@ -75,7 +75,7 @@ async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tu
     assert "grpc-status-details-bin" in dict(refused.trailing_metadata())
     for call in calls:
         call.cancel()
-    while engine_of(ours).active or ours.places.taken:
+    while engine_of(ours).active or ours.admission.admitted:
         await asyncio.sleep(0.001)
     assert engine_of(ours).steps < 4 * 60 * 20
     assert joined(await generate(stub))

@@ -8,7 +8,7 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.llm.generation.request import Generation, Sampling
-from services.llm.gpu.kv_growth import Growth
+from services.llm.gpu.kv_growth import KvGrowth
 from services.llm.gpu.layout import PAGE
 from tests.laws.llm.test_llm_fused_steps import fused
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
@@ -34,8 +34,8 @@ async def test_pages_come_as_it_grows_and_change_nothing() -> None:
 
 async def test_who_finds_no_page_waits_where_it_is_until_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[bool] = []
-    is_stuck = Growth.stuck
-    monkeypatch.setattr(Growth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
+    is_stuck = KvGrowth.stuck
+    monkeypatch.setattr(KvGrowth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
     async with backend() as slow:
         expected = await tokens(slow, streamed(1))
     whole = [sentence(seed, words=12) for seed in range(4)]

@@ -18,7 +18,7 @@ weight, whatever is masked.
 """
 
 
-class Head:
+class PrunedHead:
     """Hidden state to log-probabilities. Belongs to one thread.
 
     Behind the final norm a hidden state x is at most sqrt(hidden) long before its weights g, so

@@ -5,7 +5,7 @@ Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is
 own positions always run in a pass of their own.
 """
 
-from services.llm.engine.cpu.head import Head
+from services.llm.engine.cpu.head import PrunedHead
 from services.llm.engine.cpu.many_positions import ManyPositions
 from services.llm.engine.cpu.one_position import OnePosition
 from services.llm.engine.cpu.prompt_states import PromptStates
@@ -25,7 +25,7 @@ class CpuPasses:
 
     def __init__(self, model: SpeechTokenModel, kept_bytes: int) -> None:
         self._model = model
-        self._one, self._many, self._head = OnePosition(model), ManyPositions(model), Head(model)
+        self._one, self._many, self._head = OnePosition(model), ManyPositions(model), PrunedHead(model)
         self.prompts = PromptStates(kept_bytes)
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:

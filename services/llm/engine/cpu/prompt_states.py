@@ -17,19 +17,19 @@ class PromptStates:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._kept: OrderedDict[tuple[Input, ...], SequenceCache] = OrderedDict()
+        self._entries: OrderedDict[tuple[Input, ...], SequenceCache] = OrderedDict()
         self.bytes = 0
         """Memory of all that is kept, at most the limit."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def restore(self, inputs: tuple[Input, ...], cache: SequenceCache) -> bool:
         """Fill an empty cache as `inputs` would, if that is kept."""
-        kept = self._kept.get(inputs)
+        kept = self._entries.get(inputs)
         if kept is None:
             return False
-        self._kept.move_to_end(inputs)
+        self._entries.move_to_end(inputs)
         cache.keys[:, :, : kept.length] = kept.keys
         cache.values[:, :, : kept.length] = kept.values
         cache.length = kept.length
@@ -44,8 +44,8 @@ class PromptStates:
         if size > self._limit:
             return
         while self.bytes + size > self._limit:
-            self.bytes -= _bytes(self._kept.popitem(last=False)[1])
-        self._kept[inputs] = SequenceCache(
+            self.bytes -= _bytes(self._entries.popitem(last=False)[1])
+        self._entries[inputs] = SequenceCache(
             cache.keys[:, :, filled].clone(), cache.values[:, :, filled].clone(), cache.length
         )
         self.bytes += size

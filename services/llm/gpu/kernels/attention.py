@@ -12,7 +12,7 @@ keys: Dao et al. (Flash-Decoding), 2023.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def attend_row(
     SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D
     numbers for each position and key head.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KEY_HEADS
     members, dims, inside = tl.arange(0, G), tl.arange(0, D), tl.arange(0, PAGE)
@@ -58,7 +58,7 @@ def attend_row(
             weight = weight * fade + tl.sum(shares, axis=1)
             total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
             highest = peak
-        start_next(PDL, 2)
+        launch_dependents(PDL, 2)
         parts = tl.minimum(used, SPLITS)
         if parts == 1:
             tl.store(out + at, (total / weight[:, None]).to(out.dtype.element_ty), mask=(members < GROUP)[:, None])

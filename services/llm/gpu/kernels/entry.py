@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next
+from services.llm.gpu.kernels.dependent_launch import launch_dependents
 from services.llm.gpu.kernels.state_table import COLUMNS, Column
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
@@ -26,7 +26,7 @@ def enter(
     [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
     HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row = tl.program_id(0)
     number = tl.load(row_slot + row)
     slot = state + number * WIDTH

@@ -18,7 +18,7 @@ ONCE: BK spans the whole of a program's K, and its weights are on their way befo
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 
 
 @triton.jit
@@ -92,7 +92,7 @@ def project_heads(
     stand side by side. cosines, sines: float32 [positions, D / 2]. row_position, row_place: int32
     [B], where a row stands in its sequence and in the cache (page * PAGE + offset).
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
     first = tl.program_id(0) * BN
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -101,7 +101,7 @@ def project_heads(
     shift = tl.load(bias + columns, mask=within, other=0.0)
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
     pairs = (first // 2 + tl.arange(0, BN // 2)) % (D // 2)
@@ -152,7 +152,7 @@ def add_product(
     their parts in order, so the result does not depend on who is last. partial: float32 [tiles,
     SPLIT, BM, BN]; arrived: int32 [tiles], 0 before and after.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     split = tl.program_id(2)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -160,7 +160,7 @@ def add_product(
     begin = split * STEPS * BK
     end = tl.minimum(begin + STEPS * BK, K)
     total = _product(x, rows, present, weights, columns, within, begin, end, K, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
         _grow(residual, rounded, squares, total, rows, columns, mask, batch, N)
@@ -189,7 +189,7 @@ def gated_product(
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]:
     the gate's rows, then up's.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < MLP
@@ -232,7 +232,7 @@ def gated_product(
             part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None], other=0.0)
             gate = tl.dot(part, tl.trans(for_gate), gate, input_precision=PRECISION)
             up = tl.dot(part, tl.trans(for_up), up, input_precision=PRECISION)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     gate, up = gate * scale, up * scale
     result = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out + rows[:, None] * MLP + columns[None, :], result.to(out.dtype.element_ty),
@@ -250,14 +250,14 @@ def score(
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights
     [VOCABULARY, HIDDEN] and bias float32.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
         :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])

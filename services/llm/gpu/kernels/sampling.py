@@ -11,7 +11,7 @@ may be logits.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 from services.llm.gpu.kernels.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
@@ -64,7 +64,7 @@ def scan(
     first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
     [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
     wait_for_inputs(PDL)
     slot = state + tl.load(row_slot + row) * WIDTH
@@ -122,7 +122,7 @@ def choose(
     most_replayed]. repeats: an id found so often among the last WINDOW decisions is drawn anew,
     over all other ids. first_speech: row of token 0 in the joined table.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row = tl.program_id(0)
     wait_for_inputs(PDL)
     number = tl.load(row_slot + row)

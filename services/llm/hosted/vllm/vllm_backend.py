@@ -24,8 +24,8 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
-from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
-from services.llm.hosted.engine_processes import loaded_with_processes
+from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, hold_directory
+from services.llm.hosted.engine_processes import load_with_processes
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.installed_libraries import VLLM, imported, vllm_refusal
@@ -38,13 +38,13 @@ from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 _WORKING_BYTES = 2 << 30
 """For the CUDA context, graphs and what a step holds: counted, not measured."""
 _SMALLEST_SHARE, _UNKNOWN_SHARE, _LARGEST_SHARE = 0.01, 0.05, 0.92
-PROCESSOR = "services.llm.hosted.vllm.vllm_processor:SeededChoices"
+PROCESSOR = "services.llm.hosted.vllm.vllm_processor:RunLogitsProcessor"
 ARGUMENT = "cosyserve"
 """Key in `SamplingParams.extra_args` under which the processor finds its run."""
 
 
 @dataclass(frozen=True)
-class Inlet:
+class PromptFormat:
     """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary.
     first: its id of speech token 0. head_bias: file of what its head lacks."""
 
@@ -53,7 +53,7 @@ class Inlet:
     head_bias: Path | None
 
 
-class Vllm:
+class VllmRuntime:
     """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as
     `Runtime.processes`.
     """
@@ -62,15 +62,15 @@ class Vllm:
         self,
         library: Any,
         engine: Any,
-        inlet: Inlet,
+        prompt_format: PromptFormat,
         vocabulary: ExtendedVocabulary,
         release: Callable[[], None],
         processes: Sequence[int] = (),
     ) -> None:
-        self._library, self._engine, self._inlet, self._vocabulary, self._release = (
+        self._library, self._engine, self._prompt_format, self._vocabulary, self._release = (
             library,
             engine,
-            inlet,
+            prompt_format,
             vocabulary,
             release,
         )
@@ -79,18 +79,20 @@ class Vllm:
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
         """As `Runtime.ids`. Leaving the library's generator before its end aborts the request."""
-        most, made, reason, inlet, name = run.most, 0, None, self._inlet, f"run-{next(self._numbers)}"
-        bias = None if inlet.head_bias is None else str(inlet.head_bias)
+        most, made, reason, prompt_format, name = run.most, 0, None, self._prompt_format, f"run-{next(self._numbers)}"
+        bias = None if prompt_format.head_bias is None else str(prompt_format.head_bias)
         parameters = self._library.SamplingParams(
             temperature=0.0,
             max_tokens=most,
-            stop_token_ids=[inlet.first + END_OF_SPEECH],
+            stop_token_ids=[prompt_format.first + END_OF_SPEECH],
             detokenize=False,
             output_kind=self._library.sampling_params.RequestOutputKind.DELTA,
-            extra_args={ARGUMENT: {"name": name, "run": run.decider.plain(), "first": inlet.first, "bias": bias}},
+            extra_args={
+                ARGUMENT: {"name": name, "run": run.sampler.plain(), "first": prompt_format.first, "bias": bias}
+            },
         )
-        outputs = self._engine.generate(inlet.prompt(run.inputs), parameters, name)
-        to_extended = self._vocabulary.text_ids - inlet.first
+        outputs = self._engine.generate(prompt_format.prompt(run.inputs), parameters, name)
+        to_extended = self._vocabulary.text_ids - prompt_format.first
         async with contextlib.aclosing(outputs) as told:
             async for output in told:
                 completion = output.outputs[0]
@@ -130,8 +132,8 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     embeds = conversion.kind == VLLM_EXPORT
     if embeds and (refusal := plugin_refusal()):
         raise Unserved(refusal)
-    inlet = _embeddings(conversion) if embeds else _ids(conversion)
-    held = holding(conversion.directory)
+    prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
+    held = hold_directory(conversion.directory)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
     try:
         engine_arguments = arguments.AsyncEngineArgs(
@@ -150,7 +152,7 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
             logits_processors=[PROCESSOR],
             disable_log_stats=True,
         )
-        engine, processes = loaded_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
+        engine, processes = load_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     except Exception as error:
         held.close()
         raise ModelError(
@@ -162,7 +164,7 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"vllm {release}"),
     )
-    runtime = Vllm(library, engine, inlet, conversion.vocabulary, held.close, processes)
+    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, held.close, processes)
     return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
 
 
@@ -181,10 +183,10 @@ def gpu_share(directory: Path, kv_bytes: int) -> float:
     return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (found[0].memory_mib << 20)))
 
 
-def _embeddings(conversion: Conversion) -> Inlet:
+def _embeddings(conversion: Conversion) -> PromptFormat:
     tables = PromptEmbeddings.open(conversion.directory, conversion.vocabulary)
-    return Inlet(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
+    return PromptFormat(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
 
 
-def _ids(conversion: Conversion) -> Inlet:
-    return Inlet(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)
+def _ids(conversion: Conversion) -> PromptFormat:
+    return PromptFormat(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)

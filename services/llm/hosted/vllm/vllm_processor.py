@@ -20,24 +20,24 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from services.llm.hosted.force_token import leave_one_id
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.force_token import force_token
+from services.llm.hosted.run_sampler import RunSampler
 from services.llm.hosted.vllm.vllm_backend import ARGUMENT
 
 Processor = Callable[[list[int], torch.Tensor], torch.Tensor]
-_KEPT_A_PLACE = 4
+_REMEMBERED_PER_ROW = 4
 """Choices that are remembered for each place in the batch: a request that is added anew goes on
 with its own.
 """
 
 
-class SeededChoices(AdapterLogitsProcessor):  # type: ignore[misc]
+class RunLogitsProcessor(AdapterLogitsProcessor):  # type: ignore[misc]
     """Decides for every request that carries a run; others pass."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
-        self._most = _KEPT_A_PLACE * int(vllm_config.scheduler_config.max_num_seqs)
-        self._choices: OrderedDict[str, SeededChoice] = OrderedDict()
+        self._most = _REMEMBERED_PER_ROW * int(vllm_config.scheduler_config.max_num_seqs)
+        self._processors: OrderedDict[str, RequestLogitsProcessor] = OrderedDict()
 
     def is_argmax_invariant(self) -> bool:
         """What is left is another maximum."""
@@ -49,31 +49,33 @@ class SeededChoices(AdapterLogitsProcessor):  # type: ignore[misc]
         if told is None:
             return None
         name = str(told["name"])
-        if name not in self._choices:
+        if name not in self._processors:
             bias = None if told["bias"] is None else Path(told["bias"])
-            self._choices[name] = SeededChoice(Decider.from_plain(told["run"]), bias, int(told["first"]))
-        self._choices.move_to_end(name)
-        while len(self._choices) > self._most:
-            self._choices.popitem(last=False)
-        return self._choices[name]
+            self._processors[name] = RequestLogitsProcessor(
+                RunSampler.from_plain(told["run"]), bias, int(told["first"])
+            )
+        self._processors.move_to_end(name)
+        while len(self._processors) > self._most:
+            self._processors.popitem(last=False)
+        return self._processors[name]
 
 
-class SeededChoice:
+class RequestLogitsProcessor:
     """One run."""
 
-    def __init__(self, decider: Decider, bias: Path | None, first: int) -> None:
-        self._decider, self._bias, self._first = decider, bias, first
+    def __init__(self, sampler: RunSampler, bias: Path | None, first: int) -> None:
+        self._sampler, self._bias, self._first = sampler, bias, first
         self._decided = 0
 
     def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
         """logits: [rows], changed in place. output_ids: as many as decisions count."""
         if len(output_ids) < self._decided:
-            self._decider.back_to(len(output_ids))
+            self._sampler.rewind(len(output_ids))
         elif unknown := output_ids[self._decided :]:
             if min(unknown) < 0:
-                self._decider.overtaken()
+                self._sampler.bypassed()
             else:
-                self._decider.passed([one - self._first for one in unknown])
+                self._sampler.adopt([one - self._first for one in unknown])
         self._decided = len(output_ids) + 1
-        leave_one_id(logits, self._decider, self._bias, self._first)
+        force_token(logits, self._sampler, self._bias, self._first)
         return logits

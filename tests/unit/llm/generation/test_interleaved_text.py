@@ -156,7 +156,7 @@ def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
     said.script.feed([4, 5, 6])
     said.script.end()
     said.run()
-    assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 120, 120)
+    assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 120, 120)
 
 
 @pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
@@ -165,12 +165,12 @@ def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[Ar
     for first in range(0, 2000, 5):
         said.script.feed([first] * 5)
         said.run()
-    assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
+    assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
     at_the_end = speaker(kind)
     at_the_end.script.feed([1, 2, 3, 4, 5] * 41)
     at_the_end.script.end()
     at_the_end.run()
-    assert (at_the_end.script.finish, at_the_end.script.made) == (FinishReason.LENGTH, 4096)
+    assert (at_the_end.script.finish, at_the_end.script.token_count) == (FinishReason.LENGTH, 4096)
 
 
 @pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])
@@ -216,4 +216,4 @@ def test_replay_takes_tokens_as_made_and_decides_fills_anew(kind: type[ArrivingT
         said.run()
     assert replayed.fed == whole.fed
     assert replayed.sent == whole.sent[9:]
-    assert replayed.script.made == whole.script.made
+    assert replayed.script.token_count == whole.script.token_count

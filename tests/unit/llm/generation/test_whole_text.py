@@ -45,7 +45,7 @@ def test_prompt_and_text_stand_around_the_task() -> None:
 def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
     script = WholeText(Prompt(), (1, 2, 3), Profile.CONTINUOUS, Says())
     assert len(speak(script)) == 60
-    assert (script.finish, script.made) == (FinishReason.LENGTH, 60)
+    assert (script.finish, script.token_count) == (FinishReason.LENGTH, 60)
 
 
 def test_a_sentence_is_at_most_4096_tokens() -> None:
@@ -88,10 +88,10 @@ def test_replayed_tokens_are_fed_and_counted_but_not_sent() -> None:
     assert script.decide(SCORES) is None
     assert script.take() == speech_inputs([9])
     assert script.decide(SCORES) == 103
-    assert script.made == 4
+    assert script.token_count == 4
 
 
 def test_a_replay_of_the_whole_sentence_ends_it() -> None:
     script = WholeText(Prompt(), (1,), Profile.CONTINUOUS, Says(), replay=tuple(range(20)))
     assert speak(script) == []
-    assert (script.finish, script.made) == (FinishReason.LENGTH, 20)
+    assert (script.finish, script.token_count) == (FinishReason.LENGTH, 20)

@@ -19,7 +19,7 @@ POSITIONS = 2048
 
 
 @dataclass(frozen=True)
-class Told:
+class Decisions:
     decisions: list[int]
 
     def read(self) -> list[int]:
@@ -46,7 +46,7 @@ class PlainRunner:
     def row_of(self, table: int, row: int) -> int:
         return table * 1_000_000 + row
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
         assert 0 < slot <= self.slots
         assert all(0 < page <= self.pages for page in pages)
         self.caches[slot] = SequenceCache.reserve(self.model.config, POSITIONS, self.model.device)
@@ -72,10 +72,10 @@ class PlainRunner:
         assert self.caches[slot].length == state[Column.LENGTH]
         self.state[slot] = list(state)
 
-    def step(self, slots: Sequence[int]) -> Told:
+    def step(self, slots: Sequence[int]) -> Decisions:
         self.order.append("step")
         self.steps.append(tuple(slots))
-        return Told([self._decide(slot) for slot in slots])
+        return Decisions([self._decide(slot) for slot in slots])
 
     def close(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What stands between a request and the fused steps: what they refuse, seats, the state row, what a
+"""What stands between a request and the fused steps: what they refuse, pool, the state row, what a
 chunk holds, packed weights.
 """
 
@@ -20,7 +20,7 @@ from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
 from services.llm.gpu.kernels.state_table import Column, Flag
-from services.llm.gpu.kv_slots import Seat, Seats
+from services.llm.gpu.kv_slots import KvSlot, KvSlotPool
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
 from services.llm.gpu.state_row import state_row
@@ -130,26 +130,26 @@ def test_every_bucket_has_its_blocks() -> None:
     assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]
 
 
-def test_seats_are_never_shared_and_all_come_back() -> None:
-    seats = Seats(slots=3, pages=10)
-    taken = [seats.take(4), seats.take(1), seats.take(1)]
-    assert seats.extend(taken[2], 1) == taken[2].pages[1:]
-    used = [page for seat in taken for page in seat.pages]
+def test_slots_are_never_shared_and_all_come_back() -> None:
+    pool = KvSlotPool(slots=3, pages=10)
+    taken = [pool.take(4), pool.take(1), pool.take(1)]
+    assert pool.extend(taken[2], 1) == taken[2].pages[1:]
+    used = [page for slot in taken for page in slot.pages]
     assert len(set(used)) == 7
-    assert [seat.room for seat in taken] == [256, 64, 128]
-    assert {seat.slot for seat in taken} == {1, 2, 3}
+    assert [slot.room for slot in taken] == [256, 64, 128]
+    assert {slot.index for slot in taken} == {1, 2, 3}
     assert 0 not in used
-    for seat in taken:
-        seats.give_back(seat)
-    assert seats.free_pages == 10
+    for slot in taken:
+        pool.give_back(slot)
+    assert pool.free_pages == 10
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
-        seats.take(11)
+        pool.take(11)
 
 
 def test_the_state_row_says_what_the_script_rules() -> None:
     chooser = RepetitionAwareChooser(CONFIG.sampling, SeededDraw((7 << 32) | 0xFFFFFFFE, 3))
     script = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
-    row = state_row(script.rules, 0, Seat(1, [1], length=29, last=77), capacity=100)
+    row = state_row(script.rules, 0, KvSlot(1, [1], length=29, last=77), capacity=100)
     told = {column: row[column] for column in Column}
     assert told == {
         Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0,
@@ -158,9 +158,9 @@ def test_the_state_row_says_what_the_script_rules() -> None:
         Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
     }  # fmt: skip
     upstream = WholeText(PROMPT, (1,), Profile.UPSTREAM, chooser)
-    assert state_row(upstream.rules, 0, Seat(1, [1]), 100)[Column.FLAGS] == 0
+    assert state_row(upstream.rules, 0, KvSlot(1, [1]), 100)[Column.FLAGS] == 0
     with pytest.raises(TypeError, match="GreedyChooser"):
-        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, Seat(1, [1]), 100)
+        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, KvSlot(1, [1]), 100)
 
 
 def test_a_chunk_says_whose_each_row_is() -> None:

@@ -115,4 +115,4 @@ def engine_of(backend: HostedBackend) -> StepEngine:
 def first_row(backend: HostedBackend) -> int:
     """Of speech in the head's logits."""
     runtime: Any = backend._runtime
-    return runtime._inlet.first if hasattr(runtime, "_inlet") else backend._vocabulary.text_ids
+    return runtime._prompt_format.first if hasattr(runtime, "_prompt_format") else backend._vocabulary.text_ids

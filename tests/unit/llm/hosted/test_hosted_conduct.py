@@ -35,7 +35,7 @@ async def ours(
 
 async def idle(backend: HostedBackend) -> None:
     """Until nothing runs; the test's own time limit is the bound."""
-    while engine_of(backend).active or backend.places.taken:
+    while engine_of(backend).active or backend.admission.admitted:
         await asyncio.sleep(0.001)
 
 
@@ -171,7 +171,7 @@ async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBacke
         asyncio.create_task(tokens(ours, one))
         for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))
     ]
-    while ours.places.taken < 4:
+    while ours.admission.admitted < 4:
         await asyncio.sleep(0.001)
     engine_of(ours).hold.set()
     await ours.close()
@@ -192,7 +192,7 @@ async def test_what_cannot_be_is_refused_before_any_work(ours: HostedBackend) ->
     with pytest.raises(InvalidRequest, match="text has more than"):
         await tokens(ours, sentence(1, prompt=Prompt(), text=arriving([1] * 200)))
     assert engine_of(ours).active == 0
-    assert ours.places.taken == 0
+    assert ours.admission.admitted == 0
 
 
 async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:

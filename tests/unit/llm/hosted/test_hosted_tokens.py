@@ -49,7 +49,7 @@ async def test_in_company_tokens_are_those_of_torch(
         together = await asyncio.gather(*(tokens(ours, one) for one in wanted))
         assert 1 < engine_of(ours).most_at_once <= 3
         assert together == [await tokens(torch, one) for one in wanted]
-        assert ours.places.taken == 0
+        assert ours.admission.admitted == 0
 
 
 @pytest.mark.parametrize("kind", SEAMS)

@@ -12,7 +12,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
-def start_next(PDL: tl.constexpr, WHEN: tl.constexpr):
+def launch_dependents(PDL: tl.constexpr, WHEN: tl.constexpr):
     """Let the next kernel's programs come as soon as there is room, if this is the time."""
     if PDL == WHEN:
         gdc_launch_dependents()
