@@ -9,12 +9,13 @@ from services.llm.generation.script import START, Input, speech_inputs
 
 
 class ContinuousText(ArrivingText):
-    """The served profile: a pure function of the text, however it is cut and whenever it arrives.
+    """Profile `continuous`: the tokens are a pure function of the text, however it is cut and
+    whenever it arrives.
 
-    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as
-    long as its text allows (`LengthBounds.longest`). When the text is too short to pair all prompt
-    speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in
-    the layout of a text that is known, and generation continues behind it.
+    Ids that have no meaning in a phase are masked. No input is fed twice. `LengthBounds.longest`
+    limits the sentence. When the text is too short to pair all prompt speech in blocks, the rest of
+    the prompt speech follows the task id, as in the layout of `WholeText`, and generation continues
+    after it.
     """
 
     _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
@@ -28,8 +29,8 @@ class ContinuousText(ArrivingText):
 
     def take(self) -> list[Input]:
         """As `Script.take`."""
-        taken, self._inputs = self._inputs, []
-        return taken
+        inputs, self._inputs = self._inputs, []
+        return inputs
 
     def _receive(self, ids: list[int]) -> None:
         self._text += ids

@@ -1,11 +1,12 @@
-"""The scripts of a sentence whose text arrives over time: five text ids, fifteen speech tokens, and
-so on.
+"""The common part of the scripts for text that arrives over time: five text ids, fifteen speech
+tokens, and so on.
 
-    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ... -> [rest of the text] [task] -> tokens, end
+    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ...
+        -> [rest of the text] [task] -> tokens, end
 
-A FILL says "more text, please": the model may choose it, and after fifteen tokens it is taken
-without asking. It is a decision (the repetition window sees it) but neither sent nor fed. Source:
-compatibility specification section 3.4.
+A FILL requests more text. The model may choose it; after fifteen tokens it is the decision whatever
+the scores are. It counts as a decision (it enters the repetition window) but is neither sent nor
+fed. Source: compatibility specification section 3.4.
 """
 
 import abc
@@ -19,11 +20,11 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 
 
 class ArrivingText(abc.ABC):
-    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by
-    `feed` and `end`. Meets `Script`.
+    """A `Script` with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
+    deliver the text.
 
-    replay: tokens taken as made; FILLs are not among them. Source: compatibility specification
-    section 3.4.
+    replay: tokens that are fed instead of drawn, without the FILLs. Source: compatibility
+    specification section 3.4.
     """
 
     of_voice = 0
@@ -37,8 +38,8 @@ class ArrivingText(abc.ABC):
         self._inputs = [START]
         self._text = list(prompt.text_ids)
         self._prompt_speech = list(prompt.speech_tokens)
-        held = len(prompt.speech_tokens)
-        self._next_fill = (held // self._speech_block + 1) * self._speech_block - held
+        prompt_tokens = len(prompt.speech_tokens)
+        self._next_fill = (prompt_tokens // self._speech_block + 1) * self._speech_block - prompt_tokens
         self._decisions: list[int] = []
         self._tokens = 0
         self._text_ids = 0
@@ -57,13 +58,13 @@ class ArrivingText(abc.ABC):
         return len(self._inputs) if self._runs and self.finish is None else 0
 
     def feed(self, ids: list[int]) -> None:
-        """More text ids of the sentence, each below the text vocabulary; not after `end`."""
+        """Add text ids of the sentence, each below the text vocabulary; not after `end`."""
         self._text_ids += len(ids)
         self._receive(ids)
         self._advance()
 
     def end(self) -> None:
-        """The text is complete; call it once."""
+        """Mark the text as complete; call it once."""
         self._ended = True
         self._advance()
 
@@ -73,21 +74,23 @@ class ArrivingText(abc.ABC):
 
     @abc.abstractmethod
     def _receive(self, ids: list[int]) -> None:
-        """Keep text that arrived."""
+        """Store text that arrived."""
 
     @abc.abstractmethod
     def _advance(self) -> None:
-        """While no inputs run: make the next ones out of the text that is there, if it suffices."""
+        """While no inputs are running: prepare the next ones from the text received, if it
+        suffices.
+        """
 
     @abc.abstractmethod
     def _limit(self) -> int:
-        """Most tokens of the sentence; asked only when its text is complete. Before that it is
+        """Most tokens of the sentence, once its text is complete; before that the limit is
         MOST_TOKENS.
         """
 
     def decide(self, scores: Scores) -> int | None:
         """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is
-        chosen where it means nothing.
+        chosen where it has no meaning.
         """
         if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
@@ -129,7 +132,7 @@ class ArrivingText(abc.ABC):
             self.finish = FinishReason.END_OF_SPEECH
         else:
             raise InternalFault(
-                f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on"
+                f"the model chose the reserved id {token} in text streaming, for which profile upstream has no rule"
             )
         return None
 
@@ -138,7 +141,7 @@ class ArrivingText(abc.ABC):
         return self._limit() if self._last_phase else MOST_TOKENS
 
     def _decision(self, scores: Scores) -> int:
-        """The id. FILLs are not part of a replay: they are decided anew, by the same rules."""
+        """The chosen id. A replay has no FILLs: they are decided again, by the same rules."""
         token: int | None = None
         if not self._last_phase:
             if len(self._decisions) == self._next_fill:
@@ -151,7 +154,7 @@ class ArrivingText(abc.ABC):
         return self._chooser.choose(mask(scores, self._masked_at_end), self._decisions) if token is None else token
 
     def _pair_prompt(self) -> None:
-        """Feed the voice's prompt speech in blocks behind text."""
+        """Feed the prompt speech in blocks, each after a block of text."""
         while self._prompt_speech and len(self._text) >= self._text_block:
             self._inputs = self._inputs + self._next_text() + speech_inputs(self._prompt_speech[: self._speech_block])
             del self._prompt_speech[: self._speech_block]

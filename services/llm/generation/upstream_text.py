@@ -11,12 +11,12 @@ from services.llm.generation.script import START, Input
 
 
 class UpstreamText(ArrivingText):
-    """The reference to the letter.
+    """Profile `upstream`: the exact behaviour of the reference.
 
-    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting.
-    Inputs that already ran stay and are fed a second time in front of the last text. Prompt speech
-    that was not paired is dropped. A reserved id is an error. There is no longest length but the
-    decoder's.
+    Each piece of text that arrives releases at most one block, so the tokens depend on how the text
+    is cut. Inputs that already ran are fed a second time before the last text. Prompt speech that
+    was not paired is dropped. A reserved id is an error. The only length limit is that of the
+    decoder.
     """
 
     _masked_in_blocks = (END_OF_SPEECH,)
@@ -27,7 +27,9 @@ class UpstreamText(ArrivingText):
         self._pieces: deque[list[int]] = deque()
 
     def take(self) -> list[Input]:
-        """As `Script.take`; they stay, to be fed again with the last text."""
+        """As `Script.take`; the inputs are not removed, since the last text is fed after them once
+        more.
+        """
         return self._inputs
 
     def _receive(self, ids: list[int]) -> None:

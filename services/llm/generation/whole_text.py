@@ -2,8 +2,8 @@
 
     [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
 
-Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and
-4096 at most. Source: compatibility specification sections 3.2 and 3.3.
+Length: 2 to 20 tokens per text id unless the model directory sets other bounds, and never more than
+4096. Source: compatibility specification sections 3.2 and 3.3.
 """
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
@@ -14,14 +14,14 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 
 
 class WholeText:
-    """A sentence whose text is known.
+    """The `Script` of a sentence whose text is known.
 
-    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of
-    the two reserved ids can end a sentence early, as in the reference. `continuous` masks the
-    reserved ids always.
+    Profile `upstream` masks only the end id, and only before the shortest length, so that one of
+    the two reserved ids can end a sentence early, as in the reference. Profile `continuous` always
+    masks the reserved ids.
 
-    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is
-    drawn anew or sent. Meets `Script`.
+    text: at least 1 id below the text vocabulary. replay: tokens that are fed instead of drawn, and
+    not sent.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WholeText:
         return self._inputs
 
     def decide(self, scores: Scores) -> int | None:
-        """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
+        """As `Script.decide`; never raises InternalFault."""
         step = len(self._tokens)
         return self.accept(self._replay[step] if step < len(self._replay) else self._choose(scores))
 

@@ -87,7 +87,7 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
         ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 275"),
         (
             {"text": [1] * 98},
-            "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+            "text_ids has 98 ids, which with this prompt may need 2060 positions; this server reserves at most 2048",
         ),
     ):
         refused = await status(generate(stub, **values))

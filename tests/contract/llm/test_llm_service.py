@@ -101,7 +101,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"text": [-1]}, "text_ids[0] is -1, allowed 0 to 299"),
     (
         {"text": [1] * 98},
-        "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+        "text_ids has 98 ids, which with this prompt may need 2060 positions; this server reserves at most 2048",
     ),
     ({"prompt_text_ids": [300]}, "setup.prompt_text_ids[0] is 300, allowed 0 to 299"),
     ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed are 0 to 2048"),

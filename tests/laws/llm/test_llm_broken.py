@@ -74,8 +74,8 @@ async def test_three_failed_passes_in_a_row_end_the_engine(
         for _ in range(3):
             await fails(backend, "failed: RuntimeError")
         await asyncio.to_thread(backend.engine._thread.join, 20)
-        assert told == ["the speech-token engine broke with PassesFail and has to be started anew"]
-        await fails(backend, "broke with PassesFail and has to be started anew")
+        assert told == ["the speech-token engine failed with PassesFail and has to be restarted"]
+        await fails(backend, "failed with PassesFail and has to be restarted")
     assert "device-side assert triggered" in caplog.text
 
 
@@ -111,7 +111,7 @@ async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(Scheduler, "next", breaks)
         await fails(backend, "broke with KeyError")
         await asyncio.to_thread(backend.engine._thread.join, 20)
-        assert told == ["the speech-token engine broke with KeyError and has to be started anew"]
+        assert told == ["the speech-token engine failed with KeyError and has to be restarted"]
 
 
 async def test_everyone_who_comes_too_late_gets_an_error_of_his_own() -> None:

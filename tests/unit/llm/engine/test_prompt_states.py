@@ -28,7 +28,7 @@ def heard(voice: int, positions: int = 20) -> tuple[tuple[Input, ...], SequenceC
 
 def test_what_was_kept_comes_back_and_is_nobody_elses_memory() -> None:
     states, (inputs, cache) = PromptStates(1 << 20), heard(3)
-    states.keep(inputs, cache)
+    states.store(inputs, cache)
     cache.keys[:] = 99
     for _ in range(2):
         found = empty()
@@ -41,7 +41,7 @@ def test_what_was_kept_comes_back_and_is_nobody_elses_memory() -> None:
 
 def test_an_unknown_voice_leaves_the_cache_empty() -> None:
     states, cache = PromptStates(1 << 20), empty()
-    states.keep(*heard(3))
+    states.store(*heard(3))
     assert not states.restore(heard(4)[0], cache)
     assert not states.restore(heard(3, 19)[0], cache)
     assert cache.length == 0
@@ -50,16 +50,16 @@ def test_an_unknown_voice_leaves_the_cache_empty() -> None:
 def test_the_voice_that_was_away_longest_goes() -> None:
     states = PromptStates(2 * cache_bytes(CONFIG, 20) + 8)
     for voice in (1, 2):
-        states.keep(*heard(voice))
+        states.store(*heard(voice))
     assert states.restore(heard(1)[0], empty())
-    states.keep(*heard(3))
+    states.store(*heard(3))
     assert [states.restore(heard(voice)[0], empty()) for voice in (1, 2, 3)] == [True, False, True]
     assert (len(states), states.bytes) == (2, 2 * cache_bytes(CONFIG, 20))
 
 
 def test_what_exceeds_the_limit_alone_is_not_kept_and_displaces_nobody() -> None:
     states = PromptStates(cache_bytes(CONFIG, 20))
-    states.keep(*heard(1))
-    states.keep(*heard(2, 21))
+    states.store(*heard(1))
+    states.store(*heard(2, 21))
     assert states.restore(heard(1)[0], empty())
     assert (len(states), states.bytes) == (1, cache_bytes(CONFIG, 20))

@@ -125,8 +125,8 @@ async def test_an_engine_that_fails_again_and_again_is_given_up(
             assert not told
             with pytest.raises(InternalFault, match="the speech-token engine failed: RuntimeError"):
                 await tokens(ours, sentence(1))
-        assert told == ["the speech-token engine broke with RuntimeError and has to be started anew"]
-        with pytest.raises(InternalFault, match="has to be started anew"):
+        assert told == ["the speech-token engine failed with RuntimeError and has to be restarted"]
+        with pytest.raises(InternalFault, match="has to be restarted"):
             await tokens(ours, sentence(1))
 
 
@@ -151,7 +151,7 @@ async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(
         engine_of(ours).hold.clear()
         ended = await asyncio.gather(*(tokens(ours, sentence(seed)) for seed in range(3)), return_exceptions=True)
         assert {type(one) for one in ended} == {InternalFault}
-        assert told == ["the speech-token engine broke with EngineSilent and has to be started anew"]
+        assert told == ["the speech-token engine failed with EngineSilent and has to be restarted"]
         engine_of(ours).hold.set()
 
 
