@@ -13,14 +13,18 @@ FUSED, READABLE, CPU = "fused", "readable", "cpu"
 
 def hosted_first(settings: LlmSettings) -> str:
     """The hosted engine that `auto` tries before our own: the one that a setting names, or the one
-    that was measured to be faster on this host; empty without. Blocks while a note is read."""
+    that a benchmark found faster on this host; empty: none. Blocks while it reads the note of the
+    benchmark.
+    """
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
     return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
 
 
 def candidates(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:
-    """Name of each rung and the settings that ask for it alone. first: as `hosted_first` says."""
+    """Name of each candidate and the settings that select it alone. first: the result of
+    `hosted_first`.
+    """
     if settings.backend == "fake":
         return [("fake", settings)]
     if settings.backend in HOSTED:

@@ -13,18 +13,19 @@ from services.llm.settings import LlmSettings
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """As `load_chosen`, without the account of it."""
+    """As `load_chosen`, without the report of which candidates were refused."""
     return load_chosen(settings, on_fault).engine
 
 
 def load_chosen(
     settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None
 ) -> Footing[Backend]:
-    """The first backend that the settings allow and that serves here, ready but for its warm-up;
-    behind `below`, where one did not speak. Blocks while it reads the model.
+    """Load the first backend that the settings allow and that this machine can run; its warm-up is
+    left to the caller. below: continue after a candidate that failed in its first sentence. Blocks
+    while it reads the model.
 
-    on_fault: called with the reason, from any thread, should the engine break for good. Raises
-    ModelError naming what is wrong in the model directory, SettingsError for engines that cannot
+    on_fault: called with the reason, from any thread, when the engine fails for good. Raises
+    ModelError naming what is wrong in the model directory, SettingsError when no candidate can
     serve here.
     """
 

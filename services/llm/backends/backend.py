@@ -17,7 +17,7 @@ class Backend(Protocol):
 
     @property
     def text_vocabulary(self) -> int:
-        """Text ids below it are legal."""
+        """Number of text ids; ids below it are valid."""
         ...
 
     @property
@@ -27,22 +27,22 @@ class Backend(Protocol):
 
     @property
     def alignment(self) -> AlignmentTable | None:
-        """Which tokens say which text id; None when the model directory does not tell."""
+        """Table that aligns tokens to text ids; None when the model directory has none."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """The hops of one sentence. The first is empty and comes as soon as the sentence is
-        accepted; during a replay an empty one comes each `grouping.rest` tokens that are taken as
-        made; the last carries the outcome.
+        """The hops of one sentence. The first one is empty and comes as soon as the sentence is
+        accepted; during a replay an empty hop comes every `grouping.rest` replayed tokens; the last
+        hop carries the outcome.
 
-        Closing the generator, or cancelling who waits for it, stops the work and frees its memory.
-        Raises Overloaded when full, InvalidRequest for a text that no sequence of this engine can
-        hold, InternalFault when the engine fails.
+        Closing the generator, or cancelling the task that awaits it, stops the work and frees its
+        memory. Raises Overloaded when full, InvalidRequest for a text that is too long for this
+        engine, InternalFault when the engine fails.
         """
         ...
 
     async def warm_up(self) -> None:
-        """Run once what a request runs."""
+        """Run a short request once."""
         ...
 
     async def close(self) -> None:

@@ -105,7 +105,7 @@ async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unle
     assert (await tokens(served, sentence(2))) == tokens_alone(model(), sentence(2))
     await served.close()
     (record,) = caplog.records
-    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+    assert re.search(f"^the readable engine is used, which is much slower: .*{told}", record.getMessage())
 
 
 @pytest.mark.usefixtures("on_a_gpu")
