@@ -56,7 +56,7 @@ class FakeBackend:
         arrives, settings = not isinstance(generation.text, tuple), self._settings
         if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
             raise Overloaded(
-                f"{self._accepted[arrives]} sentences are in, no more are taken",
+                f"{self._accepted[arrives]} sentences are admitted, no more are accepted",
                 retry_after=settings.retry_after_seconds,
             )
         self._accepted[arrives] += 1

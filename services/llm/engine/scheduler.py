@@ -81,7 +81,7 @@ class Scheduler:
             self.waiting.append(sequence)
             self.changed = True
             return
-        raise Overloaded(f"the speech-token engine {full}, no more are taken", retry_after=self.limits.retry_after)
+        raise Overloaded(f"the speech-token engine {full}, no more are accepted", retry_after=self.limits.retry_after)
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a sequence and free its slot; does nothing when it has been removed already."""

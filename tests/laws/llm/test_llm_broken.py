@@ -109,7 +109,7 @@ async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) 
             raise KeyError("policy")
 
         monkeypatch.setattr(Scheduler, "next", breaks)
-        await fails(backend, "broke with KeyError")
+        await fails(backend, "failed with KeyError")
         await asyncio.to_thread(backend.engine._thread.join, 20)
         assert told == ["the speech-token engine failed with KeyError and has to be restarted"]
 

@@ -1,13 +1,13 @@
-"""The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor
+"""The backend on vLLM: its `AsyncLLM` batches, our logits processor samples
 (`services.llm.hosted.vllm.vllm_processor`).
 
-Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts
-go in as embeddings that are looked up here (`services.llm.hosted.vllm.vllm_model`). `convert
---target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
-model and the processor alone import the library, late.
+Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids
+(`services.llm.hosted.vllm.vllm_model`), whose prompts are embeddings that are looked up here.
+`convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM supports itself. Only this
+module, the model and the processor import the library, and only when they are loaded.
 
 Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`,
-`sampling_params.py`, `v1/sample/logits_processor`); docs/engines.md says what has run.
+`sampling_params.py`, `v1/sample/logits_processor`); docs/engines.md lists what has been run.
 """
 
 import contextlib
@@ -36,17 +36,19 @@ from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 _WORKING_BYTES = 2 << 30
-"""For the CUDA context, graphs and what a step holds: counted, not measured."""
+"""Bytes for the CUDA context, the graphs and the buffers of a step: an estimate, not measured."""
 _SMALLEST_SHARE, _UNKNOWN_SHARE, _LARGEST_SHARE = 0.01, 0.05, 0.92
 PROCESSOR = "services.llm.hosted.vllm.vllm_processor:RunLogitsProcessor"
 ARGUMENT = "cosyserve"
-"""Key in `SamplingParams.extra_args` under which the processor finds its run."""
+"""Key in `SamplingParams.extra_args` of the run for the processor."""
 
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary.
-    first: its id of speech token 0. head_bias: file of what its head lacks."""
+    """Prompts and ids of a conversion in vLLM. prompt: vLLM's prompt for ids of the extended
+    vocabulary. first: vLLM's id of speech token 0. head_bias: file of the head's bias, None where
+    the head includes it.
+    """
 
     prompt: Callable[[list[int]], dict[str, Any]]
     first: int
@@ -79,7 +81,8 @@ class VllmRuntime:
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
         """As `Runtime.ids`. Leaving the library's generator before its end aborts the request."""
-        most, made, reason, prompt_format, name = run.most, 0, None, self._prompt_format, f"run-{next(self._numbers)}"
+        most, received, reason = run.most, 0, None
+        prompt_format, name = self._prompt_format, f"run-{next(self._numbers)}"
         bias = None if prompt_format.head_bias is None else str(prompt_format.head_bias)
         parameters = self._library.SamplingParams(
             temperature=0.0,
@@ -93,14 +96,14 @@ class VllmRuntime:
         )
         outputs = self._engine.generate(prompt_format.prompt(run.inputs), parameters, name)
         to_extended = self._vocabulary.text_ids - prompt_format.first
-        async with contextlib.aclosing(outputs) as told:
-            async for output in told:
+        async with contextlib.aclosing(outputs) as results:
+            async for output in results:
                 completion = output.outputs[0]
-                made, reason = made + len(completion.token_ids), completion.finish_reason
+                received, reason = received + len(completion.token_ids), completion.finish_reason
                 if completion.token_ids:
                     yield [one + to_extended for one in completion.token_ids]
-        if reason not in ("stop", "length") or (reason == "length" and made < most):
-            raise RuntimeError(f"the run ended by {reason} after {made} of {most} ids")
+        if reason not in ("stop", "length") or (reason == "length" and received < most):
+            raise RuntimeError(f"the run ended by {reason} after {received} of {most} ids")
 
     def is_dead(self, error: Exception) -> bool:
         """As `Runtime.is_dead`."""
@@ -115,16 +118,16 @@ class VllmRuntime:
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Blocks while the engine is loaded. Raises Unserved with the reason where vLLM cannot serve
-    here, ModelError.
+    """Load the engine; blocks. Raises Unserved with the reason where vLLM cannot serve here, and
+    ModelError.
     """
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:
         raise Unserved(refusal)
-    # The second model runner has another interface for logits processors, and none in the releases
-    # before it got one.
+    # The second model runner has a different interface for logits processors, and none in its #
+    # first releases.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
-    # gRPC's threads are running: a fork of this process may hang in what they held.
+    # gRPC's threads are running: a fork of this process may hang on locks that they hold.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     library, arguments, async_llm = imported(VLLM, "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
     served = ServedModel.read(settings)
@@ -133,7 +136,7 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     if embeds and (refusal := plugin_refusal()):
         raise Unserved(refusal)
     prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
-    held = hold_directory(conversion.directory)
+    lock = hold_directory(conversion.directory)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
     try:
         engine_arguments = arguments.AsyncEngineArgs(
@@ -143,9 +146,9 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
             dtype=conversion.precision,
             max_model_len=settings.max_positions,
             max_num_seqs=settings.max_sequences,
-            # A sentence that comes alone is never computed in parts.
+            # Large enough that the prompt of a single sentence is never split.
             max_num_batched_tokens=max(settings.max_positions, 8192),
-            # How a sum rounds would hang on who was served before.
+            # Rounding would depend on earlier requests.
             enable_prefix_caching=False,
             kv_cache_memory_bytes=kv_bytes,
             gpu_memory_utilization=gpu_share(conversion.directory, kv_bytes),
@@ -154,33 +157,34 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         )
         engine, processes = load_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     except Exception as error:
-        held.close()
+        lock.close()
         raise ModelError(
             f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}"
         ) from error
     identity = Identity(
         model_hash=served.model_hash,
         backend=VLLM,
-        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, batches of up to {settings.max_sequences} rows",
+        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, "
+        f"batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"vllm {release}"),
     )
-    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, held.close, processes)
+    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, lock.close, processes)
     return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
 
 
 def gpu_share(directory: Path, kv_bytes: int) -> float:
     """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92;
-    0.05 where no memory is known.
+    0.05 where the size of the memory is unknown.
 
     vLLM refuses to start while less than this share is free, and its default, 0.92, is never free
-    on a GPU that token2wav shares. It decides nothing else where kv_cache_memory_bytes is set.
-    directory: of the conversion. kv_bytes: for keys and values.
+    on a GPU that token2wav shares. The value has no other effect where kv_cache_memory_bytes is
+    set. directory: of the conversion. kv_bytes: for keys and values.
     """
-    found = gpus()
-    if not found or not found[0].memory_mib:
+    visible = gpus()
+    if not visible or not visible[0].memory_mib:
         return _UNKNOWN_SHARE
     needed = kv_bytes + sum(file.stat().st_size for file in directory.glob("*.safetensors")) + _WORKING_BYTES
-    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (found[0].memory_mib << 20)))
+    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (visible[0].memory_mib << 20)))
 
 
 def _embeddings(conversion: Conversion) -> PromptFormat:

@@ -73,7 +73,7 @@ async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch:
         assert isinstance(footing.engine, TorchBackend)
         assert footing.rung == "cpu"
         assert [(one.rung, one.reason) for one in footing.refused] == [
-            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi tells of none"),
+            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi reports none"),
             ("fused", "torch finds no CUDA device"),
             ("readable", "torch finds no CUDA device"),
         ]
@@ -115,11 +115,11 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
 @pytest.mark.parametrize(
     ("kind", "version", "converted", "message"),
     [
-        ("tensorrt_llm", "0.19.0", True, "0.20 is the oldest that can be served"),
-        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves built engines alone"),
+        ("tensorrt_llm", "0.19.0", True, "the oldest supported is 0.20"),
+        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves only built engines"),
         ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
         ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
-        ("vllm", "0.9.2", True, "0.11 is the oldest"),
+        ("vllm", "0.9.2", True, "the oldest supported is 0.11"),
         ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target vllm"),
     ],
 )

@@ -76,7 +76,7 @@ async def test_one_too_many_is_refused_and_comes_in_later(ours: HostedBackend) -
     streams = [ours.generate(sentence(seed)) for seed in range(3)]
     for stream in streams:
         await anext(stream)
-    with pytest.raises(Overloaded, match="3 sentences are in") as refused:
+    with pytest.raises(Overloaded, match="3 sentences are admitted") as refused:
         await tokens(ours, sentence(4))
     assert refused.value.retry_after == 3
     open_text = [ours.generate(sentence(seed, text=never())) for seed in range(3)]

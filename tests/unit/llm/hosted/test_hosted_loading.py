@@ -133,7 +133,7 @@ def test_a_library_without_a_distribution_of_its_name_is_asked_itself(
 ) -> None:
     with library("vllm", monkeypatch, "0.9.1"):
         monkeypatch.setattr(installed_libraries, "library_versions", lambda *names: {})
-        with pytest.raises(SettingsError, match=r"vllm 0\.9 is installed, 0\.11 is the oldest"):
+        with pytest.raises(SettingsError, match=r"vllm 0\.9 is installed, the oldest supported is 0\.11"):
             load_chosen(settings(backend="vllm", device="auto", converted=converted))
     with library("vllm", monkeypatch, "0.33.0"):
         monkeypatch.setattr(installed_libraries, "library_versions", lambda *names: {})
