@@ -1,10 +1,9 @@
-"""Pages for sentences whose text arrives: as many as they need, when they need them. Plain policy;
-the stepper calls it under the engine's lock.
+"""Allocation of pages to sentences whose text arrives over time: they get pages as they grow. The
+step runner calls it with the engine's lock held.
 
-Nobody can say how long such a sentence will be, so nothing is promised to it. Where no page is free
-it waits, at the place where it is, until others give theirs back; when only such sentences are
-left, the one that came last is ended. Sentences of known text have all their pages from the start
-and never wait.
+The length of such a sentence is unknown, so nothing is reserved for it in advance. Where no page is
+free it pauses until other sentences release pages; when all running sentences are paused, the last
+one ends with an error. Sentences of known text have all their pages from the start and never pause.
 """
 
 from collections.abc import Iterable
@@ -15,26 +14,28 @@ from services.llm.gpu.kv_slots import KvSlot, pages_for
 from services.llm.gpu.layout import PAGE
 
 LOOKOUT = 8
-"""Positions before the end of its pages at which a sentence that decides gets more."""
+"""A decoding sentence gets more pages this many positions before the end of its pages."""
 TOO_LATE = 3
-"""So close to the end the device may have stopped already: more are given when its answer has
-come.
+"""This close to the end the device may have stopped already: then pages are added after its
+decision is read.
 """
 SequenceSlot = tuple[Sequence, KvSlot | None]
 
 
 class KvGrowth:
-    """Memory is counted in `Sequence.reserved_bytes`, `page_bytes` a page."""
+    """Counts memory in `Sequence.reserved_bytes`, `page_bytes` per page."""
 
     def __init__(self, page_bytes: int) -> None:
         self._page_bytes = page_bytes
 
     def pages(self, sequence: Sequence) -> int:
-        """Pages that are kept for it."""
+        """Number of pages reserved for the sequence."""
         return sequence.reserved_bytes // self._page_bytes
 
     def reserve(self, scheduler: Scheduler, streams: Iterable[SequenceSlot]) -> list[Sequence]:
-        """Keep more for those that need more and can have it; returns them."""
+        """Reserve more pages for the sequences that need them, while there are free ones; returns
+        these sequences.
+        """
         grown, limit = [], scheduler.limits.kv_bytes
         for sequence, slot in streams:
             wanted = self._lacking(sequence, slot) * self._page_bytes
@@ -44,7 +45,7 @@ class KvGrowth:
         return grown
 
     def stuck(self, sequence: Sequence, slot: KvSlot | None) -> bool:
-        """Whether it has something to run and no room for it."""
+        """Whether the sequence has inputs to run but no pages for them."""
         return not sequence.in_flight and _due(sequence, slot) > self.pages(sequence) * PAGE
 
     def _lacking(self, sequence: Sequence, slot: KvSlot | None) -> int:
@@ -59,5 +60,5 @@ class KvGrowth:
 
 
 def _due(sequence: Sequence, slot: KvSlot | None) -> int:
-    """Positions that it comes to with what it has to run; never more than it may."""
+    """Number of positions after its pending inputs, at most its capacity."""
     return min((slot.length if slot else 0) + sequence.script.ready, sequence.capacity)

@@ -1,8 +1,8 @@
-"""The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs,
-answers that come later.
+"""The runner on a CUDA device: prefill chunks and decode steps captured as CUDA graphs, whose
+decisions are read later.
 
-Nothing here waits for the device but `PendingDecisions.read`. Every copy goes through pinned memory, in the
-order of one stream.
+Only `PendingDecisions.read` waits for the device. Every copy uses pinned memory and the order of
+one stream.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 MOST_PENDING = 8
 """Steps whose decisions the host may not have read yet."""
 PRIORITY = -1
-"""Of the stream: what is short and waited for goes before what another stream of this device has
-queued.
+"""Priority of the stream: decode steps are short and urgent, so they run before the work that other
+streams have queued.
 """
 
 
 class CudaRunner:
-    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a
-    chunk. invariant: see `tuning`.
+    """Implements `Runner`. Captures a graph for each bucket of rows up to `most_rows`, and one for
+    a chunk. invariant: see `tuning`.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class CudaRunner:
 
     def close(self) -> None:
         """As `Runner.close`."""
-        with contextlib.suppress(RuntimeError):  # a device in error does nothing any more
+        # raised by a device that has failed and runs nothing
+        with contextlib.suppress(RuntimeError):
             self._stream.synchronize()
 
     def _upload(self, target: Tensor, values: Sequence[int]) -> None:
@@ -99,7 +100,7 @@ class CudaRunner:
 
 
 class CudaDecisions:
-    """Pinned memory to which the decisions of one step after another go."""
+    """Implements `PendingDecisions` with a buffer of pinned memory, which later steps reuse."""
 
     def __init__(self, most_rows: int) -> None:
         self._decisions = torch.empty(most_rows, dtype=torch.int32, pin_memory=True)
@@ -107,7 +108,9 @@ class CudaDecisions:
         self._count = 0
 
     def take(self, decisions: Tensor, count: int) -> "CudaDecisions":
-        """Copy the first `count` decisions, on the current stream."""
+        """Enqueue the copy of the decisions on the current stream; `read` returns the first
+        `count`.
+        """
         self._count = count
         self._decisions[: len(decisions)].copy_(decisions, non_blocking=True)
         self._done.record()
@@ -120,14 +123,14 @@ class CudaDecisions:
 
 
 def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: bool) -> DecodeStep:
-    """The step with the blocks of `tuning`, or with small ones where a device has less shared
-    memory than those were measured on.
+    """The step with the blocks of `tuning`, or with small blocks where the device has less shared
+    memory than they need.
     """
     step = DecodeStep(model, memory, bucket, invariant=invariant)
     try:
         step.launch()
     except OutOfResources as error:
-        log.warning("blocks for %d rows do not fit this device (%s), small ones are taken", bucket, error)
+        log.warning("blocks for %d rows do not fit this device (%s), small ones are used", bucket, error)
         step = DecodeStep(model, memory, bucket, EXACT)
         step.launch()
     torch.cuda.synchronize(model.device)
@@ -135,8 +138,8 @@ def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: 
 
 
 def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """The kernels of a step as one graph; runs them once, on nobody's slot, to compile what is not
-    compiled.
+    """Capture the kernels of a step as one graph; runs them once before, on the dummy slot, to
+    compile them.
     """
     with torch.cuda.stream(stream):
         step.launch()

@@ -1,4 +1,4 @@
-"""From a script's rules to what the device goes by."""
+"""Conversion of a script's rules to a row of the state table."""
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
@@ -8,11 +8,12 @@ from services.llm.gpu.kv_slots import KvSlot
 
 
 def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[int]:
-    """The row of the state table with which a sequence begins to decide; see `state_table.Column`.
-    capacity: positions it may come to by now."""
+    """The row of the state table with which a sequence begins to decode; see `state_table.Column`.
+    capacity: most positions with its present pages.
+    """
     chooser = rules.chooser
     if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
-        raise TypeError(f"the device cannot decide as {type(chooser).__name__} does")
+        raise TypeError(f"the device cannot sample as {type(chooser).__name__} does")
     flags = Flag.FILL_FIRST if rules.fills_are_decided else Flag(0)
     for flag, reserved in (
         (Flag.MASK_END, END_OF_SPEECH),

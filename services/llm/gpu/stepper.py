@@ -1,11 +1,11 @@
-"""The steps of the engine on a device that decides by itself: while one step runs, the host reads
-the answer of the step before.
+"""The step runner of the fused engine, whose device samples: while one step runs, the host reads
+the decisions of the previous one.
 
-    prompt -> chunks -> state row -> [decode step, decode step, ...] -> a reserved id, a limit or the last position
+    prompt -> chunks -> state row -> [decode step, ...] -> reserved id, limit or last position
 
-A sequence's script is told each decision behind time and stays the judge of what it means; the
-device stops a sequence by the same rules, so one that is over runs at most AHEAD rows in vain, and
-nothing of them is seen. Between two decode steps at most MOST_CHUNKS chunks run.
+The script of a sequence receives each decision late and determines its effect. The device stops a
+sequence by the same rules, so a finished sequence runs at most AHEAD more rows, whose results are
+discarded. At most MOST_CHUNKS chunks run between two decode steps.
 """
 
 import logging
@@ -29,22 +29,23 @@ from services.llm.gpu.state_row import state_row
 
 log = logging.getLogger(__name__)
 AHEAD = 1
-"""Steps that are launched before the answer of one is read."""
+"""Steps that are launched before the decisions of one are read."""
 MOST_CHUNKS = 4
-"""Chunks between two decode steps while prompts wait. So many take 5 ms, an eighth of the time in
-which one token is played. Of prompts that come together the last has its first sound sooner than
-with a decode step of the others between any two chunks, and the first hardly later."""
+"""Most chunks between two decode steps while prompts wait. They take 5 ms, an eighth of the
+duration of one token. For prompts that arrive together this shortens the time to first sound of the
+last one, compared with a decode step after each chunk, and hardly delays the first.
+"""
 
 
 @dataclass(frozen=True)
 class _Launched:
-    answer: PendingDecisions
+    decisions: PendingDecisions
     rows: list[tuple[Sequence, KvSlot]]
     began: float
 
 
 class FusedStepper:
-    """Meets `StepRunner`. `remove` as in `Stepper`."""
+    """Implements `StepRunner`. remove: as in `Stepper`."""
 
     def __init__(self, runner: Runner, stats: EngineStats, remove: Remove) -> None:
         self._runner, self._stats, self._remove = runner, stats, remove
@@ -53,17 +54,19 @@ class FusedStepper:
         self._scheduled: list[Sequence] = []
         self._launched: deque[_Launched] = deque()
         self._prefilling: list[tuple[Sequence, KvSlot]] = []
-        """Have a slot, and inputs that have not run."""
+        """Sequences with a slot whose inputs have not all run."""
         self._decoding: list[tuple[Sequence, KvSlot]] = []
-        """Decide in each step."""
+        """Sequences that decode in each step."""
         self._kv_growth = KvGrowth(runner.page_bytes)
         self._streams: list[Sequence] = []
-        """Of those that have a place, whose text arrives."""
+        """Sequences with a place whose text arrives over time."""
         self._to_extend: list[Sequence] = []
         self._deadlocked: tuple[Sequence, float] | None = None
-        """Waits for pages that nobody will give back, and what it is told about coming again."""
+        """The last of the sequences that all wait for pages, so that none is released, and the
+        retry hint for its caller.
+        """
         self._stopped = False
-        self._to_begin = True
+        self._rescheduled = True
 
     grows = True
     """As `StepRunner.grows`."""
@@ -73,11 +76,13 @@ class FusedStepper:
         return pages_for(capacity) * self._runner.page_bytes
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `StepRunner.plan`. Everyone who has a place is in `decode`, whatever runs of it next."""
-        self._grow(scheduler)  # before others are let in
+        """As `StepRunner.plan`. `decode` has all sequences with a place, including those in
+        prefill.
+        """
+        self._grow(scheduler)  # before new sequences are admitted
         if scheduler.changed or self._stopped:
             scheduler.changed = self._stopped = False
-            self._scheduled, self._to_begin = scheduler.scheduled(), True
+            self._scheduled, self._rescheduled = scheduler.scheduled(), True
             self._streams = [sequence for sequence in self._scheduled if sequence.text_arrives]
             self._grow(scheduler)
         stuck = [
@@ -92,13 +97,13 @@ class FusedStepper:
         return Step(None, self._scheduled) if self._scheduled or self._launched else None
 
     def run(self, step: Step) -> None:
-        """Launch chunks and a decode step, as far as there is something to run, then read the
-        answer that is due.
+        """Launch chunks and a decode step where there is something to run, then read the decisions
+        of the previous step.
         """
         if self._deadlocked:
             self._give_up(*self._deadlocked)
-        if self._to_begin:
-            self._to_begin = False
+        if self._rescheduled:
+            self._rescheduled = False
             self._free()
             self._extend()
             for sequence in step.decode:
@@ -118,8 +123,8 @@ class FusedStepper:
                 break
             self._prefill()
         if self._decoding:
-            answer = self._runner.step([slot.index for _, slot in self._decoding])
-            self._launched.append(_Launched(answer, self._decoding, time.perf_counter()))
+            decisions = self._runner.step([slot.index for _, slot in self._decoding])
+            self._launched.append(_Launched(decisions, self._decoding, time.perf_counter()))
             self._stats.decode_steps += 1
         if len(self._launched) > (AHEAD if self._decoding else 0):
             self._settle_step(self._launched.popleft())
@@ -133,10 +138,10 @@ class FusedStepper:
             scheduler, ((sequence, self._slots.get(sequence)) for sequence in self._streams)
         ):
             self._to_extend += grown
-            self._to_begin = True
+            self._rescheduled = True
 
     def _extend(self) -> None:
-        """Give those that have a slot the pages that are kept for them."""
+        """Add the reserved pages to the sequences that have a slot."""
         for sequence in self._to_extend:
             slot = self._slots.get(sequence)
             if slot and not sequence.closed and (more := self._kv_growth.pages(sequence) - len(slot.pages)):
@@ -146,10 +151,10 @@ class FusedStepper:
 
     def _free(self) -> None:
         for sequence in [sequence for sequence in self._slots if sequence.closed]:
-            self._pool.give_back(self._slots.pop(sequence))
+            self._pool.release(self._slots.pop(sequence))
 
     def _begin(self, sequence: Sequence) -> None:
-        """Take what the script has to run."""
+        """Take the pending inputs of the script."""
         slot = self._slots.get(sequence)
         if (slot.length if slot else 0) + sequence.script.ready > sequence.capacity:
             self._finish(sequence, FinishReason.LENGTH)
@@ -171,8 +176,8 @@ class FusedStepper:
         sequence.in_flight = True
 
     def _prefill(self) -> None:
-        """One chunk for those whose inputs are waiting, first come first served; who has none left
-        begins to decide.
+        """Launch one chunk of pending inputs, first come first served. Sequences without pending
+        inputs begin to decode.
         """
         stretches, free = list[Stretch](), CHUNK // TILE
         for _, slot in self._prefilling:
@@ -198,7 +203,7 @@ class FusedStepper:
             self._decoding = [*self._decoding, (sequence, slot)]
 
     def _settle_step(self, launched: _Launched) -> None:
-        decisions = launched.answer.read()
+        decisions = launched.decisions.read()
         self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - launched.began)
         for (sequence, slot), decision in zip(launched.rows, decisions, strict=True):
             if sequence.closed or decision == NOTHING:
@@ -221,37 +226,40 @@ class FusedStepper:
         else:
             self._stats.decode_rows += 1
         slot.length += 1
-        made = script.token_count
+        tokens_before = script.token_count
         token = script.accept(decision)
         reason = script.finish
         if token is not None:
             outbox.add(token, last=reason is not None)
-        elif script.token_count > made:
+        elif script.token_count > tokens_before:
             outbox.replayed()
         if reason is None and slot.length + script.ready > sequence.capacity:
             reason = FinishReason.LENGTH
         if reason is not None:
             self._finish(sequence, reason)
         elif decision < SPEECH_VOCABULARY and slot.length < slot.room:
-            script.take()  # the device has fed it back already
+            script.take()  # the device has already fed the token back
         else:
             self._stop(sequence, slot)
 
     def _stop(self, sequence: Sequence, slot: KvSlot) -> None:
-        """The device has stopped: the script has other inputs, or waits for text, or the pages are
-        full.
+        """Stop decoding a sequence: its script has other inputs, or waits for text, or its pages
+        are full.
         """
         slot.deciding = sequence.in_flight = False
         self._stopped = True
 
     def _give_up(self, sequence: Sequence, retry_after: float) -> None:
-        told = f"no memory is left for a sentence whose text arrives: it has {self._kv_growth.pages(sequence)} of {self._runner.pages} pages"
+        message = (
+            "no memory is left for a sentence whose text arrives: "
+            f"it has {self._kv_growth.pages(sequence)} of {self._runner.pages} pages"
+        )
         self._remove(sequence)
-        sequence.outbox.fail(Overloaded(told, retry_after=retry_after))
+        sequence.outbox.fail(Overloaded(message, retry_after=retry_after))
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         if not isinstance(error, CosyserveError):
-            log.exception("a sentence could not go on")
+            log.exception("a sentence failed")
             error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
         self._remove(sequence)
         sequence.outbox.fail(type(error)(error.message))

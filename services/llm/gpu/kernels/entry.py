@@ -1,4 +1,4 @@
-"""The first kernel of a decode step: where each row stands, and the embedding of what it runs."""
+"""The first kernel of a decode step: the position of each row, and the embedding of its input."""
 
 # fmt: off
 import triton
@@ -21,9 +21,9 @@ def enter(
     TILES_PADDED: tl.constexpr,
     PAGE: tl.constexpr, PDL: tl.constexpr,
 ):
-    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's,
-    when inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32
-    [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
+    """For each row: position, place in the cache (page * PAGE + offset; the dummy page 0 when
+    inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32 [B,
+    most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
     HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
     launch_dependents(PDL, 1)

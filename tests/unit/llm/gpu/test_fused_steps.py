@@ -113,7 +113,7 @@ def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.Mo
     pytest.importorskip("triton")
 
     def start_engine(*parts: object, **settings: object) -> Engine:
-        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit beside the weights")
+        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit next to the weights")
 
     monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
     with pytest.raises(SettingsError, match="KV_BUDGET"):
@@ -140,7 +140,7 @@ def test_slots_are_never_shared_and_all_come_back() -> None:
     assert {slot.index for slot in taken} == {1, 2, 3}
     assert 0 not in used
     for slot in taken:
-        pool.give_back(slot)
+        pool.release(slot)
     assert pool.free_pages == 10
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
         pool.take(11)
