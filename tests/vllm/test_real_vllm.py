@@ -66,14 +66,14 @@ def sentence(seed: int, profile: Profile = Profile.CONTINUOUS, prompt: Prompt = 
 
 
 async def test_tokens_are_those_of_torch(both: Both) -> None:
-    made = 0
+    count = 0
     for seed in range(6):
         for profile in Profile:
             wanted = await tokens(both.torch, sentence(seed, profile, PROMPT if seed % 2 else Prompt()))
             assert await tokens(both.hosted, sentence(seed, profile, PROMPT if seed % 2 else Prompt())) == wanted
-            made += len(wanted)
-    assert made > 50
-    print(f"{made} tokens in {6 * len(Profile)} sentences are equal")
+            count += len(wanted)
+    assert count > 50
+    print(f"{count} tokens in {6 * len(Profile)} sentences are equal")
 
 
 async def test_eight_in_company_are_those_of_torch(both: Both) -> None:
@@ -86,7 +86,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
     text = list(range(10, 31))
     for cut in (2, 9):
         pieces = [text[at : at + cut] for at in range(0, len(text), cut)]
-        made = [
+        results = [
             await tokens(
                 on,
                 Generation(
@@ -95,7 +95,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
             )
             for on in (both.hosted, both.torch)
         ]
-        assert made[0] == made[1] != []
+        assert results[0] == results[1] != []
 
 
 async def test_who_hangs_up_leaves_nothing_behind(both: Both) -> None:

@@ -115,8 +115,8 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, script: Script, capacity: int, outbox: Outbox, begins_with: int | None = None) -> Sequence:
-        """Accept a sequence of at most `capacity` positions. begins_with: positions for which
+    def submit(self, script: Script, capacity: int, outbox: Outbox, initial_positions: int | None = None) -> Sequence:
+        """Accept a sequence of at most `capacity` positions. initial_positions: positions for which
         memory is reserved before it begins, where it takes more as it grows (`StepRunner.grows`);
         None: all. A sequence that cannot grow further ends with Overloaded.
 
@@ -128,8 +128,8 @@ class Engine:
             raise InvalidRequest(
                 f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}"
             )
-        if begins_with is not None and self._steps.grows:
-            wanted = self._steps.slot_bytes(min(begins_with, capacity))
+        if initial_positions is not None and self._steps.grows:
+            wanted = self._steps.slot_bytes(min(initial_positions, capacity))
         sequence = Sequence(script, capacity, wanted, outbox)
         with self._changed:
             if self._stopped_by:

@@ -1,5 +1,5 @@
 """Sentences whose text arrives take pages as they grow: the tokens are the same, few pages are
-enough, and who gets none harms nobody.
+enough, and a sentence that gets none harms no other.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ async def test_pages_come_as_it_grows_and_change_nothing() -> None:
     async with backend() as slow:
         expected = [await tokens(slow, streamed(seed)) for seed in range(2)]
     async with fused(slots=48, pages=2048 // PAGE * 3) as (served, runner):
-        found = await asyncio.gather(*(tokens(served, streamed(seed)) for seed in range(2)))
+        results = await asyncio.gather(*(tokens(served, streamed(seed)) for seed in range(2)))
         assert served.engine.stats.reserved_kv_bytes == 0
-    assert list(found) == expected
-    assert min(map(len, found)) > 4 * PAGE
+    assert list(results) == expected
+    assert min(map(len, results)) > 4 * PAGE
     # Each has what it needed and a page more at most, out of the 32 that it might have come to.
     assert all(len(table) <= -(-runner.caches[slot].length // PAGE) + 1 for slot, table in runner.tables.items())
     assert min(map(len, runner.tables.values())) > 4

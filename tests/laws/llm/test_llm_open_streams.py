@@ -1,4 +1,4 @@
-"""Text streams on which nothing comes starve nobody: they have no place among those that run, and
+"""Text streams without text delay no sentence: they have no place among those that run, and
 there is a bound to their number.
 """
 

@@ -47,7 +47,7 @@ def test_scores_are_those_of_the_whole_head(changes: tuple[tuple[slice, float], 
 
 
 def test_what_could_still_have_a_weight_stays() -> None:
-    """exp(-700) is above 0 in the sampler's numbers, so that a repeated id may be drawn anew as
+    """exp(-700) is above 0 in the sampler's numbers, so that a repeated id may be drawn again as
     it.
     """
     assert PrunedHead(with_biases((slice(0, 50), -700.0))).ids == SPEECH_ROWS

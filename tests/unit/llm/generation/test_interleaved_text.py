@@ -30,17 +30,17 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 
 class Says:
-    """Chooses by decision number: what it was told if that is not masked, else 100 + number; keeps
+    """Chooses by decision number: the given id if it is not masked, else 100 + number; records
     which ids were masked.
     """
 
     def __init__(self, **ids: int) -> None:
         self.ids, self.masked = {int(number[1:]): value for number, value in ids.items()}, []
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
-        wanted = self.ids.get(len(made))
-        return 100 + len(made) if wanted is None or wanted in self.masked[-1] else wanted
+        wanted = self.ids.get(len(decisions))
+        return 100 + len(decisions) if wanted is None or wanted in self.masked[-1] else wanted
 
 
 class Speaker:
@@ -205,7 +205,7 @@ def test_continuous_does_not_depend_on_how_text_arrives(
 
 
 @pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
-def test_replay_takes_tokens_as_made_and_decides_fills_anew(kind: type[ArrivingText]) -> None:
+def test_replay_takes_tokens_and_decides_fills_again(kind: type[ArrivingText]) -> None:
     whole = speaker(kind, n4=FILL, n40=END_OF_SPEECH)
     replayed = speaker(kind, replay=(100, 101, 102, 103, *range(105, 110)), n4=FILL, n40=END_OF_SPEECH)
     for said in (whole, replayed):

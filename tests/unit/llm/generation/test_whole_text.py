@@ -16,14 +16,14 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 
 class Says:
-    """Chooses what it was told, and keeps which ids were masked."""
+    """Chooses the given ids, and records which ids were masked."""
 
     def __init__(self, *ids: int) -> None:
         self.ids, self.masked = list(ids), []
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
-        return self.ids.pop(0) if self.ids else 100 + len(made)
+        return self.ids.pop(0) if self.ids else 100 + len(decisions)
 
 
 def speak(script: WholeText) -> list[int]:

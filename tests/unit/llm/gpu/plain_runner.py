@@ -1,5 +1,5 @@
-"""A device that decides by itself, made of the readable model and sampler: what the engine's fused
-steps are tested with on a CPU.
+"""A `Runner` on the readable model and sampler, with which the fused step runner is tested on a
+CPU.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Decisions:
 
 
 class PlainRunner:
-    """Meets `Runner`; answers are worked out at once."""
+    """Implements `Runner`; decisions are computed at once."""
 
     page_bytes = 1
 

@@ -1,5 +1,5 @@
-"""What stands between a request and the fused steps: what they refuse, pool, the state row, what a
-chunk holds, packed weights.
+"""Fused steps without a device: suitability, slots, the state row, the contents of a chunk, packed
+weights.
 """
 
 import re
@@ -89,15 +89,15 @@ OBSTACLES = [
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
-async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unless_fused_is_asked_for(
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES)
+async def test_what_fused_steps_lack_is_reported_and_the_readable_engine_serves_unless_fused_is_asked_for(
     obstacle: Callable[[pytest.MonkeyPatch], None],
-    told: str,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     obstacle(monkeypatch)
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reason):
         TorchBackend.load(settings(device="auto", gpu_engine="fused"))
     assert not caplog.records
     served = TorchBackend.load(settings(device="auto"))
@@ -105,7 +105,7 @@ async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unle
     assert (await tokens(served, sentence(2))) == tokens_alone(model(), sentence(2))
     await served.close()
     (record,) = caplog.records
-    assert re.search(f"^the readable engine is used, which is much slower: .*{told}", record.getMessage())
+    assert re.search(f"^the readable engine is used, which is much slower: .*{reason}", record.getMessage())
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -150,8 +150,8 @@ def test_the_state_row_says_what_the_script_rules() -> None:
     chooser = RepetitionAwareChooser(CONFIG.sampling, SeededDraw((7 << 32) | 0xFFFFFFFE, 3))
     script = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
     row = state_row(script.rules, 0, KvSlot(1, [1], length=29, last=77), capacity=100)
-    told = {column: row[column] for column in Column}
-    assert told == {
+    columns = {column: row[column] for column in Column}
+    assert columns == {
         Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0,
         Column.SHORTEST: 6,
         Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
@@ -164,8 +164,8 @@ def test_the_state_row_says_what_the_script_rules() -> None:
 
 
 def test_a_chunk_says_whose_each_row_is() -> None:
-    told = describe([Stretch(3, 60, list(range(100, 120)), [9, 4]), Stretch(5, 0, [7], [2])])
-    inputs, positions, places, slots, begins, counts = told.split([CHUNK] * 3 + [CHUNK // TILE] * 3)
+    contents = describe([Stretch(3, 60, list(range(100, 120)), [9, 4]), Stretch(5, 0, [7], [2])])
+    inputs, positions, places, slots, begins, counts = contents.split([CHUNK] * 3 + [CHUNK // TILE] * 3)
     assert inputs[:20].tolist() == list(range(100, 120))
     assert (positions[4], places[3], places[4], places[19]) == (64, 9 * 64 + 63, 4 * 64, 4 * 64 + 15)
     assert places[20:32].tolist() == [-1] * 12

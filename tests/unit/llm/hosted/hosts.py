@@ -49,12 +49,12 @@ def library(
     in another process.
     """
     kind = backend_of(kind)
-    found = (
+    modules = (
         fake_vllm.modules(version or "0.19.0")
         if kind == "vllm"
         else {kind: fake_tensorrt_llm.module(version or "1.2.0")}
     )
-    for name, module in found.items():
+    for name, module in modules.items():
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
     for name in MODULES:
@@ -67,11 +67,11 @@ def library(
     monkeypatch.setattr(installed_libraries, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
     monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)
-    told = found[kind].__dict__["__version__"]
+    installed = modules[kind].__dict__["__version__"]
     monkeypatch.setattr(
         installed_libraries,
         "library_versions",
-        lambda *names: library_versions(*names) | ({kind: told} if kind in names else {}),
+        lambda *names: library_versions(*names) | ({kind: installed} if kind in names else {}),
     )
     yield
     for name in MODULES:
@@ -84,9 +84,9 @@ def load(kind: str, converted: Path, **changes: Any) -> HostedBackend:
 
     faults = changes.pop("on_fault", None)
     served = converted.with_name("vllm") if kind == "vllm embeddings" else converted
-    made = load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
-    assert isinstance(made, HostedBackend)
-    return made
+    backend = load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
+    assert isinstance(backend, HostedBackend)
+    return backend
 
 
 @contextlib.asynccontextmanager
@@ -108,8 +108,8 @@ def host(backend: HostedBackend) -> Any:
 
 
 def engine_of(backend: HostedBackend) -> StepEngine:
-    found: StepEngine = host(backend).engine
-    return found
+    engine: StepEngine = host(backend).engine
+    return engine
 
 
 def first_row(backend: HostedBackend) -> int:

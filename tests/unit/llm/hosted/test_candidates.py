@@ -1,5 +1,5 @@
-"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an
-ImportError.
+"""The candidates of each setting, and the refusal of a machine that lacks them, which is a reason
+and never an ImportError.
 """
 
 import json
@@ -21,8 +21,8 @@ from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 
 
 def names(**changes: object) -> list[str]:
-    told = settings(**changes)
-    return [name for name, _ in candidates(told, hosted_first(told))]
+    wanted = settings(**changes)
+    return [name for name, _ in candidates(wanted, hosted_first(wanted))]
 
 
 def test_auto_is_our_own_engines_unless_another_is_named() -> None:
@@ -41,21 +41,21 @@ def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    told = engine_note.facts("llm", TINY, "")
-    assert told["gpu"] == "NVIDIA L4"
-    engine_note.write(tmp_path, told, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
+    facts = engine_note.facts("llm", TINY, "")
+    assert facts["gpu"] == "NVIDIA L4"
+    engine_note.write(tmp_path, facts, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
     assert names(device="auto", engines=tmp_path) == ["vllm", "fused", "readable", "cpu"]
     assert names(device="auto", engines=tmp_path, auto_first="tensorrt_llm")[0] == "tensorrt_llm"
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU | {"driver": "580.1"}])
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    engine_note.write(tmp_path, told, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
+    engine_note.write(tmp_path, facts, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     next(tmp_path.glob("fastest-*")).write_text("cut off")
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
 
 
-def test_names_are_their_part_of_the_ladder() -> None:
+def test_a_setting_selects_its_part_of_the_candidates() -> None:
     assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
     assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
     assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
@@ -152,9 +152,9 @@ def test_a_conversion_of_another_model_is_refused(
         if path.is_file():
             (other / path.relative_to(converted)).parent.mkdir(exist_ok=True)
             (other / path.relative_to(converted)).write_bytes(path.read_bytes())
-    told = json.loads((other / "manifest.json").read_text())
-    told["identity"]["source"] = "0123456789abcdef"
-    (other / "manifest.json").write_text(json.dumps(told))
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["identity"]["source"] = "0123456789abcdef"
+    (other / "manifest.json").write_text(json.dumps(manifest))
     with library("vllm", monkeypatch), pytest.raises(ModelError, match="was made of model 0123456789abcdef, this is"):
         load_chosen(settings(backend="vllm", device="auto", converted=other))
     with library("vllm", monkeypatch), pytest.raises(ModelError, match="no conversion of ours"):

@@ -1,5 +1,5 @@
 """How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused,
-what breaks is told, what closes ends.
+a failure is reported, what closes ends.
 """
 
 import asyncio
@@ -114,18 +114,18 @@ async def test_numbers_that_are_none_end_that_sentence_alone(ours: HostedBackend
 async def test_an_engine_that_fails_again_and_again_is_given_up(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    told: list[str] = []
-    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append) as ours:
+    faults: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=faults.append) as ours:
 
         def broken(row: torch.Tensor) -> torch.Tensor:
             raise ZeroDivisionError
 
         engine_of(ours).spoil = broken
         for _ in range(MOST_FAILED_RUNS):
-            assert not told
+            assert not faults
             with pytest.raises(InternalFault, match="the speech-token engine failed: RuntimeError"):
                 await tokens(ours, sentence(1))
-        assert told == ["the speech-token engine failed with RuntimeError and has to be restarted"]
+        assert faults == ["the speech-token engine failed with RuntimeError and has to be restarted"]
         with pytest.raises(InternalFault, match="has to be restarted"):
             await tokens(ours, sentence(1))
 
@@ -145,24 +145,24 @@ async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monk
 async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    told: list[str] = []
-    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append, max_sequences=2) as ours:
+    faults: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=faults.append, max_sequences=2) as ours:
         monkeypatch.setattr(hosted_backend, "SILENT_SECONDS", 0.2)
         engine_of(ours).hold.clear()
         ended = await asyncio.gather(*(tokens(ours, sentence(seed)) for seed in range(3)), return_exceptions=True)
         assert {type(one) for one in ended} == {InternalFault}
-        assert told == ["the speech-token engine failed with EngineSilent and has to be restarted"]
+        assert faults == ["the speech-token engine failed with EngineSilent and has to be restarted"]
         engine_of(ours).hold.set()
 
 
 async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    told: list[str] = []
-    async with hosted("vllm", monkeypatch, converted, on_fault=told.append) as ours:
+    faults: list[str] = []
+    async with hosted("vllm", monkeypatch, converted, on_fault=faults.append) as ours:
         assert await tokens(ours, sentence(1))
         host(ours).errored = True
         with pytest.raises(InternalFault):
             await tokens(ours, sentence(1))
-        assert len(told) == 1
+        assert len(faults) == 1
 
 
 async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBackend) -> None:
@@ -201,9 +201,9 @@ async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: Hosted
         return row
 
     engine_of(ours).spoil = endless
-    told = await hops(ours, sentence(1, words=2))
-    assert told[-1].outcome is not None
-    assert (told[-1].outcome.reason.value, told[-1].outcome.tokens) == ("length", 40)
+    received = await hops(ours, sentence(1, words=2))
+    assert received[-1].outcome is not None
+    assert (received[-1].outcome.reason.value, received[-1].outcome.tokens) == ("length", 40)
 
 
 @pytest.mark.parametrize("kind", SEAMS)
@@ -222,7 +222,7 @@ async def test_warm_up_leaves_nothing_behind(kind: str, monkeypatch: pytest.Monk
 async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever steps down from a broken engine must come to the next one."""
+    """Closing a failed engine must not raise, so that the next candidate can be loaded."""
     served = (converted.with_name("vllm") if kind == "vllm embeddings" else converted) / "manifest.json"
 
     def broken() -> None:

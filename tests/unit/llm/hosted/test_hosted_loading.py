@@ -97,8 +97,8 @@ async def test_vllm_that_has_no_room_is_refused_before_it_fills_the_gpu(
 def test_the_share_of_the_gpu_that_is_asked_for(
     memory_mib: int | None, kv_gib: int, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [] if memory_mib is None else [Gpu("GPU", (8, 9), "1", memory_mib, memory_mib)]
-    monkeypatch.setattr(vllm_backend, "gpus", lambda: found)
+    visible = [] if memory_mib is None else [Gpu("GPU", (8, 9), "1", memory_mib, memory_mib)]
+    monkeypatch.setattr(vllm_backend, "gpus", lambda: visible)
     assert vllm_backend.gpu_share(tmp_path, kv_gib << 30) == pytest.approx(share, abs=0.001)
 
 

@@ -37,8 +37,8 @@ def test_rows_are_those_of_the_model(export: Path) -> None:
     vocabulary, reference = vocabulary_of(export), model()
     ids = [vocabulary.start, 3, vocabulary.text_ids - 1, vocabulary.task, vocabulary.text_ids, vocabulary.end, 3]
     wanted = [(0, 0), (1, 3), (1, vocabulary.text_ids - 1), (0, 1), (2, 0), (2, 6561), (1, 3)]
-    found = PromptEmbeddings.open(export, vocabulary).rows(ids)
-    assert torch.equal(found, torch.stack([reference.tables[table][row] for table, row in wanted]))
+    rows = PromptEmbeddings.open(export, vocabulary).rows(ids)
+    assert torch.equal(rows, torch.stack([reference.tables[table][row] for table, row in wanted]))
 
 
 def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_p
 
 
 def test_the_entry_point_of_the_distribution_is_the_plugin() -> None:
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    points = told["project"]["entry-points"][vllm_plugin.GROUP]
+    project_file = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    points = project_file["project"]["entry-points"][vllm_plugin.GROUP]
     assert points == {vllm_plugin.NAME: "services.llm.hosted.vllm.vllm_plugin:register"}
     assert pkgutil.resolve_name(points[vllm_plugin.NAME]) is vllm_plugin.register
 

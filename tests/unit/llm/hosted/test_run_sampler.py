@@ -22,9 +22,9 @@ LIKELY = [3, 4, 5, END_OF_SPEECH, FILL, RESERVED_SPEECH]
 
 def scores(number: int) -> Scores:
     """Few ids likely, so that repetitions and reserved ids come up."""
-    made = np.random.default_rng(number).normal(size=SPEECH_ROWS).astype(np.float32)
-    made[LIKELY] += 9
-    return made
+    drawn = np.random.default_rng(number).normal(size=SPEECH_ROWS).astype(np.float32)
+    drawn[LIKELY] += 9
+    return drawn
 
 
 def script(kind: str, replay: tuple[int, ...]) -> Script:
@@ -40,24 +40,24 @@ def script(kind: str, replay: tuple[int, ...]) -> Script:
 @pytest.mark.parametrize("kind", ["continuous", "upstream", "arriving"])
 @pytest.mark.parametrize("replay", [(), (9, 9, 9, 8, 7)])
 def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
-    plain, told = script(kind, replay), script(kind, replay)
+    plain, remote = script(kind, replay), script(kind, replay)
     decisions: list[int] = []
     number = 0
-    while told.finish is None:
+    while remote.finish is None:
         run = RunSampler.from_plain(
-            json.loads(json.dumps(RunSampler.of(told.rules, told.token_count, decisions).plain()))
+            json.loads(json.dumps(RunSampler.of(remote.rules, remote.token_count, decisions).plain()))
         )
         before, over, most = len(decisions), False, run.most
-        while not over and told.finish is None:
+        while not over and remote.finish is None:
             assert len(decisions) - before < most
             plain.take()
-            told.take()
+            remote.take()
             chosen = run.decide(scores(number))
             over = chosen >= SPEECH_VOCABULARY
-            actual = (FILL if told.rules.fill_at is not None else END_OF_SPEECH) if over else chosen
+            actual = (FILL if remote.rules.fill_at is not None else END_OF_SPEECH) if over else chosen
             decisions.append(actual)
-            assert told.accept(actual) == plain.decide(scores(number))
-            assert (told.token_count, told.finish, told.ready) == (plain.token_count, plain.finish, plain.ready)
+            assert remote.accept(actual) == plain.decide(scores(number))
+            assert (remote.token_count, remote.finish, remote.ready) == (plain.token_count, plain.finish, plain.ready)
             number += 1
         # an engine that works ahead asks once more
         assert run.decide(scores(number)) == END_OF_SPEECH
@@ -80,14 +80,14 @@ def test_draws_that_are_not_counter_based_are_refused() -> None:
 
 def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> None:
     run = RunSampler.of(script("continuous", ()).rules, 3, [5, 6, 7])
-    made = [run.decide(scores(number)) for number in range(4)]
+    first = [run.decide(scores(number)) for number in range(4)]
     run.rewind(1)
-    assert (run.token_count, run.decisions) == (4, [5, 6, 7, made[0]])
-    assert [run.decide(scores(number)) for number in range(1, 4)] == made[1:]
+    assert (run.token_count, run.decisions) == (4, [5, 6, 7, first[0]])
+    assert [run.decide(scores(number)) for number in range(1, 4)] == first[1:]
     bad = np.full_like(scores(0), np.nan)
     assert run.decide(bad) == NOT_FINITE
     run.rewind(0)
-    assert (run.token_count, run.decide(scores(0))) == (3, made[0])
+    assert (run.token_count, run.decide(scores(0))) == (3, first[0])
 
 
 def test_an_end_stays_one_as_long_as_it_counts() -> None:
