@@ -1,6 +1,7 @@
-"""The backend on the real library makes the tokens of the torch backend, in both forms: alone, in
-company, of text that arrives. Who hangs up is aborted, and an engine that is killed while idle is
-noticed."""
+"""The backend on the real library generates the tokens of the torch backend, with both conversions:
+alone, in a batch, and with text that arrives over time. A cancelled sentence is aborted, and an
+engine that is killed while idle is a fault.
+"""
 
 import asyncio
 import contextlib

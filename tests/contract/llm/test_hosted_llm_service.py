@@ -1,5 +1,5 @@
-"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, hang-ups and
-refusals as on torch.
+"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, cancellation
+and refusals as on the torch backend.
 """
 
 import asyncio

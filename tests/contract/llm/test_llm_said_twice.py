@@ -1,5 +1,5 @@
-"""LlmService: words that are said twice end a guarded call with REPEATED; otherwise the tokens and
-their places are reported.
+"""LlmService: words that are spoken twice end a guarded call with REPEATED; otherwise the call
+returns the tokens and their alignment.
 """
 
 from collections.abc import Iterator

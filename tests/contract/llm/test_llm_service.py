@@ -1,5 +1,5 @@
-"""LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and
-that hanging up stops the work.
+"""LlmService over real gRPC on loopback: responses, refusals with their messages, and that
+cancelling a call stops the work.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Who else is served changes nothing: 8 at once = the same 8 one by one, request N = request 1,
+"""Other requests change nothing: 8 at once = the same 8 one by one, request N = request 1,
 fast = slow.
 """
 

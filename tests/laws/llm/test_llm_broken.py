@@ -1,5 +1,5 @@
-"""An engine that cannot go on says so and takes nobody any more; one bad pass is not the end of
-it.
+"""An engine that has failed reports it and accepts no more sentences; a single failed pass does not
+stop it.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Steps that run ahead of what the host knows make the same tokens as the slow path, for whole and
-arriving text, replayed and cut off.
+"""Steps that run ahead of the host generate the same tokens as the slow path, for whole and
+arriving text, with replays and cancellation.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Sentences whose text arrives take pages as they grow: the tokens are the same, few pages are
-enough, and a sentence that gets none harms no other.
+"""Sentences whose text arrives over time take pages as they grow: the tokens are the same, few
+pages are enough, and a sentence that gets none does not affect the others.
 """
 
 import asyncio

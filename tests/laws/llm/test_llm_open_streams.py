@@ -1,5 +1,5 @@
-"""Text streams without text delay no sentence: they have no place among those that run, and
-there is a bound to their number.
+"""Text streams without text delay no sentence: they have no place in the batch, and their number is
+limited.
 """
 
 import asyncio

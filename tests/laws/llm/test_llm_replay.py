@@ -1,6 +1,4 @@
-"""A sentence taken over by another engine in mid-stream ends as it would have: replayed =
-uninterrupted, token for token.
-"""
+"""A sentence that another engine continues has the same tokens: replayed = uninterrupted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The head leaves out what can never be chosen, and nothing else."""
+"""The pruned head leaves out the ids that can never be chosen, and no others."""
 
 import dataclasses
 

@@ -1,4 +1,6 @@
-"""Two configurations that round differently are two engines; two that round alike are one."""
+"""Two configurations that round differently have different identities; two that round alike have
+the same.
+"""
 
 import pytest
 import torch

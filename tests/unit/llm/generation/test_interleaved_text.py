@@ -1,4 +1,6 @@
-"""The scripts of text that arrives: blocks, FILLs, the end, and where the two profiles part."""
+"""The scripts of text that arrives over time: blocks, FILLs, the end, and the differences of the
+two profiles.
+"""
 
 from collections.abc import Sequence
 from random import Random

@@ -1,6 +1,4 @@
-"""Settings that cannot be served stop the start by name, and slots are as long as a sentence can
-get.
-"""
+"""Invalid settings are refused by name, and slots are as long as a sentence can get."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""What a script says is of the voice alone is what all sentences of the voice begin with, and goes
-as far as it can.
-"""
+"""`Script.of_voice` covers exactly the inputs with which all sentences of a voice begin."""
 
 import pytest
 from hypothesis import given

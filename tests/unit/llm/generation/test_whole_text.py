@@ -1,4 +1,4 @@
-"""The script of a known text: layout, length bounds, what is masked when, replay."""
+"""The script of a known text: layout, length bounds, masks, replay."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""Sequences on a device by hand: keys and values of the readable model in pages, rows of the state
-table.
+"""Writes sequences to device memory: keys and values of the readable model in pages, rows of the
+state table.
 """
 
 import torch

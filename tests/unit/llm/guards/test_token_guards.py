@@ -1,4 +1,4 @@
-"""Verdicts on tokens: what is a fault, what is none, and that cutting does not matter."""
+"""Token guards: what is a fault, what is not, and that the cutting into hops does not matter."""
 
 import numpy as np
 import pytest

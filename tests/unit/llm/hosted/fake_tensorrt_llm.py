@@ -1,7 +1,8 @@
-"""A module with the signatures of TensorRT-LLM 1.x that we use, strict about them. Its logits
-processors get the shapes and types that are documented, and go through pickle where the engine
-would run in a process of its own. There a constructor may wait for ever, too, as the library's does
-when MPI cannot start that process."""
+"""A fake of the TensorRT-LLM 1.x interface that we use, with strict signatures. Its logits
+processors receive the documented shapes and types, and are pickled where the engine would run in a
+process of its own. There the constructor may hang, as the library's does when MPI cannot start that
+process.
+"""
 
 import asyncio
 import enum
@@ -111,8 +112,7 @@ class LLM:
     spawn_fails: threading.Event | None = None
     """Set at the end of a test in which a process of its own cannot be started."""
     passes_over: int | None = None
-    """Number of a decision that is sampled without the processor, as of a request that comes
-    back.
+    """Number of a decision that is sampled without the processor, as of a request that comes back.
     """
     passes_to = 0
     """What is drawn there."""

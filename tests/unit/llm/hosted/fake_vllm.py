@@ -1,6 +1,7 @@
-"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments
-go through json, as they must be plain to reach the process that runs the model; the logits
-processor is loaded by its name and follows a batch, and so is a model that was registered."""
+"""A fake of the interface of vLLM 0.11 to 0.33 that we use, with strict signatures. Extra arguments
+are converted to json and back, as they must be plain data to reach the process that runs the model;
+the logits processor and a registered model are loaded by name.
+"""
 
 import asyncio
 import enum

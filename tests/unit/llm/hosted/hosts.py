@@ -1,4 +1,4 @@
-"""The hosted backends on their fake libraries, and what a test may do to the engine below."""
+"""The hosted backends on their fake libraries, and access to the engine of the fake."""
 
 import contextlib
 import importlib.machinery

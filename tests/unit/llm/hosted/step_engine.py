@@ -1,7 +1,8 @@
-"""What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread
-for all requests that are in.
+"""The engine of the fake libraries: a converted model, loaded by transformers, whose thread steps
+all requests.
 
-The model is the stock Qwen2 of the conversion, with no bias in its head. Nothing of it is ours.
+The model is the stock Qwen2 of the conversion, with no bias in its head. It uses no code of
+services.llm.
 """
 
 import threading

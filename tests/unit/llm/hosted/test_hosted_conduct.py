@@ -1,5 +1,5 @@
-"""How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused,
-a failure is reported, what closes ends.
+"""Behaviour of a hosted backend: a cancelled sentence is aborted, one too many is refused, a
+failure is reported, and closing ends all runs.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Loading on the fake libraries: what a container and a shared GPU refuse, and an engine that dies
-while nothing runs in it.
+"""Loading of the fake libraries in a container and on a shared GPU, and an engine that dies while
+it is idle.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""A hosted engine makes the tokens that the torch backend makes of the same request: whole,
-replayed, with text that arrives, with company.
+"""A hosted engine generates the tokens of the torch backend for the same request: with whole text,
+a replay, text that arrives over time, and other requests.
 
-The engine below is transformers', so log-probabilities differ by up to 4e-6. Seeds are such that no
-two candidates lie that close: in 8 seeds of 260 tokens one had two, 2e-7 apart.
+The fake runs the model in transformers, so log-probabilities differ by up to 4e-6. The seeds are
+chosen so that no two candidates are that close: in 8 seeds of 260 tokens one had two, 2e-7 apart.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""What goes into vLLM as embeddings is what the torch model looks up; a conversion without its
-tables, or a plugin that vLLM will not call, is said before anything is loaded."""
+"""The prompt embeddings for vLLM equal those of the torch model; a conversion without its tables,
+or a plugin that vLLM will not call, is refused before the engine is loaded.
+"""
 
 import pkgutil
 import shutil

@@ -1,5 +1,5 @@
-"""A run decides as its script would, for all kinds of scripts, with or without a replay, and
-survives a message format.
+"""A run chooses the ids of its script, for all kinds of scripts, with or without a replay, also
+after serialization.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""`cosyserve model verify llm --runtime`: an engine that decides as torch does passes, one that
-does not is found, decision by decision.
+"""`cosyserve model verify llm --runtime`: an engine that chooses as torch does passes, another one
+fails with the decisions that differ.
 """
 
 import json
