@@ -82,7 +82,7 @@ def test_a_kept_prompt_changes_no_bit(text_ids: int) -> None:
 
 
 def test_inputs_that_are_all_of_the_voice_are_run() -> None:
-    """A text stream whose prompt has all its speech paired begins behind the prompt's last token."""
+    """A text stream whose prompt has all its speech paired begins after the prompt's last token."""
     decoder = model()
     passes, inputs = (
         CpuPasses(decoder, CACHE_BYTES),
