@@ -30,8 +30,7 @@ SECONDS_TO_NOTICE = 10
 
 @dataclass(frozen=True)
 class Both:
-    """The hosted backend and what it is compared with. faults: reasons passed to on_fault.
-    """
+    """The hosted backend and what it is compared with. faults: reasons passed to on_fault."""
 
     hosted: HostedBackend
     torch: Backend

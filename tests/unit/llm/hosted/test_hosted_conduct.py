@@ -250,14 +250,14 @@ def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(
         load(kind, converted)
 
 
-async def test_an_engine_that_samples_without_asking_is_found_out(
+async def test_an_engine_that_samples_without_the_processor_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).passes_over = 3
         for drawn, message in (
             (5, "id 5, which is no speech token"),
-            (ours._vocabulary.text_ids + 17, "without asking for a decision"),
+            (ours._vocabulary.text_ids + 17, "sampled a token without its logits processor"),
         ):
             host(ours).passes_to = drawn
             with pytest.raises(InternalFault, match=message):
