@@ -1,7 +1,7 @@
-"""`python -m services.llm`: the speech-token service, set up from `COSYSERVE_LLM_*`.
+"""`python -m services.llm`: the speech-token service, configured by `COSYSERVE_LLM_*`.
 
-Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 when the engine
-broke; one line on stderr says why.
+Exit codes: 2 for unusable settings, 3 for an unusable model directory, 1 when the engine failed;
+one line on stderr gives the reason.
 """
 
 import sys
@@ -13,9 +13,10 @@ from cosyserve.rpc.process import run
 from cosyserve.rpc.server import Close, Load, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
-from services.llm.backends.backend import Backend, load_chosen
-from services.llm.backends.candidates import FUSED
+from services.llm.backends.backend import Backend
+from services.llm.candidates import FUSED
 from services.llm.gpu.tuning import BUCKETS
+from services.llm.loading import load_chosen
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 
@@ -24,18 +25,18 @@ PREFIX = "COSYSERVE_LLM_"
 
 
 def loader(settings: LlmSettings) -> Load:
-    """What `cosyserve.rpc.server` runs to make the service ready: model read in a thread, one
-    sentence as warm-up.
+    """The function with which `cosyserve.rpc.server` makes the service ready: it loads the model in
+    a thread and runs one sentence as warm-up.
     """
 
     async def load_service(service: Service) -> Close:
-        spoken = False
+        ready = False
 
         def on_fault(reason: str) -> None:
-            if spoken:  # before that another engine takes its place
+            if ready:  # before that, the next candidate is loaded instead
                 service.broken(reason)
 
-        async def speak(engine: Backend) -> None:
+        async def warm_up(engine: Backend) -> None:
             try:
                 await engine.warm_up()
             except CosyserveError:
@@ -44,13 +45,14 @@ def loader(settings: LlmSettings) -> Load:
 
         footing, _ = await first_that_speaks(
             lambda below: load_chosen(settings, on_fault, below),
-            speak,
+            warm_up,
             f"{settings.model}: the engine cannot speak its first sentence",
         )
-        backend, spoken = footing.engine, True
+        backend, ready = footing.engine, True
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
         if backend.identity.device.startswith("cpu"):
-            # What speech costs is a limit there, and known before the first request.
+            # On a CPU the cost of speech limits admission, so it is measured before the first
+            # request.
             await servicer.measured.calibrate()
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
         service.info.describe(facts(settings, footing), backend.warm_up)
@@ -61,7 +63,7 @@ def loader(settings: LlmSettings) -> Load:
 
 
 def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
-    """For GetInfo."""
+    """What GetInfo reports."""
     names = ("max_sequences", "max_waiting", "max_positions", "idle_seconds", "kv_budget_mib", "max_message_bytes")
     return ServiceFacts(
         identity=footing.engine.identity,

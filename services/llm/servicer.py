@@ -1,5 +1,5 @@
-"""The gRPC face: message in, request to the backend, messages out. Both RPCs share one path and
-differ in where text comes from.
+"""The gRPC servicer: turns messages into a request to the backend, and hops into messages. Both
+RPCs share one path and differ only in the source of the text.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ _REASONS = {
 
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
-    """cosyserve.v1.LlmService on a backend. idle_seconds: how long a stream may go without text
-    before its text is ended.
+    """cosyserve.v1.LlmService on a backend. idle_seconds: most seconds without text before a text
+    stream ends with DEADLINE_EXCEEDED.
     """
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
@@ -53,7 +53,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         request: llm_pb2.GenerateRequest,
         context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateResponse]:
-        """Whole text in, tokens out."""
+        """Generate the tokens of a whole text."""
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
         text = validation.ids(
@@ -61,7 +61,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._speak(generation, _Told(list(text)), context)) as messages:
+        async with contextlib.aclosing(self._responses(generation, _ReceivedText(list(text)), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -70,20 +70,22 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         request_iterator: AsyncIterator[llm_pb2.GenerateStreamRequest],
         context: ServicerContext[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateStreamResponse]:
-        """Setup, then text ids as they come; tokens out meanwhile."""
+        """Generate tokens while text ids arrive: a setup, then messages of text ids."""
         requests = aiter(request_iterator)
         first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        told = _Told()
-        generation = self._generation(first.setup, self._text(requests, told))
-        async with contextlib.aclosing(self._speak(generation, told, context)) as messages:
+        received = _ReceivedText()
+        generation = self._generation(first.setup, self._text(requests, received))
+        async with contextlib.aclosing(self._responses(generation, received, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], told: "_Told") -> TextStream:
-        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in
-        time.
+    async def _text(
+        self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: "_ReceivedText"
+    ) -> TextStream:
+        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when no piece
+        arrives in time.
         """
         deadline = self._deadline()
         while (request := await self._before(deadline, "text", requests)) is not None:
@@ -94,10 +96,11 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             )
             if not ids:
                 continue
-            told.ids += ids
-            if len(told.ids) > validation.MOST_ARRIVING_IDS:
+            received.ids += ids
+            if len(received.ids) > validation.MOST_ARRIVING_IDS:
                 raise InvalidRequest(
-                    f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
+                    f"text has {len(received.ids)} ids in all its messages, "
+                    f"allowed are 1 to {validation.MOST_ARRIVING_IDS}"
                 )
             yield list(ids)
             deadline = self._deadline()
@@ -108,7 +111,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     async def _before(
         self, deadline: float, what: str, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
     ) -> llm_pb2.GenerateStreamRequest | None:
-        """The next message, None behind the last. Raises DeadlineExceeded at the event loop's time
+        """The next message; None after the last. Raises DeadlineExceeded at the event loop's time
         `deadline`.
         """
         try:
@@ -118,7 +121,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             raise DeadlineExceeded(f"no {what} came for {self._idle_seconds:g} s") from None
 
     def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
-        """The setup, checked. Raises InvalidRequest or FailedPrecondition."""
+        """Validate the setup. Raises InvalidRequest or FailedPrecondition."""
         if setup.profile not in profile_pb2.Profile.values():
             raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
         prompt = Prompt(
@@ -145,49 +148,52 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards
         )
 
-    async def _speak(
-        self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
+    async def _responses(
+        self, generation: Generation, received: "_ReceivedText", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message a hop, the first with the identity; the timings of the hop become spans of
+        """One message per hop, the first with the identity; the timings of the hop become spans of
         the call. Raises what the guards raise.
         """
-        first, made, unseen = True, list(generation.replay), generation.replay
-        guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
+        first, tokens, unchecked = True, list(generation.replay), generation.replay
+        guards = TokenGuards(generation.prompt, self._backend.lengths, received.ids) if generation.guarded else None
         async with contextlib.aclosing(self.measured.generate(generation)) as hops:
             async for hop in hops:
-                made += hop.tokens
+                tokens += hop.tokens
                 for timing in hop.timings:
                     telemetry.record(timing)
                 if guards:
-                    # An empty hop shows that a replay goes on: its text may still be on its way.
+                    # An empty hop only reports progress of a replay: text for it may still be on
+                    # its way.
                     if hop.tokens or hop.outcome:
-                        guards.see([*unseen, *hop.tokens])
-                        unseen = ()
+                        guards.see([*unchecked, *hop.tokens])
+                        unchecked = ()
                     guards.end(hop)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())
-                    message.identity.CopyFrom(_message(self._backend.identity))
+                    message.identity.CopyFrom(_identity_message(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
                     if (table := self._backend.alignment) is not None:
-                        aligned = asyncio.to_thread(_aligned, table, tuple(told.ids), made, guarded=generation.guarded)
+                        aligned = asyncio.to_thread(
+                            _aligned, table, tuple(received.ids), tokens, guarded=generation.guarded
+                        )
                         message.summary.text_starts.extend(await aligned)
                 first = False
                 yield message
 
 
 @dataclass
-class _Told:
-    """Text ids of the sentence that have come."""
+class _ReceivedText:
+    """Text ids of the sentence received so far."""
 
     ids: list[int] = field(default_factory=list)
 
 
 def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int], *, guarded: bool) -> list[int]:
-    """With which token each text id begins; nothing where that is not known. Raises Repeated, if
-    guarded, when words were said twice.
+    """Index of the token at which each text id begins; empty where that is unknown. Raises
+    Repeated, if guarded, when words were spoken twice.
     """
     starts = table.starts(text_ids, tokens) or []
     if guarded and starts:
@@ -201,7 +207,7 @@ def _identity(message: identity_pb2.EngineIdentity) -> Identity:
     )
 
 
-def _message(identity: Identity) -> identity_pb2.EngineIdentity:
+def _identity_message(identity: Identity) -> identity_pb2.EngineIdentity:
     return identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
     )

@@ -9,11 +9,12 @@ from cosyserve.rpc.server import ServerSettings
 
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
 HOSTED_KV_MIB = 4096
-"""Memory for keys and values that TensorRT-LLM and vLLM take where no setting says another."""
+"""Default MiB of keys and values for TensorRT-LLM and vLLM."""
 FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out")
-"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers
-that are none, the same token always, only three quarters of the tokens that its alignment counts
-on."""
+"""In this order: no end, the earliest possible end, the prompt's tokens instead of the text's,
+non-finite numbers, always the same token, only three quarters of the tokens that the alignment
+expects.
+"""
 DEVICES = ("auto", "cpu", "cuda")
 GPU_ENGINES = ("auto", "fused", "readable")
 GPU_PRECISIONS = ("bfloat16", "float32")
@@ -21,74 +22,94 @@ GPU_PRECISIONS = ("bfloat16", "float32")
 
 @dataclass(frozen=True, kw_only=True)
 class LlmSettings(ServerSettings):
-    """Every setting; all but `listen` and `model` have a default."""
+    """Settings of the speech-token service. `listen` is required, and `model` unless backend=fake;
+    the rest have defaults.
+    """
 
     model: Path | None = None
-    """Model directory; needed unless backend=fake."""
+    """Model directory; required unless backend=fake."""
     backend: str = "auto"
-    """auto: the first that serves here of the hosted engine that `auto_first` or a note of
-    `cosyserve start --benchmark` names, torch with fused steps, torch readable on CUDA, torch on
-    the CPU; each step down is logged and told by GetInfo. torch: the same without a hosted engine.
-    tensorrt_llm, vllm: that one or none. fake: no model."""
+    """auto: the first that this machine can run of: the hosted engine that `auto_first` or a note
+    of `cosyserve start --benchmark` names, torch with fused steps, readable torch on CUDA, torch on
+    the CPU; each engine that is skipped is logged and reported by GetInfo. torch: the same without
+    a hosted engine. tensorrt_llm, vllm: only that engine. fake: no model.
+    """
     auto_first: str = ""
     """Hosted engine that backend=auto tries before our own: tensorrt_llm or vllm. Empty: the one
-    that was measured to be faster here, if any."""
+    that a benchmark found faster on this host, if any.
+    """
     strict: bool = False
-    """No step down: where the first of these engines cannot serve, the start fails with the
-    reason.
+    """Whether the start fails, with the reason, when the first of these engines cannot serve,
+    instead of trying the next one.
     """
     converted: Path | None = None
-    """What `cosyserve model convert` has made of the model: `--target hf` for TensorRT-LLM's
-    PyTorch backend and vLLM, `--target vllm` for vLLM. Unset: TensorRT-LLM serves an engine of the
-    cache."""
+    """Directory that `cosyserve model convert` has written for the model: `--target hf` for
+    TensorRT-LLM's PyTorch backend and vLLM, `--target vllm` for vLLM. Unset: TensorRT-LLM serves a
+    built engine from the cache.
+    """
     engines: Path | None = None
-    """Directory of the engine cache; unset: where `cosyserve model build` writes."""
+    """Directory of the engine cache; unset: the directory to which `cosyserve model build`
+    writes.
+    """
     load_seconds: float = LOAD_SECONDS
-    """Time limit for loading one engine. One that has not loaded by then is stepped over, or ends
-    the start where it is the last.
+    """Seconds, time limit for loading one engine. An engine that has not loaded by then is skipped;
+    if it is the last one, the start fails.
     """
     device: str = "auto"
-    """auto: CUDA where there is a device, else the CPU."""
+    """auto: CUDA if there is a device, else the CPU."""
     gpu_engine: str = "auto"
-    """On CUDA. fused: CUDA graphs of Triton kernels, the device samples. readable: what runs on a
-    CPU, for comparison. auto: fused where that can run."""
+    """Engine on CUDA. fused: CUDA graphs of Triton kernels, with sampling on the device. readable:
+    the same code as on a CPU, for comparison. auto: fused if it can run.
+    """
     gpu_precision: str = "bfloat16"
-    """Of matrices, embeddings, keys and values of the fused engine; its head and all sums are
-    float32. float32: exact within rounding, and slower. The readable engine is float32."""
+    """Number type of the matrices, embeddings, keys and values of the fused engine; its head and
+    all sums are float32. float32 is exact within rounding, and slower. The readable engine is
+    always float32.
+    """
     threads: int = 1
-    """Threads of one operation on the CPU. One suits the bundled model; with the published sizes
-    take the cores there are. Part of the engine's identity: another number rounds differently."""
+    """Threads of one operation on the CPU, at least 1. One suits the bundled model; for a model of
+    the published sizes use the number of cores. Part of the engine's identity, since it affects
+    rounding.
+    """
     batch_invariant: bool | None = None
-    """Tokens do not depend on who else is served: the readable engine runs rows one by one, the
-    fused one in blocks of one shape. Unset: on the CPU yes, on CUDA no."""
+    """Whether the tokens of a sentence are independent of other sentences: the readable engine then
+    runs rows one by one, the fused one in blocks of one shape. Unset: true on the CPU, false on
+    CUDA.
+    """
     max_sequences: int = 16
-    """Sentences that share the engine's steps; one that waits for text is not counted."""
+    """Most sentences in one step of the engine, at least 1; a sentence that waits for text is not
+    counted.
+    """
     max_waiting: int = 16
-    """Sentences accepted beyond that; one more is refused with RESOURCE_EXHAUSTED. At most as many
-    text streams as both together are open."""
+    """Most sentences accepted beyond max_sequences, at least 0; one more is refused with
+    RESOURCE_EXHAUSTED. Their sum is also the limit for open text streams.
+    """
     idle_seconds: float = 60.0
-    """A text stream on which no text comes for so long, although its text is not ended, is ended
-    with DEADLINE_EXCEEDED.
+    """Seconds, greater than 0, without text after which a text stream whose text is not complete
+    ends with DEADLINE_EXCEEDED.
     """
     retry_after_seconds: float = 1.0
-    """What a refused caller is told to wait."""
+    """Retry hint for a refused caller, in seconds, at least 0."""
     max_positions: int = 8192
-    """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that
-    may need more is refused. A text that arrives over time may come to so many; the readable engine
-    reserves them all, the fused one takes memory as it grows."""
+    """Most positions of a sequence, at least 1: prompt, text and the most speech tokens that the
+    text can have. A text that may need more is refused. For a text that arrives over time the
+    readable engine reserves all of them, the fused one takes memory as it grows.
+    """
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all sentences that have begun; unset: no limit but the number
-    of sentences. The fused engine, TensorRT-LLM and vLLM take all of it at the start; unset: 4096.
+    """MiB of keys and values for all sentences that have begun, at least 1; unset: limited only by
+    the number of sentences. The fused engine, TensorRT-LLM and vLLM allocate all of it at the
+    start; unset: 4096.
     """
     prompt_states_mib: int = 64
-    """On the CPU: memory for keys and values behind voices' prompts, which are kept for the next
-    sentence of the voice; 0: none. What is kept changes no token."""
+    """On the CPU: MiB for the cached keys and values of voice prompts, which the next sentence of
+    the voice reuses; 0: no cache. The cache changes no token.
+    """
     fake_token_milliseconds: float = 0.0
-    """Time that the fake backend takes for a token."""
+    """Milliseconds that the fake backend takes for a token, at least 0."""
     fake_fault: str = ""
-    """How the fake backend misbehaves, one of FAKE_FAULTS; empty: not at all."""
+    """Fault of the fake backend, one of FAKE_FAULTS; empty: none."""
     fake_fault_share: float = 1.0
-    """For which share of all (seed, sentence) it does."""
+    """Share of all (seed, sentence) with that fault, 0 to 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,5 +1,5 @@
-"""What a request may say. Messages name the field, its value and the allowed range; nothing else
-has happened when they are raised.
+"""Validation of requests, before any other work. Messages name the field, its value and the allowed
+range.
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,18 @@ from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.generation.config import LengthBounds
 
 MOST_ARRIVING_IDS = 2048
-"""Text ids of a stream, and of a prompt."""
+"""Most text ids of a stream, and of a prompt."""
 MOST_PROMPT_SPEECH = 1500
+"""Most speech tokens of a prompt."""
 MOST_IN_MESSAGE = 400
+"""Most speech tokens of a response message."""
 DEFAULT_IN_MESSAGE = 25
+"""Speech tokens of a response message where the request does not set a number."""
 
 
 def ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: int) -> tuple[int, ...]:
-    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first
-    offence.
+    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first invalid
+    id.
     """
     if not least <= len(values) <= most:
         raise InvalidRequest(f"{field} has {len(values)} ids, allowed are {least} to {most}")
@@ -33,7 +36,7 @@ def speech(field: str, values: Sequence[int], *, most: int) -> tuple[int, ...]:
 
 
 def message_size(field: str, value: int) -> int:
-    """Tokens to a message: 1 to 400, 0 for the default. Raises InvalidRequest."""
+    """Tokens per message: 1 to 400, 0 for the default. Raises InvalidRequest."""
     if not 0 <= value <= MOST_IN_MESSAGE:
         raise InvalidRequest(f"{field} is {value}, allowed 1 to {MOST_IN_MESSAGE}, or 0 for {DEFAULT_IN_MESSAGE}")
     return value or DEFAULT_IN_MESSAGE

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.gpu_facts import visible_gpus
-from services.llm.backends import candidates as rungs
+from services.llm.hosted import installed_libraries
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 
@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.vllm)
             item.add_marker(pytest.mark.timeout(1200))
-            # The library and what it imports warn of themselves.
+            # The library and its imports emit warnings of their own.
             item.add_marker(pytest.mark.filterwarnings("default"))
             if importlib.util.find_spec("vllm") is None:
                 item.add_marker(pytest.mark.skip(reason="vLLM is not installed; make test-vllm installs it"))
@@ -29,12 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _gpu_or_stand_in() -> Iterator[None]:
-    """vLLM's wheel for CPUs serves without a GPU, which ours refuses: on such a machine one is
-    pretended.
+    """vLLM's wheel for CPUs needs no GPU, but our check requires one: on a machine without GPU the
+    check sees a fake one.
     """
     with pytest.MonkeyPatch.context() as patch:
         if not visible_gpus():
-            patch.setattr(rungs, "visible_gpus", lambda: [{"gpu": "none", "compute_capability": "0.0", "driver": "0"}])
+            patch.setattr(
+                installed_libraries,
+                "visible_gpus",
+                lambda: [{"gpu": "none", "compute_capability": "0.0", "driver": "0"}],
+            )
         yield
 
 

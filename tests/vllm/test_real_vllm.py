@@ -1,6 +1,7 @@
-"""The backend on the real library makes the tokens of the torch backend, in both forms: alone, in
-company, of text that arrives. Who hangs up is aborted, and an engine that is killed while idle is
-noticed."""
+"""The backend on the real library generates the tokens of the torch backend, with both conversions:
+alone, in a batch, and with text that arrives over time. A cancelled sentence is aborted, and an
+engine that is killed while idle is a fault.
+"""
 
 import asyncio
 import contextlib
@@ -14,9 +15,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from services.llm.backends.backend import Backend, load_backend
+from services.llm.backends.backend import Backend
 from services.llm.generation.request import Generation, Grouping, Profile, Prompt, Sampling
 from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
 from tests.unit.llm.tiny_llm import arriving, tokens
 from tests.vllm.conftest import MODEL
@@ -28,9 +30,7 @@ SECONDS_TO_NOTICE = 10
 
 @dataclass(frozen=True)
 class Both:
-    """The hosted backend and what it is compared with. faults: reasons that the service would be
-    told.
-    """
+    """The hosted backend and what it is compared with. faults: reasons passed to on_fault."""
 
     hosted: HostedBackend
     torch: Backend
@@ -65,27 +65,27 @@ def sentence(seed: int, profile: Profile = Profile.CONTINUOUS, prompt: Prompt = 
 
 
 async def test_tokens_are_those_of_torch(both: Both) -> None:
-    made = 0
+    count = 0
     for seed in range(6):
         for profile in Profile:
             wanted = await tokens(both.torch, sentence(seed, profile, PROMPT if seed % 2 else Prompt()))
             assert await tokens(both.hosted, sentence(seed, profile, PROMPT if seed % 2 else Prompt())) == wanted
-            made += len(wanted)
-    assert made > 50
-    print(f"{made} tokens in {6 * len(Profile)} sentences are equal")
+            count += len(wanted)
+    assert count > 50
+    print(f"{count} tokens in {6 * len(Profile)} sentences are equal")
 
 
 async def test_eight_in_company_are_those_of_torch(both: Both) -> None:
     together = await asyncio.gather(*(tokens(both.hosted, sentence(seed)) for seed in range(8)))
     assert together == [await tokens(both.torch, sentence(seed)) for seed in range(8)]
-    assert both.hosted.places.taken == 0
+    assert both.hosted.admission.admitted == 0
 
 
 async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
     text = list(range(10, 31))
     for cut in (2, 9):
         pieces = [text[at : at + cut] for at in range(0, len(text), cut)]
-        made = [
+        results = [
             await tokens(
                 on,
                 Generation(
@@ -94,7 +94,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
             )
             for on in (both.hosted, both.torch)
         ]
-        assert made[0] == made[1] != []
+        assert results[0] == results[1] != []
 
 
 async def test_who_hangs_up_leaves_nothing_behind(both: Both) -> None:
@@ -102,7 +102,7 @@ async def test_who_hangs_up_leaves_nothing_behind(both: Both) -> None:
         async for hop in hops:
             if hop.tokens:
                 break
-    assert both.hosted.places.taken == 0
+    assert both.hosted.admission.admitted == 0
     engine = both.hosted._runtime._engine  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
         while engine.output_processor.has_unfinished_requests():

@@ -1,5 +1,5 @@
-"""`cosyserve model verify llm --runtime vllm` passes a right engine, in bfloat16 too, the number
-type that `convert` writes by default.
+"""`cosyserve model verify llm --runtime vllm` passes a correct engine, also in bfloat16, the
+default of `convert`.
 """
 
 from pathlib import Path

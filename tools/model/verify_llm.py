@@ -25,7 +25,7 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.loading import read_tokenizer
-from services.llm.backends.candidates import HOSTED
+from services.llm.candidates import HOSTED
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config

@@ -28,11 +28,12 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.split_mode import split_mode
 from services.frontend.voices.speaker_file import read_voices
-from services.llm.backends.backend import Backend, load_backend
+from services.llm.backends.backend import Backend
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
+from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
 from tools.quality.recordings import sentences as lists
 from tools.quality.recordings.sentences import HELD_OUT, read_sentences, spread

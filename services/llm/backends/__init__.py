@@ -1,1 +1,1 @@
-"""The interface of a token engine, and the backends in this process."""
+"""The interface of a token engine, and the backends that run in this process."""

@@ -1,8 +1,8 @@
-"""A backend without a model or a tensor library: four tokens for each text id, the same for the
-same request. For trying the wiring.
+"""A backend without a model or a tensor library, for tests of the wiring: four tokens for each text
+id, the same for the same request.
 
 Token i of a sentence is a pure function of (seed, sentence, i, text id i // 4), so it does not
-depend on how text or messages are cut, and replayed tokens continue as they do in a real engine.
+depend on how text or messages are cut, and a replay continues as in a real engine.
 """
 
 import asyncio
@@ -30,33 +30,33 @@ _TOKENS_WHEN = {
 }
 _FINITE_TOKENS = 10
 _FAULT_DRAW = 1 << 20
-"""No text id: the draw that decides about a fault is none of those that make tokens."""
+"""Draw number that decides about a fault; larger than any text id, so that no token uses it."""
 
 
 class FakeBackend:
-    """Takes as many sentences at once as the settings say, `fake_token_milliseconds` for each
-    token.
+    """Accepts as many sentences at once as the settings allow, and takes `fake_token_milliseconds`
+    for each token.
     """
 
     def __init__(self, settings: LlmSettings) -> None:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
-        self.alignment = _InTurn(self.text_vocabulary) if settings.fake_fault == "left_out" else None
+        self.alignment = _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
         self._settings = settings
-        self._places = asyncio.Semaphore(settings.max_sequences)
+        self._slots = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}
-        """Sentences that are in, by whether their text comes over time."""
+        """Number of accepted sentences, by whether their text arrives over time."""
         self._closed = False
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`. A sentence takes a place for the tokens of one text id at a time,
-        none while text is awaited.
+        """As `Backend.generate`. A sentence holds a slot for the tokens of one text id at a time,
+        and none while it waits for text.
         """
         arrives, settings = not isinstance(generation.text, tuple), self._settings
         if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
             raise Overloaded(
-                f"{self._accepted[arrives]} sentences are in, no more are taken",
+                f"{self._accepted[arrives]} sentences are admitted, no more are accepted",
                 retry_after=settings.retry_after_seconds,
             )
         self._accepted[arrives] += 1
@@ -66,7 +66,7 @@ class FakeBackend:
         try:
             yield Hop([])
             async for text_id in _ids(generation.text):
-                async with self._places:
+                async with self._slots:
                     if not outbox.started:
                         outbox.prefilled(
                             time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens)
@@ -98,12 +98,12 @@ class FakeBackend:
         self._closed = True
 
     def _fault_of(self, sampling: Sampling) -> str:
-        """How this sentence goes wrong; empty: not at all."""
+        """The fault of this sentence, one of FAKE_FAULTS; empty: none."""
         chance = philox.uniform(sampling.seed, sampling.sentence_index, 0, _FAULT_DRAW)
         return self._settings.fake_fault if chance < self._settings.fake_fault_share else ""
 
     def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
-        """What one text id says: tokens `first` and following of the sentence."""
+        """The tokens of one text id: tokens `first` and following of the sentence."""
         sampling, prompt, fault = (
             generation.sampling,
             generation.prompt.speech_tokens,
@@ -113,7 +113,7 @@ class FakeBackend:
             if self._closed:
                 raise Unavailable("the speech-token engine is shutting down")
             if fault == "non_finite" and count == _FINITE_TOKENS:
-                raise NonFinite(f"the fake engine was told to produce non-finite numbers at token {count}")
+                raise NonFinite(f"the fake engine is set to produce non-finite numbers at token {count}")
             if fault == "constant":
                 yield 17
                 continue
@@ -123,13 +123,13 @@ class FakeBackend:
             yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
 
 
-class _InTurn(AlignmentTable):
-    """Four tokens an id, the last ids having what is left: of a sentence that ended too soon
-    nothing.
+class _FixedAlignment(AlignmentTable):
+    """Aligns four tokens to each id; the last ids get the rest, which is nothing in a sentence that
+    ended too soon.
     """
 
     def __init__(self, vocabulary: int) -> None:
-        # All ids look alike, in no memory.
+        # Broadcast arrays need no memory; all ids are equal.
         each, nothing = (
             np.broadcast_to(np.float32(0), (vocabulary, DIGITS, LEVELS)),
             np.broadcast_to(np.float32(0), vocabulary),

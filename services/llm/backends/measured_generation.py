@@ -1,4 +1,4 @@
-"""A backend whose work is measured: how long it works for a second of speech."""
+"""Measurement of a backend's load: how long it works for a second of speech."""
 
 import contextlib
 import time
@@ -13,9 +13,10 @@ CALIBRATION_TOKENS = 25
 
 
 class MeasuredGeneration:
-    """Generates as `backend` does, for the event loop. load: of the sentences whose text is there
-    as a whole, without those that are hung up before any speech; one whose text arrives waits for
-    its writer, so what it takes says nothing about the engine."""
+    """Generates with `backend` and measures it. load: of the sentences with whole text, without
+    those that are cancelled before any speech. A sentence whose text arrives over time waits for
+    its text, so its duration does not measure the engine.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.load = EngineLoad()
@@ -39,13 +40,13 @@ class MeasuredGeneration:
 
     async def calibrate(self) -> None:
         """Measure about a second of speech. Raises what the backend raises."""
-        some = Generation(
+        calibration = Generation(
             prompt=Prompt(),
             text=(0,) * CALIBRATION_TOKENS,
             sampling=Sampling(),
             grouping=Grouping(first=CALIBRATION_TOKENS),
         )
-        async with contextlib.aclosing(self.generate(some)) as hops:
+        async with contextlib.aclosing(self.generate(calibration)) as hops:
             async for hop in hops:
                 if hop.tokens:
                     return

@@ -1,4 +1,4 @@
-"""The backend in plain PyTorch: requests become scripts, the engine runs them, hops come back to
+"""The PyTorch backend: turns requests into scripts, runs them on the engine, and returns hops to
 the event loop.
 """
 
@@ -21,11 +21,17 @@ from services.llm.engine.scheduler import Limits
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LengthBounds, LlmConfig, read_config
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.generation.lengths import longest_arriving_text, positions_of_prompt, positions_of_whole_text
+from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.lengths import (
+    limited_text,
+    longest_arriving_text,
+    positions_of_prompt,
+    positions_of_whole_text,
+)
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
-from services.llm.generation.text_arrivals import counted
+from services.llm.generation.upstream_text import UpstreamText
 from services.llm.generation.whole_text import WholeText
 from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
 from services.llm.guards.alignment import FILE as ALIGNMENT
@@ -36,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class TorchBackend:
-    """`max_positions`: longest sequence that is accepted."""
+    """max_positions: most positions of a sequence."""
 
     def __init__(
         self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None
@@ -64,18 +70,18 @@ class TorchBackend:
             retry_after=settings.retry_after_seconds,
         )
 
-        def built(device: torch.device) -> SpeechTokenModel:
+        def build(device: torch.device) -> SpeechTokenModel:
             return SpeechTokenModel.build(config, load_tensors(directory, config), device)
 
         hashed = model_hash(directory)
         engine = (
-            _fused_engine(config, built, hashed, settings, limits, device, invariant, on_fault)
+            _fused_engine(config, build, hashed, settings, limits, device, invariant, on_fault)
             if device.type == "cuda"
             else None
         )
         fused = engine is not None
         if engine is None:
-            model = built(device)
+            model = build(device)
             passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
             engine = Engine(
                 model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes
@@ -99,8 +105,8 @@ class TorchBackend:
         return self.engine.model.config.lengths
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`. Hops wait for their reader in memory: a sentence is bounded, and
-        so are they.
+        """As `Backend.generate`. The queue of hops needs no limit, since the tokens of a sentence
+        are limited.
         """
         hops: asyncio.Queue[Hop | Exception] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -146,12 +152,12 @@ class TorchBackend:
         most = longest_arriving_text(config, prompt, self._max_positions)
         kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
         script = kind(config, prompt, chooser, generation.replay)
-        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), counted(
+        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), limited_text(
             generation.text, most
         )
 
     async def _feed(self, sequence: Sequence, text: TextStream, hops: asyncio.Queue[Hop | Exception]) -> None:
-        """Pass text on as it arrives; whatever goes wrong with it ends the sentence."""
+        """Pass text to the engine as it arrives; an error in the stream ends the sentence."""
         try:
             async for ids in text:
                 self.engine.feed(sequence, ids)
@@ -162,7 +168,7 @@ class TorchBackend:
 
 def _fused_engine(
     config: LlmConfig,
-    built: Callable[[torch.device], SpeechTokenModel],
+    build: Callable[[torch.device], SpeechTokenModel],
     model: str,
     settings: LlmSettings,
     limits: Limits,
@@ -170,8 +176,8 @@ def _fused_engine(
     invariant: bool,
     on_fault: Callable[[str], None] | None,
 ) -> Engine | None:
-    """The engine with fused steps; None where the settings leave it open and it cannot run, or ask
-    for the readable one.
+    """The engine with fused steps; None where the settings ask for the readable one, or allow it
+    and fused steps cannot run.
     """
     if settings.gpu_engine == "readable":
         return None
@@ -185,9 +191,9 @@ def _fused_engine(
             keep_kernels(
                 Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=model)
             )
-            # The weights are packed anew: the whole model in float32 never comes to the device.
+            # Packing starts on the CPU, so that the whole float32 model is never on the device.
             return start_engine(
-                built(torch.device("cpu")),
+                build(torch.device("cpu")),
                 limits,
                 device=device,
                 dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,
@@ -198,14 +204,14 @@ def _fused_engine(
     except Unsuitable as error:
         if settings.gpu_engine == "fused":
             raise
-        log.warning("the readable engine serves, far slower: %s", error)
+        log.warning("the readable engine is used, which is much slower: %s", error)
     torch.cuda.empty_cache()
     return None
 
 
 def precision_text(batch_invariant: bool, most_rows: int, device: torch.device) -> str:
-    """The number type; whether sequences are rows of one batch, whose shape sums then round by, and
-    whether they run as on a CPU.
+    """Precision of the readable engine for its identity: number type, and whether the shape of the
+    batch affects rounding.
     """
     if not batch_invariant:
         return f"float32, batches of up to {most_rows} rows"
@@ -213,8 +219,8 @@ def precision_text(batch_invariant: bool, most_rows: int, device: torch.device) 
 
 
 def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
-    """The same of fused steps; in float32 all batches have the same blocks, so that there sums
-    never round by the shape of the batch.
+    """The same for fused steps. In float32 all batches use the same blocks, so that the shape of
+    the batch never affects rounding.
     """
     if settings.gpu_precision == "float32":
         return "float32, fused"
@@ -222,11 +228,14 @@ def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
 
 
 def device_text(device: torch.device, threads: int) -> str:
-    """What makes two devices round alike: the kind of GPU, or the vector instructions of the CPU
-    that torch uses and the number of threads that share an operation; and the version of torch."""
+    """What determines the rounding of a device: the kind of GPU, or the vector instructions of the
+    CPU and the number of threads of an operation; and the version of torch.
+    """
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
-    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
+    plural = "s" if threads > 1 else ""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return f"cpu {capability} {threads} thread{plural}, torch {torch.__version__}"
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -1,9 +1,9 @@
 """Iteration-level batching: one thread owns the model and runs one step after another for all
-sequences that are in.
+sequences.
 
-    submit -> wait for a place -> prompt's pass -> one position a step with everyone else -> end, error or cancel
+    submit -> wait for a slot -> prefill -> one position per step, batched -> end, error or cancel
 
-Sequences come and go between steps. The thread sleeps on a condition, never on a clock.
+Sequences are added and removed between steps. The thread waits on a condition and never polls.
 """
 
 import dataclasses
@@ -31,57 +31,57 @@ log = logging.getLogger(__name__)
 
 
 class Model(Protocol):
-    """What the engine itself wants to know of a model."""
+    """What the engine needs of a model."""
 
     @property
     def config(self) -> LlmConfig: ...
 
 
-class Steps(Protocol):
-    """Who runs the steps of the sequences that are in, on the engine's thread."""
+class StepRunner(Protocol):
+    """Runs the steps of the engine, on the engine's thread."""
 
     @property
     def grows(self) -> bool:
-        """Whether a sequence whose text arrives takes memory as it grows, instead of all at the
-        start.
+        """Whether a sequence whose text arrives over time takes memory as it grows, instead of all
+        at the start.
         """
         ...
 
     def slot_bytes(self, capacity: int) -> int:
-        """Memory for keys and values of a sequence of so many positions."""
+        """Bytes of keys and values of a sequence of `capacity` positions."""
         ...
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """What to run next; None: nothing until something changes. Called under the engine's
-        lock.
+        """The next step; None when nothing can run before the scheduler changes. Called with the
+        engine's lock held.
         """
         ...
 
     def run(self, step: Step) -> None:
-        """Run it. An error that is raised ends the engine."""
+        """Run the step. An error that it raises stops the engine."""
         ...
 
     def close(self) -> None:
-        """Wait for what is still running; nothing is run any more."""
+        """Wait for work that is still running; `run` is not called again."""
         ...
 
 
 Remove = Callable[[Sequence], None]
-"""Takes a sequence out of the schedule and closes it; may be called from any thread, also during a
+"""Removes a sequence from the schedule and closes it. May be called from any thread, also during a
 pass.
 """
 
 
 class Engine:
-    """Runs sequences on one model. All methods may be called from any thread and return at once,
-    but for `close`.
+    """Runs sequences on one model. All methods may be called from any thread; all but `close`
+    return at once.
 
-    limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows
-    are run one by one (see `stepper`). threads: intra-op threads of torch (None: torch's choice).
-    on_fault: called once with the reason, from the engine's thread, should it break for good; all
-    sequences have got InternalFault by then, and so does who comes later. steps: makes what runs
-    the steps, None for the readable `Stepper`; passes: how that one runs one sequence alone, None
-    for the readable way. Source of the scheduling: Orca (Yu et al., 2022).
+    limits: how many sequences, and bytes of keys and values, the engine accepts. batch_invariant:
+    rows are run one by one (see `stepper`). threads: intra-op threads of torch (None: torch's
+    choice). on_fault: called once with the reason, from the engine's thread, when the engine stops
+    for good; by then all sequences have received InternalFault, as later ones will. steps: factory
+    of the step runner, None for the readable `Stepper`; passes: how `Stepper` runs one sequence,
+    None for `ReadablePasses`. Source of the scheduling: Orca (Yu et al., 2022).
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Engine:
         batch_invariant: bool = False,
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
-        steps: Callable[[EngineStats, Remove], Steps] | None = None,
+        steps: Callable[[EngineStats, Remove], StepRunner] | None = None,
         passes: Passes | None = None,
     ) -> None:
         self.model = model
@@ -100,7 +100,7 @@ class Engine:
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()
-        self._steps: Steps
+        self._steps: StepRunner
         if steps:
             self._steps = steps(self._stats, self.cancel)
         else:
@@ -108,39 +108,39 @@ class Engine:
             self._steps = Stepper(
                 model, passes or ReadablePasses(model), self._stats, self.cancel, batch_invariant=batch_invariant
             )
-        self._over: tuple[type[CosyserveError], str] | None = None
-        """Class and text of the error for everyone; each gets an instance of its own, since raising
-        one grows its traceback.
+        self._stopped_by: tuple[type[CosyserveError], str] | None = None
+        """Class and text of the error that all sequences receive. Each gets its own instance, since
+        raising an exception extends its traceback.
         """
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, script: Script, capacity: int, outbox: Outbox, begins_with: int | None = None) -> Sequence:
-        """Accept a sequence of at most `capacity` positions. begins_with: how many of them it has
-        to have memory for to begin, where it takes more as it grows (`Steps.grows`); None: all. One
-        that can grow no more is ended with Overloaded.
+    def submit(self, script: Script, capacity: int, outbox: Outbox, initial_positions: int | None = None) -> Sequence:
+        """Accept a sequence of at most `capacity` positions. initial_positions: positions for which
+        memory is reserved before it begins, where it takes more as it grows (`StepRunner.grows`);
+        None: all. A sequence that cannot grow further ends with Overloaded.
 
         Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value
-        memory, Unavailable when the engine is closed, InternalFault when it broke.
+        memory, Unavailable when the engine is closed, InternalFault when it has failed.
         """
         wanted, limit = self._steps.slot_bytes(capacity), self._scheduler.limits.kv_bytes
         if limit is not None and wanted > limit:
             raise InvalidRequest(
                 f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}"
             )
-        if begins_with is not None and self._steps.grows:
-            wanted = self._steps.slot_bytes(min(begins_with, capacity))
+        if initial_positions is not None and self._steps.grows:
+            wanted = self._steps.slot_bytes(min(initial_positions, capacity))
         sequence = Sequence(script, capacity, wanted, outbox)
         with self._changed:
-            if self._over:
-                kind, message = self._over
+            if self._stopped_by:
+                kind, message = self._stopped_by
                 raise kind(message)
             self._scheduler.add(sequence)
             self._changed.notify()
         return sequence
 
     def feed(self, sequence: Sequence, ids: list[int] | None) -> None:
-        """More text ids for a sequence whose script takes them; None ends its text."""
+        """Add text ids to a sequence whose script accepts them; None marks the text as complete."""
         with self._changed:
             if not sequence.closed:
                 sequence.arrivals.append(ids)
@@ -148,8 +148,8 @@ class Engine:
                 self._changed.notify()
 
     def cancel(self, sequence: Sequence) -> None:
-        """No further step for this sequence; its slot is free at once (after the pass that may be
-        under way).
+        """Run no further step of this sequence. Its slot is free at once, or after the pass that is
+        running.
         """
         with self._changed:
             self._scheduler.remove(sequence)
@@ -157,20 +157,20 @@ class Engine:
 
     @property
     def longest(self) -> int:
-        """Positions of the longest sequence that the key-value memory holds; a great number where
-        it has no limit.
+        """Most positions of a sequence that fits into the key-value memory; sys.maxsize without a
+        limit.
         """
         limit = self._scheduler.limits.kv_bytes
         if limit is None:
             return sys.maxsize
-        # A slot is a number of equal pieces: pages, or single positions.
-        piece = self._steps.slot_bytes(1)
-        inside = next(count for count in itertools.count(1) if self._steps.slot_bytes(count + 1) > piece)
-        return limit // piece * inside
+        # A slot consists of units of equal size: pages, or single positions.
+        unit = self._steps.slot_bytes(1)
+        positions_per_unit = next(count for count in itertools.count(1) if self._steps.slot_bytes(count + 1) > unit)
+        return limit // unit * positions_per_unit
 
     @property
     def stats(self) -> EngineStats:
-        """A copy as of now."""
+        """A snapshot of the counters and gauges."""
         with self._changed:
             return dataclasses.replace(
                 self._stats,
@@ -181,8 +181,8 @@ class Engine:
             )
 
     def close(self) -> None:
-        """End all sequences with Unavailable and the thread with them; blocks until the pass under
-        way is over.
+        """End all sequences with Unavailable and stop the thread; blocks until the running pass is
+        over.
         """
         self._end_all(Unavailable, "the speech-token engine is shutting down")
         self._thread.join()
@@ -193,18 +193,18 @@ class Engine:
             torch.set_num_threads(self._threads)
         try:
             with torch.inference_mode():
-                while self._turn():
+                while self._run_step():
                     pass
         except Exception as error:
-            log.exception("the speech-token engine broke")
-            reason = f"the speech-token engine broke with {type(error).__name__} and has to be started anew"
+            log.exception("the speech-token engine failed")
+            reason = f"the speech-token engine failed with {type(error).__name__} and has to be restarted"
             self._end_all(InternalFault, reason)
             if self._on_fault:
                 self._on_fault(reason)
 
     def _end_all(self, kind: type[CosyserveError], message: str) -> None:
         with self._changed:
-            self._over = self._over or (kind, message)
+            self._stopped_by = self._stopped_by or (kind, message)
             left = [*self._scheduler.running, *self._scheduler.waiting]
             for sequence in left:
                 self._scheduler.remove(sequence)
@@ -212,10 +212,10 @@ class Engine:
         for sequence in left:
             sequence.outbox.fail(kind(message))
 
-    def _turn(self) -> bool:
-        """Wait for work and do one step; False when the engine is over."""
+    def _run_step(self) -> bool:
+        """Wait for work and run one step; False when the engine has stopped."""
         with self._changed:
-            while not self._over:
+            while not self._stopped_by:
                 step = self._steps.plan(self._scheduler)
                 if step is not None:
                     break

@@ -1,4 +1,4 @@
-"""Keys and values of one sequence: one slot, reserved when the sequence is admitted, gone when it
+"""Keys and values of one sequence: a slot that is allocated before its first pass and freed when it
 ends.
 """
 
@@ -40,14 +40,14 @@ class SequenceCache:
 
     @property
     def capacity(self) -> int:
-        """Positions that fit, filled or not."""
+        """Number of positions that fit, filled or not."""
         return self.keys.shape[2]
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new keys and values [n, kv_heads, head_size] behind `length`; returns all of them,
+        """Store new keys and values [n, kv_heads, head_size] after `length`; returns all of them,
         [kv_heads, length + n, head_size].
 
-        `length` itself is moved on by the model when all layers are through.
+        The model advances `length` itself after the last layer.
         """
         end = self.length + keys.shape[0]
         self.keys[layer, :, self.length : end] = keys.transpose(0, 1)

@@ -90,7 +90,7 @@ class SpeechTokenModel:
         return torch.cat([self._rows(table, rows) for table, rows in runs])
 
     def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
-        """Run n more positions of one sequence, [n, hidden] -> [n, hidden] behind the final norm;
+        """Run n more positions of one sequence, [n, hidden] -> [n, hidden] after the final norm;
         the cache grows by n.
         """
         rotation = self._rotation(torch.arange(cache.length, cache.length + len(embeddings), device=self.device))
@@ -105,8 +105,9 @@ class SpeechTokenModel:
         """Run one more position of each of B sequences, [B, hidden] -> [B, hidden]; each cache
         grows by 1.
 
-        All products are made for the whole batch; attention goes row by row, so that sequences of
-        different lengths need no padding. Within rounding equal to `forward` on each row.
+        All products are computed for the whole batch; attention is computed row by row, so that
+        sequences of different lengths need no padding. Within rounding equal to `forward` on each
+        row.
         """
         rotation = self._rotation(torch.tensor([cache.length for cache in caches], device=self.device))
         hidden = embeddings
@@ -125,8 +126,8 @@ class SpeechTokenModel:
         """Run B whole sequences from position 0, [B, T, hidden] -> [B, T, hidden], without a cache;
         differentiable.
 
-        Rows may be padded at their end: what stands before sees nothing of it. Within rounding
-        equal to `forward` on each row.
+        Rows may be padded at their end: attention is causal, so earlier positions do not see the
+        padding. Within rounding equal to `forward` on each row.
         """
         rotation = self._rotation(torch.arange(embeddings.shape[1], device=self.device))
         hidden = embeddings
@@ -156,8 +157,8 @@ class SpeechTokenModel:
         heads, kv_heads = self.config.heads, self.config.kv_heads
         joined = F.linear(self._normalize(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias)
         joined = joined.view(*hidden.shape[:-1], heads + 2 * kv_heads, self.config.head_size)
-        turned = _rotate(joined[..., : heads + kv_heads, :], rotation)
-        return turned[..., :heads, :], turned[..., heads:, :], joined[..., heads + kv_heads :, :]
+        rotated = _rotate(joined[..., : heads + kv_heads, :], rotation)
+        return rotated[..., :heads, :], rotated[..., heads:, :], joined[..., heads + kv_heads :, :]
 
     def _finish_block(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
         hidden = hidden + self._branch(F.linear(attended, layer.out))
@@ -165,8 +166,8 @@ class SpeechTokenModel:
         return hidden + self._branch(F.linear(F.silu(gate) * up, layer.down))
 
     def _branch(self, change: Tensor) -> Tensor:
-        """What attention and MLP add to the residual stream, [..., hidden]; a training may thin it
-        out.
+        """What attention and MLP add to the residual stream, [..., hidden]; a hook for dropout in
+        training.
         """
         return change
 
@@ -176,8 +177,8 @@ class SpeechTokenModel:
 
 @functools.cache
 def _rotary_frequencies(theta: float, head_size: int, device: torch.device) -> Tensor:
-    """Worked out on the CPU once, so that every device turns by the same angles and a model built
-    anew copies nothing.
+    """Computed once on the CPU, so that every device rotates by the same angles, and cached for the
+    next model.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
     return (1.0 / theta**exponents).to(device)
@@ -194,7 +195,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     [kv_heads, T, d] -> [n, heads * d].
     """
     count, total = query.shape[0], keys.shape[1]
-    if count == 1:  # the heads that share a key head are its queries: no copy of the keys, no mask
+    if count == 1:  # grouped by key head: no copy of the keys, no mask
         grouped = query.view(1, keys.shape[0], -1, query.shape[2])
         return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
     seen = torch.ones(count, total, dtype=torch.bool, device=query.device).tril(total - count)

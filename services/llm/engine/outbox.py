@@ -1,5 +1,5 @@
-"""From the engine's thread to whoever reads: tokens grouped to hops, one wake-up per hop, with the
-times of the sequence.
+"""Delivery from the engine's thread to the reader: tokens grouped into hops, one wake-up per hop,
+with the timings of the sequence.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ thread; must not block.
 
 
 class Outbox:
-    """Born when the request is accepted, used by one thread at a time."""
+    """Created when the request is accepted; used by one thread at a time."""
 
     def __init__(self, deliver: Deliver, grouping: Grouping) -> None:
         self._deliver, self._grouping = deliver, grouping
@@ -34,27 +34,29 @@ class Outbox:
         return self._prefill is not None
 
     def prefilled(self, start_ns: int, positions: int) -> None:
-        """The first pass of the model, begun at `start_ns`, is over now."""
+        """Record that the first pass of the model, begun at `start_ns`, has ended now."""
         self._queue = Timing("llm.queue", self._accepted_ns, start_ns)
         self._prefill = Timing("llm.prefill", start_ns, time.time_ns(), {"positions": positions})
         self._timings += [self._queue, self._prefill]
 
     def add(self, token: int, *, last: bool) -> None:
-        """One more token; a hop leaves the moment it is full, unless the sentence ends with it."""
+        """Add a token. A hop is sent as soon as it is full, unless the sentence ends with it."""
         self._tokens.append(token)
         if not last and len(self._tokens) == (self._grouping.rest if self._sent_any else self._grouping.first):
             self._send(None)
 
     def replayed(self) -> None:
-        """One more token was taken as made: nothing to send, but an empty hop each `rest` of them
-        shows that work goes on.
+        """Count a replayed token, which is not sent. An empty hop every `rest` tokens reports
+        progress.
         """
         self._replayed += 1
         if self._replayed % self._grouping.rest == 0:
             self._deliver(Hop([]))
 
     def finish(self, reason: FinishReason, tokens: int) -> None:
-        """Send what is left together with the outcome; `tokens` counts the whole sentence."""
+        """Send the remaining tokens together with the outcome; `tokens` counts the whole
+        sentence.
+        """
         now = time.time_ns()
         queue = self._queue or Timing("llm.queue", self._accepted_ns, now)
         prefill = self._prefill or Timing("llm.prefill", now, now)
@@ -62,8 +64,8 @@ class Outbox:
         self._send(Outcome(reason, tokens, queue, prefill, decode))
 
     def fail(self, error: Exception) -> None:
-        """Send the error that ended the sequence; a reader whose event loop is closed has nobody
-        left to tell.
+        """Send the error that ended the sequence. RuntimeError means that the reader's event loop
+        is closed: no reader is left.
         """
         with contextlib.suppress(RuntimeError):
             self._deliver(error)

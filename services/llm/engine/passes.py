@@ -1,4 +1,4 @@
-"""How the inputs of one sequence are run alone: the readable way, on any device."""
+"""The model pass of a single sequence, and its readable implementation for any device."""
 
 from typing import Protocol
 
@@ -9,13 +9,13 @@ from services.llm.generation.script import Input
 
 
 class Passes(Protocol):
-    """Belongs to the engine's thread."""
+    """Used by the engine's thread only."""
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
-        """Log-probabilities [6564] behind the last of n >= 1 inputs; the cache grows by n.
-        of_voice: as `Script.of_voice`.
+        """Log-probabilities [6564] after the last of n >= 1 inputs; the cache grows by n. of_voice:
+        as `Script.of_voice`.
 
-        A pure function of the arguments: nobody else's inputs change a bit of it.
+        A pure function of the arguments: other sequences do not change a bit of it.
         """
         ...
 

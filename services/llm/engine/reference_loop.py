@@ -1,5 +1,5 @@
-"""One sequence, one input run after another: the slow readable path that the engine is measured
-against.
+"""One sequence, one model pass after another: the readable reference against which the engine is
+tested.
 """
 
 import torch
@@ -11,7 +11,7 @@ from services.llm.generation.script import Script
 
 
 class Alone:
-    """Runs one script with nobody else in the engine. `capacity`: positions reserved for it."""
+    """Runs one script without an engine. capacity: positions to reserve."""
 
     def __init__(self, model: SpeechTokenModel, script: Script, capacity: int) -> None:
         self._model, self._script = model, script
@@ -19,8 +19,8 @@ class Alone:
 
     @torch.inference_mode()
     def run(self) -> list[int]:
-        """The tokens sent until the script waits for text or is over. Raises InternalFault when the
-        capacity does not suffice.
+        """The tokens that the script sends until it waits for text or ends. Raises InternalFault
+        when the capacity does not suffice.
         """
         sent = []
         while ready := self._script.ready:

@@ -1,11 +1,11 @@
-"""Who runs next. Plain policy, no threads: the engine calls it under its lock.
+"""Decides which sequences run next. No threads: the engine calls it with its lock held.
 
-A sequence with something to run waits until a place and the memory reserved for it are free, first
-come first served. Each step then runs at most one sequence with several pending inputs (a prompt,
-or a block of text), the one longest in its place first, and one input of every other sequence that
+A sequence with inputs to run waits until a place in the batch and its memory are free, first come
+first served. Each step then runs at most one sequence with several pending inputs (a prompt, or a
+block of text), the one that has had its place longest, and one input of every other sequence that
 has a place. A sequence that waits for text has no place, but keeps its memory if it has begun. When
-text arrives it takes the next place that is free, before those that have not begun: it holds the
-memory that they may be waiting for.
+text arrives it takes the next free place, before sequences that have not begun, since it holds
+memory that they may need.
 """
 
 from collections import deque
@@ -18,43 +18,43 @@ from services.llm.engine.sequence import Sequence
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the engine takes on."""
+    """What the engine accepts at most."""
 
     running: int
-    """Sequences that share the steps."""
+    """Sequences that run in the same step."""
     waiting: int
-    """Sequences accepted beyond that; one more is refused. As many text streams as both together
-    may be open, whatever they wait for.
+    """Sequences accepted beyond that; one more is refused. `running + waiting` is also the limit
+    for open text streams.
     """
     kv_bytes: int | None = None
-    """Memory for keys and values of all sequences that have begun, together; None: no limit but the
-    number of sequences.
+    """Bytes of keys and values of all sequences that have begun; None: limited only by the number
+    of sequences.
     """
     retry_after: float = 1.0
-    """Seconds that a refused caller is told to wait."""
+    """Retry hint for a refused caller, in seconds."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of the engine."""
+    """The sequences of one step of the engine."""
 
     extend: Sequence | None
-    """Has several pending inputs; runs on its own."""
+    """Has several pending inputs; runs by itself."""
     decode: list[Sequence]
     """Have one pending input each; run together."""
 
 
 @dataclass
 class Scheduler:
-    """The sequences that are in. `waiting`: not begun, without a slot. `running`: have a slot, and
-    of those that do not wait for text the first `limits.running` have a place. Not thread-safe.
+    """The accepted sequences. `waiting`: not begun, without a slot. `running`: have a slot; of
+    those that do not wait for text, the first `limits.running` have a place. Not thread-safe.
     Source of the policy: iteration-level scheduling, Orca (Yu et al., 2022)."""
 
     limits: Limits
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
     changed: bool = True
-    """Somebody came, left or got text since this was last set to False."""
+    """Set when a sequence is added, removed or receives text; cleared by the step runner."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -63,12 +63,13 @@ class Scheduler:
 
     @property
     def parked(self) -> int:
-        """Sequences that wait for text, begun or not."""
+        """Number of sequences that wait for text, begun or not."""
         return sum(sequence.parked for sequence in self._all)
 
     def add(self, sequence: Sequence) -> None:
-        """Accept a sequence behind all others. Raises Overloaded, with the hint when to come back,
-        when as many wait as may or as many text streams are open as may."""
+        """Append a sequence. Raises Overloaded with a retry hint when the limit of sequences or of
+        open text streams is reached.
+        """
         most = self.limits.running + self.limits.waiting
         running, waiting = (sum(not other.parked for other in others) for others in (self.running, self.waiting))
         streams = sum(other.text_arrives for other in self._all)
@@ -80,10 +81,10 @@ class Scheduler:
             self.waiting.append(sequence)
             self.changed = True
             return
-        raise Overloaded(f"the speech-token engine {full}, no more are taken", retry_after=self.limits.retry_after)
+        raise Overloaded(f"the speech-token engine {full}, no more are accepted", retry_after=self.limits.retry_after)
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence and free its slot; nothing happens when it is gone already."""
+        """Remove a sequence and free its slot; does nothing when it has been removed already."""
         if sequence in self.running:
             self.running.remove(sequence)
         elif sequence in self.waiting:
@@ -92,17 +93,19 @@ class Scheduler:
         self.changed = True
 
     def next(self) -> Step | None:
-        """The next step, or None when nothing can run before text, a new sequence or a free place
-        comes.
+        """The next step; None when nothing can run until text or a sequence arrives or a place is
+        freed.
         """
-        placed = self.placed()
-        extend = next((sequence for sequence in placed if sequence.script.ready > 1), None)
-        decode = [sequence for sequence in placed if sequence.script.ready == 1]
+        scheduled = self.scheduled()
+        extend = next((sequence for sequence in scheduled if sequence.script.ready > 1), None)
+        decode = [sequence for sequence in scheduled if sequence.script.ready == 1]
         return Step(extend, decode) if extend or decode else None
 
-    def placed(self) -> list[Sequence]:
-        """Who has a place now: shows the scripts what text arrived, and gives free places away."""
-        self._look_for_text()
+    def scheduled(self) -> list[Sequence]:
+        """The sequences that have a place now, after passing arrived text to the scripts and
+        assigning free places.
+        """
+        self._deliver_text()
         self._admit()
         return list(islice((sequence for sequence in self.running if not sequence.parked), self.limits.running))
 
@@ -110,8 +113,10 @@ class Scheduler:
     def _all(self) -> list[Sequence]:
         return [*self.running, *self.waiting]
 
-    def _look_for_text(self) -> None:
-        """Show the scripts what arrived. Who wakes up stands behind those that run."""
+    def _deliver_text(self) -> None:
+        """Pass arrived text to the scripts. A sequence that wakes up is queued after those that
+        run.
+        """
         woken = []
         for sequence in self._all:
             sequence.take_arrivals()

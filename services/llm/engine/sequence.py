@@ -1,4 +1,4 @@
-"""The traveller: one sentence on its way through the engine."""
+"""One request being generated: its script, KV slot and outbox."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,50 +13,50 @@ class TextScript(Script, Protocol):
     """A script whose text arrives over time."""
 
     def feed(self, ids: list[int]) -> None:
-        """More text ids."""
+        """Add text ids."""
         ...
 
     def end(self) -> None:
-        """The text is complete."""
+        """Mark the text as complete."""
         ...
 
 
 @dataclass(eq=False)
 class Sequence:
-    """Script, slot and outbox of one sentence. The script is touched by the engine's thread alone;
-    text waits in `arrivals` for it.
+    """Script, slot and outbox of one sentence. Only the engine's thread uses the script; text for
+    it is queued in `arrivals`.
     """
 
     script: Script
     capacity: int
-    """Positions it may come to."""
+    """Most positions of the sequence."""
     reserved_bytes: int
-    """Memory that is kept for it: of all its positions, or of as many as it has grown to
-    (`Steps.grows`).
+    """Bytes reserved for its keys and values: for all its positions, or for those it has grown to
+    (`StepRunner.grows`).
     """
     outbox: Outbox
     cache: SequenceCache | None = None
-    """Made by the engine with the first pass, dropped when the sequence is closed."""
+    """Allocated by the engine before the first pass, freed when the sequence is closed."""
     arrivals: deque[list[int] | None] = field(default_factory=deque)
-    """Pieces of text not yet shown to the script; None is the end of the text."""
+    """Pieces of text not yet passed to the script; None is the end of the text."""
     text_arrives: bool = field(init=False)
-    """Its text comes over time: it began with nothing to run."""
+    """Whether its text arrives over time: such a sequence begins with nothing to run."""
     parked: bool = field(init=False)
-    """Nothing to run until text arrives, as of the latest look at the schedule."""
+    """Whether it has nothing to run until text arrives, as of the latest scheduling."""
     closed: bool = False
     in_flight: bool = False
-    """Inputs were taken and a decision is due."""
+    """Whether inputs were taken and a decision is pending."""
 
     def __post_init__(self) -> None:
         self.text_arrives = self.parked = self.script.ready == 0
 
     @property
     def idle(self) -> bool:
-        """Nothing runs and nothing can."""
+        """Whether nothing is running and nothing is ready to run."""
         return not self.in_flight and self.script.ready == 0
 
     def take_arrivals(self) -> None:
-        """Show the script what arrived."""
+        """Pass the text that arrived to the script."""
         while self.arrivals:
             script: TextScript = self.script  # type: ignore[assignment]  # only sequences with such a script are fed
             piece = self.arrivals.popleft()
@@ -66,6 +66,6 @@ class Sequence:
                 script.feed(piece)
 
     def close(self) -> None:
-        """No further step; the slot is free from now on."""
+        """Run no further step and free the slot."""
         self.closed = True
         self.cache = None

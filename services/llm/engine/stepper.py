@@ -1,9 +1,10 @@
-"""One step on the model: passes, and what becomes of their answers. Runs on the engine's thread.
+"""The readable step runner: runs the passes of a step and passes the scores to the scripts, on the
+engine's thread.
 
 In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers
-do not depend on who else is in. Otherwise one pass serves all rows, equal within rounding. An error
-ends the sequences of its pass and no others, unless pass after pass fails: then the device is
-beyond repair and the engine with it.
+do not depend on other sequences. Otherwise one pass serves all rows, equal within rounding. An
+error ends only the sequences of its pass, unless several passes in a row fail: then the device is
+unusable, and the engine stops.
 """
 
 import contextlib
@@ -25,18 +26,18 @@ from services.llm.generation.sampling import Scores
 
 log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3
-"""So many passes that failed one after another, with anything but an error of ours, are no
-accident.
+"""This many passes that fail in a row, with an error that is no CosyserveError, stop the engine.
 """
 
 
 class PassesFail(Exception):
-    """One pass after another failed."""
+    """Several passes in a row failed."""
 
 
 class Stepper:
-    """`remove` takes a sequence out of the schedule and closes it; it may be called from any
-    thread, also during a pass. passes: run what one sequence runs alone."""
+    """Implements `StepRunner`. remove: removes a sequence from the schedule and closes it; may be
+    called from any thread, also during a pass. passes: run a single sequence.
+    """
 
     def __init__(
         self,
@@ -57,35 +58,35 @@ class Stepper:
         self._failed_passes = 0
 
     grows = False
-    """As `Steps.grows`."""
+    """As `StepRunner.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
-        """As `Steps.slot_bytes`."""
+        """As `StepRunner.slot_bytes`."""
         return cache_bytes(self._model.config, capacity)
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `Steps.plan`."""
+        """As `StepRunner.plan`."""
         return scheduler.next()
 
     def close(self) -> None:
-        """As `Steps.close`: passes do not outlive their step."""
+        """As `StepRunner.close`: no pass runs longer than its step."""
 
     def run(self, step: Step) -> None:
-        """All passes of one step. Between passes, sequences that were closed drop out. Raises
-        PassesFail when the device is broken.
+        """Run all passes of one step. Before each pass, sequences that were closed are skipped.
+        Raises PassesFail when the device is unusable.
         """
         if step.extend:
-            self._alone(step.extend)
+            self._run_single(step.extend)
         self._stats.decode_steps += not all(sequence.closed for sequence in step.decode)
         if not self._batch_invariant:
-            self._together(step.decode)
+            self._run_batch(step.decode)
         else:
             for sequence in step.decode:
-                self._alone(sequence)
+                self._run_single(sequence)
         if self._failed_passes >= MOST_FAILED_PASSES:
-            raise PassesFail(f"{self._failed_passes} passes of the speech-token model failed one after another")
+            raise PassesFail(f"{self._failed_passes} passes of the speech-token model failed in a row")
 
-    def _alone(self, sequence: Sequence) -> None:
+    def _run_single(self, sequence: Sequence) -> None:
         """One pass of one sequence."""
         with self._failing([sequence]):
             cache = self._slot(sequence)
@@ -102,7 +103,7 @@ class Stepper:
             self._stats.decode_rows += not first and len(inputs) == 1
             self._settle(sequence, scores)
 
-    def _together(self, candidates: list[Sequence]) -> None:
+    def _run_batch(self, candidates: list[Sequence]) -> None:
         """One pass for the one pending input of each sequence."""
         slots: list[tuple[Sequence, SequenceCache]] = []
         for sequence in candidates:
@@ -123,8 +124,8 @@ class Stepper:
                     self._settle(sequence, row)
 
     def _slot(self, sequence: Sequence) -> SequenceCache | None:
-        """The sequence's slot; None when it was closed meanwhile, or when its capacity is used up,
-        which ends it.
+        """The KV slot of the sequence; None when it was closed meanwhile, or when its capacity is
+        used up, which ends it.
         """
         cache = sequence.cache
         if sequence.closed:
@@ -137,32 +138,33 @@ class Stepper:
         return cache
 
     def _settle(self, sequence: Sequence, scores: Scores) -> None:
-        """What the script makes of the answer goes to the reader."""
+        """Pass the scores to the script, and the token that it chooses to the reader."""
         if sequence.closed:
-            sequence.close()  # drops a slot that was made while another thread closed the sequence
+            # frees a slot that was allocated while another thread closed the sequence
+            sequence.close()
             return
         if not np.isfinite(scores).all():
             raise NonFinite(
-                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}"
+                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.token_count}"
             )
-        made = sequence.script.made
+        tokens_before = sequence.script.token_count
         token = sequence.script.decide(scores)
         reason = sequence.script.finish
         if token is not None:
             sequence.outbox.add(token, last=reason is not None)
-        elif sequence.script.made > made:
+        elif sequence.script.token_count > tokens_before:
             sequence.outbox.replayed()
         if reason is not None:
             self._finish(sequence, reason)
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.made)
+        sequence.outbox.finish(reason, sequence.script.token_count)
 
     @contextlib.contextmanager
     def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:
-        """An error in the block ends these sequences, and only these. of_pass: it may be the
-        device's.
+        """An error in the block ends these sequences only. of_pass: the device may have caused
+        it.
         """
         try:
             yield
@@ -182,7 +184,7 @@ class Stepper:
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
-        """Round what the device does for a pass, its answer included."""
+        """Measure a pass, including the copy of its scores to the host."""
         started = time.perf_counter()
         yield
         self._failed_passes = 0

@@ -19,8 +19,8 @@ from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig
 WEIGHTS = "llm.pt"
 TIED_HEAD = "llm.model.lm_head.weight"
 _ROWS_AT_ONCE = 4096
-"""Of a tensor that is looked through: the text embedding as a whole would need twice its size
-again.
+"""Rows of a tensor that are checked at a time: checking the text embedding as a whole would need
+twice its size in memory.
 """
 
 
@@ -77,7 +77,7 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
 
 
 def model_hash(directory: ModelDirectory) -> str:
-    """Identity of what this service loads: weights, sizes and sampling parameters."""
+    """Hash of what this service loads: weights, sizes and sampling parameters."""
     return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, directory.yaml_name])
 
 
@@ -89,25 +89,26 @@ def _finite(tensor: Tensor) -> bool:
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            # what is worth knowing about a strange file is in the error
+            # The error says what is worth knowing about an unexpected file.
             warnings.simplefilter("ignore")
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+            contents = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path}: not a file of tensors (its pickle asks for something else, which is not executed)"
         ) from error
     except (
         Exception
-        # an unreadable file can fail in any way the unpickler knows; all of them mean the same here
+        # An unreadable file can raise any exception in the unpickler; all of them mean the same
+        # here.
     ) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "unreadable")
         raise ModelError(f"{path}: not a file of tensors ({type(error).__name__}: {reason})") from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: holds a {type(found).__name__}, expected a mapping of names to tensors")
-    for name, value in found.items():
+    if not isinstance(contents, dict):
+        raise ModelError(f"{path}: holds a {type(contents).__name__}, expected a mapping of names to tensors")
+    for name, value in contents.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             raise ModelError(f"{path}: entry {name!r} is a {type(value).__name__}, expected a tensor")
-    return dict(found)
+    return dict(contents)
 
 
 def _can_be_mapped(path: Path) -> bool:

@@ -1,3 +1,3 @@
-"""What a sentence asks for and the rules by which its tokens are made: request, scripts, sampling,
-lengths.
+"""What a generation request contains and the rules that produce its tokens: request, scripts,
+sampling and lengths.
 """

@@ -1,8 +1,8 @@
-"""What the model directory says about the speech-token model: layer sizes, rotary base, sampling
-parameters.
+"""Configuration of the speech-token model, read from the model directory: layer sizes, rotary base,
+sampling parameters.
 
 Sizes come from `CosyVoice-BlankEN/config.json`; sampling, the text:speech interleave and the bounds
-of a sentence's length from the yaml. Everything that this implementation would compute differently
+of a sentence's length from the yaml. A model that needs what this implementation does not compute
 (another activation, rotary scaling, a sliding window) is refused by name. Source: compatibility
 specification sections 1 and 3.1.
 """
@@ -29,20 +29,22 @@ _FIXED: dict[str, tuple[Any, ...]] = {"hidden_act": ("silu",), "rope_scaling": (
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParameters:
-    """Repetition-aware sampling: nucleus limits, and when a repeated id is drawn anew."""
+    """Repetition-aware sampling: limits of the nucleus, and when a repeated id is drawn again."""
 
     top_p: float = 0.8
+    """Probability mass of the nucleus, above 0 and at most 1."""
     top_k: int = 25
+    """Most ids in the nucleus."""
     win_size: int = 10
-    """How many of the latest decisions count as recent."""
+    """Number of the latest decisions in which repetitions are counted."""
     tau_r: float = 0.1
-    """Share of the window that an id must fill to count as repeated."""
+    """Share of that window that an id must fill to count as repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBounds:
-    """Speech tokens of a sentence, by its own text ids, the prompt's not counted. Source:
-    compatibility specification section 3.2.
+    """Bounds on the number of speech tokens of a sentence, per text id of its own text (without the
+    prompt). Source: compatibility specification section 3.2.
     """
 
     min_token_text_ratio: float = MIN_TOKENS_PER_TEXT_TOKEN
@@ -50,23 +52,21 @@ class LengthBounds:
     max_token_text_ratio: float = MAX_TOKENS_PER_TEXT_TOKEN
     """Most speech tokens per text id."""
     shortest_limit: int = 1
-    """A sentence may have so many speech tokens however few its text ids are: a single word has
-    quiet on both sides of it too.
+    """Lower limit of `longest`, in tokens: a sentence of a single word also has silence on both
+    sides.
     """
 
     @property
     def typical(self) -> float:
-        """Speech tokens per text id in the middle between fewest and most."""
+        """Geometric mean of the fewest and the most speech tokens per text id."""
         return math.sqrt(self.min_token_text_ratio * self.max_token_text_ratio)
 
     def shortest(self, text_ids: int) -> int:
-        """Tokens before which a sentence of so many text ids cannot end."""
+        """Fewest speech tokens of a sentence of `text_ids` text ids."""
         return int(text_ids * self.min_token_text_ratio)
 
     def longest(self, text_ids: int) -> int:
-        """Most speech tokens that a sentence of so many text ids can have; at least
-        `shortest_limit`.
-        """
+        """Most speech tokens of a sentence of `text_ids` text ids; at least `shortest_limit`."""
         return min(max(self.shortest_limit, int(text_ids * self.max_token_text_ratio)), MOST_TOKENS)
 
 
@@ -89,8 +89,10 @@ class LlmConfig:
     rms_norm_eps: float
     sampling: SamplingParameters
     text_block: int = TEXT_BLOCK
-    """Text ids between two runs of speech when text arrives over time."""
+    """Text ids in one block when text arrives over time."""
     speech_block: int = SPEECH_BLOCK
+    """Speech tokens in one block when text arrives over time."""
+
     lengths: LengthBounds = PUBLISHED_LENGTHS
 
     @property

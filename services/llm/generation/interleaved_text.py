@@ -1,18 +1,18 @@
-"""The scripts of a sentence whose text arrives over time: five text ids, fifteen speech tokens, and
-so on.
+"""The common part of the scripts for text that arrives over time: five text ids, fifteen speech
+tokens, and so on.
 
-    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ... -> [rest of the text] [task] -> tokens, end
+    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ...
+        -> [rest of the text] [task] -> tokens, end
 
-A FILL says "more text, please": the model may choose it, and after fifteen tokens it is taken
-without asking. It is a decision (the repetition window sees it) but neither sent nor fed. Source:
-compatibility specification section 3.4.
+A FILL requests more text. The model may choose it; after fifteen tokens it is the decision whatever
+the scores are. It counts as a decision (it enters the repetition window) but is neither sent nor
+fed. Source: compatibility specification section 3.4.
 """
 
 import abc
-from collections import deque
 
 from cosyserve.errors import InternalFault
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.generation.sampling import Chooser, Scores, mask
@@ -20,11 +20,11 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 
 
 class ArrivingText(abc.ABC):
-    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by
-    `feed` and `end`. Meets `Script`.
+    """A `Script` with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
+    deliver the text.
 
-    replay: tokens taken as made; FILLs are not among them. Source: compatibility specification
-    section 3.4.
+    replay: tokens that are fed instead of drawn, without the FILLs. Source: compatibility
+    specification section 3.4.
     """
 
     of_voice = 0
@@ -38,8 +38,8 @@ class ArrivingText(abc.ABC):
         self._inputs = [START]
         self._text = list(prompt.text_ids)
         self._prompt_speech = list(prompt.speech_tokens)
-        held = len(prompt.speech_tokens)
-        self._next_fill = (held // self._speech_block + 1) * self._speech_block - held
+        prompt_tokens = len(prompt.speech_tokens)
+        self._next_fill = (prompt_tokens // self._speech_block + 1) * self._speech_block - prompt_tokens
         self._decisions: list[int] = []
         self._tokens = 0
         self._text_ids = 0
@@ -48,8 +48,8 @@ class ArrivingText(abc.ABC):
         self.finish: FinishReason | None = None
 
     @property
-    def made(self) -> int:
-        """As `Script.made`; FILLs are not counted."""
+    def token_count(self) -> int:
+        """As `Script.token_count`; FILLs are not counted."""
         return self._tokens
 
     @property
@@ -58,13 +58,13 @@ class ArrivingText(abc.ABC):
         return len(self._inputs) if self._runs and self.finish is None else 0
 
     def feed(self, ids: list[int]) -> None:
-        """More text ids of the sentence, each below the text vocabulary; not after `end`."""
+        """Add text ids of the sentence, each below the text vocabulary; not after `end`."""
         self._text_ids += len(ids)
         self._receive(ids)
         self._advance()
 
     def end(self) -> None:
-        """The text is complete; call it once."""
+        """Mark the text as complete; call it once."""
         self._ended = True
         self._advance()
 
@@ -74,21 +74,23 @@ class ArrivingText(abc.ABC):
 
     @abc.abstractmethod
     def _receive(self, ids: list[int]) -> None:
-        """Keep text that arrived."""
+        """Store text that arrived."""
 
     @abc.abstractmethod
     def _advance(self) -> None:
-        """While no inputs run: make the next ones out of the text that is there, if it suffices."""
+        """While no inputs are running: prepare the next ones from the text received, if it
+        suffices.
+        """
 
     @abc.abstractmethod
     def _limit(self) -> int:
-        """Most tokens of the sentence; asked only when its text is complete. Before that it is
+        """Most tokens of the sentence, once its text is complete; before that the limit is
         MOST_TOKENS.
         """
 
     def decide(self, scores: Scores) -> int | None:
         """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is
-        chosen where it means nothing.
+        chosen where it has no meaning.
         """
         if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
@@ -130,7 +132,7 @@ class ArrivingText(abc.ABC):
             self.finish = FinishReason.END_OF_SPEECH
         else:
             raise InternalFault(
-                f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on"
+                f"the model chose the reserved id {token} in text streaming, for which profile upstream has no rule"
             )
         return None
 
@@ -139,7 +141,7 @@ class ArrivingText(abc.ABC):
         return self._limit() if self._last_phase else MOST_TOKENS
 
     def _decision(self, scores: Scores) -> int:
-        """The id. FILLs are not part of a replay: they are decided anew, by the same rules."""
+        """The chosen id. A replay has no FILLs: they are decided again, by the same rules."""
         token: int | None = None
         if not self._last_phase:
             if len(self._decisions) == self._next_fill:
@@ -152,7 +154,7 @@ class ArrivingText(abc.ABC):
         return self._chooser.choose(mask(scores, self._masked_at_end), self._decisions) if token is None else token
 
     def _pair_prompt(self) -> None:
-        """Feed the voice's prompt speech in blocks behind text."""
+        """Feed the prompt speech in blocks, each after a block of text."""
         while self._prompt_speech and len(self._text) >= self._text_block:
             self._inputs = self._inputs + self._next_text() + speech_inputs(self._prompt_speech[: self._speech_block])
             del self._prompt_speech[: self._speech_block]
@@ -170,93 +172,3 @@ class ArrivingText(abc.ABC):
         self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
         self._text.clear()
         self._runs = self._last_phase = True
-
-
-class ContinuousText(ArrivingText):
-    """The served profile: a pure function of the text, however it is cut and whenever it arrives.
-
-    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as
-    long as its text allows (`LengthBounds.longest`). When the text is too short to pair all prompt
-    speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in
-    the layout of a text that is known, and generation continues behind it.
-    """
-
-    _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
-    _masked_at_end = (RESERVED_SPEECH, FILL)
-
-    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(config, prompt, chooser, replay)
-        speech = len(prompt.speech_tokens)
-        pairs = min(len(prompt.text_ids) // self._text_block, -(-speech // self._speech_block))
-        self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
-
-    def take(self) -> list[Input]:
-        """As `Script.take`."""
-        taken, self._inputs = self._inputs, []
-        return taken
-
-    def _receive(self, ids: list[int]) -> None:
-        self._text += ids
-
-    def _advance(self) -> None:
-        if self._runs:
-            return
-        self._pair_prompt()
-        if not self._prompt_speech:
-            wants_text = self._after_fill or self._inputs == [START]
-            if wants_text and len(self._text) >= self._text_block:
-                self._inputs = self._inputs + self._next_text()
-                wants_text = False
-            if not wants_text:
-                self._runs = True
-                return
-        if self._ended:
-            self._begin_last_phase(speech_inputs(self._prompt_speech))
-            self._prompt_speech.clear()
-
-    def _limit(self) -> int:
-        return self._lengths.longest(self._text_ids)
-
-
-class UpstreamText(ArrivingText):
-    """The reference to the letter.
-
-    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting.
-    Inputs that already ran stay and are fed a second time in front of the last text. Prompt speech
-    that was not paired is dropped. A reserved id is an error. There is no longest length but the
-    decoder's.
-    """
-
-    _masked_in_blocks = (END_OF_SPEECH,)
-    _masked_at_end = ()
-
-    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(config, prompt, chooser, replay)
-        self._pieces: deque[list[int]] = deque()
-
-    def take(self) -> list[Input]:
-        """As `Script.take`; they stay, to be fed again with the last text."""
-        return self._inputs
-
-    def _receive(self, ids: list[int]) -> None:
-        self._pieces.append(ids)
-
-    def _advance(self) -> None:
-        if self._runs:
-            return
-        while self._pieces:
-            self._text += self._pieces.popleft()
-            self._pair_prompt()
-            if self._prompt_speech:
-                continue
-            if self._after_fill or self._inputs == [START]:
-                if len(self._text) < self._text_block:
-                    continue
-                self._inputs = self._next_text() if self._after_fill else self._inputs + self._next_text()
-            self._runs = True
-            return
-        if self._ended:
-            self._begin_last_phase([])
-
-    def _limit(self) -> int:
-        return MOST_TOKENS

@@ -1,6 +1,4 @@
-"""What one sentence asks of a speech-token engine, and what it gets back. Plain data, no tensors,
-no protobuf.
-"""
+"""A request to a speech-token engine and its results, as plain data without tensors or protobuf."""
 
 import enum
 from collections.abc import AsyncIterator
@@ -9,16 +7,17 @@ from dataclasses import dataclass
 from cosyserve.timing import Timing
 
 MOST_TOKENS = 4096
-"""Speech tokens of one sentence at most, however its text comes: what the decoder takes."""
+"""Most speech tokens of one sentence, in every way of sending its text: the limit of the decoder.
+"""
 
 
 class Profile(enum.Enum):
-    """Which rules the sampler and the text-streaming interleave follow."""
+    """Rules of the sampler and of the interleaving of text that arrives over time."""
 
     CONTINUOUS = "continuous"
-    """Reserved ids are masked, nothing is fed twice, every sentence has a longest length."""
+    """Reserved ids are masked, no input is fed twice, every sentence has a length limit."""
     UPSTREAM = "upstream"
-    """The reference's behaviour to the letter, for comparison."""
+    """The exact behaviour of the reference implementation, for comparison."""
 
 
 class FinishReason(enum.Enum):
@@ -28,8 +27,8 @@ class FinishReason(enum.Enum):
 
 @dataclass(frozen=True)
 class Prompt:
-    """The voice's own words: text ids below the text vocabulary and speech tokens 0 to 6560 at 25
-    per second.
+    """The voice prompt: text ids below the text vocabulary and speech tokens 0 to 6560, 25 per
+    second.
     """
 
     text_ids: tuple[int, ...] = ()
@@ -38,7 +37,7 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Where the random draws come from: (seed, sentence_index) names the whole random stream of a
+    """Source of the random draws: (seed, sentence_index) determines the whole random stream of a
     sentence.
     """
 
@@ -49,7 +48,7 @@ class Sampling:
 
 @dataclass(frozen=True, kw_only=True)
 class Grouping:
-    """Tokens to a hop."""
+    """Number of tokens in the first hop and in each later hop."""
 
     first: int = 25
     rest: int = 25
@@ -60,8 +59,8 @@ TextStream = AsyncIterator[list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """One sentence. `text` is its ids, or an iterator over pieces of them when text arrives over
-    time.
+    """A request for the tokens of one sentence. `text` holds its ids, or is an iterator over lists
+    of them when text arrives over time.
     """
 
     prompt: Prompt
@@ -69,16 +68,18 @@ class Generation:
     sampling: Sampling = Sampling()
     grouping: Grouping = Grouping()
     replay: tuple[int, ...] = ()
-    """Tokens that another replica has made for this very request: taken as made, not sent again."""
+    """Tokens that another replica has already generated for this request: they are fed to the model
+    and not sent again.
+    """
     guarded: bool = False
-    """Whether tokens that give speech away as unfit are an error, see
+    """Whether tokens that indicate unusable speech are an error, see
     `services.llm.guards.token_guards`.
     """
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a sentence ended. `tokens` counts all of them, replayed ones included."""
+    """How a sentence ended. `tokens`: number of speech tokens, including replayed ones."""
 
     reason: FinishReason
     tokens: int
@@ -89,11 +90,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hop:
-    """New speech tokens, in order; none in the first hop, which says that the sentence was
-    accepted, and in hops that only show progress.
+    """New speech tokens, in order. The first hop has none and reports that the sentence was
+    accepted; empty hops during a replay report progress.
 
-    `timings`: work that is over since the hop before. `outcome`: set on the last hop, and only
-    there.
+    `timings`: work completed since the previous hop. `outcome`: set on the last hop only.
     """
 
     tokens: list[int]

@@ -1,15 +1,17 @@
 """Repetition-aware sampling (RAS) over float32 log-probabilities, with counter-based draws.
 
-The readable definition; an implementation elsewhere has to make the same choices. All arithmetic
-behind the log-probabilities is float64:
+This is the readable definition; every other implementation has to choose the same ids. All
+arithmetic after the log-probabilities is float64:
 
     w[i] = exp(logp[i] - max(logp)), p = w / sum(w)        masked entries are -inf, so their w is 0
-    nucleus: walk the ids by descending logp, the lower id first among equals; accept while the p accepted so far add up to less than
-        top_p and fewer than top_k are accepted
+    nucleus: walk the ids by descending logp, the lower id first among equals; accept while the
+        p accepted so far add up to less than top_p and fewer than top_k are accepted
     draw 0 among the nucleus, in the order of the walk, in proportion to p
-    if the drawn id fills at least tau_r of the last win_size decisions: draw 1 among all other ids, in id order, in proportion to w
-    a draw: u = uniform(key=seed, stream=sentence, step=decision, draw), c = running sum of the weights from the first to the last;
-        the choice is the first item with c > u * c[last], or the last item with a weight should rounding leave none
+    if the drawn id fills at least tau_r of the last win_size decisions: draw 1 among all other
+        ids, in id order, in proportion to w
+    a draw: u = uniform(key=seed, stream=sentence, step=decision, draw), c = running sum of the
+        weights from the first to the last; the choice is the first item with c > u * c[last], or
+        the last item with a weight if rounding leaves none
 
 Source: compatibility specification section 3.3; repetition-aware sampling is from VALL-E 2 (Chen et
 al., 2024).
@@ -27,23 +29,23 @@ from services.llm.generation.config import SamplingParameters
 Scores = NDArray[np.float32]
 """Log-probabilities [6564] of one decision; masked ids hold -inf."""
 _VANISHES = -746.0
-"""exp of it is 0 in float64, the least positive number included."""
+"""exp of this and of anything less is 0 in float64."""
 
 
 class Chooser(Protocol):
-    """Turns the log-probabilities of one decision into an id."""
+    """Chooses an id by the log-probabilities of one decision."""
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
-        """The id, 0 to 6563, of decision number len(made).
+    def choose(self, scores: Scores, decisions: Sequence[int], /) -> int:
+        """The id, 0 to 6563, of decision number len(decisions).
 
         scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one
-        finite; not changed. made: all decisions before this one, fill ids included.
+        finite; not changed. decisions: all decisions before this one, fill ids included.
         """
         ...
 
 
 class Draw(Protocol):
-    """One draw out of a list of weights."""
+    """Draws one index by a list of weights."""
 
     def __call__(self, weights: NDArray[np.float64], step: int, draw: int) -> int:
         """Index of the chosen weight; weights >= 0, not all 0, not necessarily summing to 1."""
@@ -63,21 +65,21 @@ class SeededDraw:
 
 
 class RepetitionAwareChooser:
-    """RAS with its draws made by `draw`. Source: compatibility specification section 3.3; VALL-E 2
-    (Chen et al., 2024).
+    """Repetition-aware sampling with the random numbers of `draw`. Source: compatibility
+    specification section 3.3; VALL-E 2 (Chen et al., 2024).
     """
 
     def __init__(self, parameters: SamplingParameters, draw: Draw) -> None:
         self.parameters, self.draw = parameters, draw
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         """As `Chooser.choose`: draw 0 in the nucleus, and draw 1 among all other ids when that id
         fills too much of the window.
         """
-        limits, step = self.parameters, len(made)
+        limits, step = self.parameters, len(decisions)
         ids, probabilities = nucleus(scores, limits.top_p, limits.top_k)
         chosen = int(ids[self.draw(probabilities, step, 0)])
-        if made[-limits.win_size :].count(chosen) >= limits.win_size * limits.tau_r:
+        if decisions[-limits.win_size :].count(chosen) >= limits.win_size * limits.tau_r:
             weights, _ = _weights(scores)
             weights[chosen] = 0.0
             chosen = self.draw(weights, step, 1)
@@ -87,8 +89,8 @@ class RepetitionAwareChooser:
 class GreedyChooser:
     """Always the most probable id, the lowest among equals."""
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
-        """As `Chooser.choose`; `made` plays no part."""
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
+        """As `Chooser.choose`; `decisions` is not used."""
         return int(np.argmax(scores))
 
 
@@ -98,15 +100,15 @@ def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64]
     """
     weights, possible = _weights(scores)
     size = min(top_k, len(possible))
-    found = scores[possible]
-    smallest = np.partition(found, -size)[-size]
-    # in id order, and with all that tie for the last place
-    candidates = possible[found >= smallest]
+    possible_scores = scores[possible]
+    smallest = np.partition(possible_scores, -size)[-size]
+    # In id order; all ids that tie for the last place are included, and the sort keeps that order.
+    candidates = possible[possible_scores >= smallest]
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:size]
     probabilities = weights[candidates] / weights.sum()
     before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
-    kept = int(np.count_nonzero((before < top_p) & (probabilities > 0.0)))
-    return candidates[:kept], probabilities[:kept]
+    accepted = int(np.count_nonzero((before < top_p) & (probabilities > 0.0)))
+    return candidates[:accepted], probabilities[:accepted]
 
 
 def inverse_cdf(weights: NDArray[np.float64], uniform: float) -> int:
@@ -126,11 +128,11 @@ def mask(scores: Scores, ids: Sequence[int]) -> Scores:
 
 
 def _weights(scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Weights, and the ids, in order, that may have one above 0."""
+    """The weights, and the ids, in order, whose weight may be above 0."""
     wide = scores.astype(np.float64)
     wide -= wide.max()
-    # exp of less is 0, and where most ids cannot be chosen, computing it takes longer than all the
-    # rest.
+    # Skips ids whose weight is 0: where most ids cannot be chosen, exp would take longer than all
+    # the rest.
     possible = np.flatnonzero(wide > _VANISHES)
     weights = np.zeros(len(wide))
     weights[possible] = np.exp(wide[possible])

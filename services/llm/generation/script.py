@@ -1,7 +1,7 @@
-"""What a sequence feeds the model and what it makes of the answer. Scripts know ids, rules and
-order; no tensors, no threads.
+"""Scripts: which inputs a sequence feeds to the model, and how its log-probabilities become tokens.
+Scripts have no tensors and no threads.
 
-The engine knows only this: run the pending inputs, hand the log-probabilities back.
+The engine runs the pending inputs of a script and passes the log-probabilities back to it.
 """
 
 import enum
@@ -16,7 +16,7 @@ class Table(enum.IntEnum):
     """Embedding tables of the model."""
 
     SPECIAL = 0
-    """Row 0 starts a sequence, row 1 says that text is over and speech begins."""
+    """Row 0 starts a sequence, row 1 marks the end of the text and the start of the speech."""
     TEXT = 1
     SPEECH = 2
 
@@ -44,24 +44,25 @@ def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How decisions are made until one is a reserved id: what `Script.decide` goes by, told to an
-    engine that decides on its own and hands the ids to `Script.accept`."""
+    """The rules by which `Script.decide` chooses ids until it chooses a reserved one, for an engine
+    that samples by itself and passes the ids to `Script.accept`.
+    """
 
     chooser: Chooser
     masked: tuple[int, ...]
     """Reserved ids that are never chosen."""
     shortest: int = 0
-    """While fewer tokens are made, the end is not chosen either."""
+    """The end is not chosen while the sentence has fewer tokens."""
     longest: int
-    """With so many tokens the sentence is over."""
+    """The sentence ends when it has this many tokens."""
     decisions: int
-    """Decisions so far, fills included: number of the next."""
+    """Number of decisions so far, fills included; also the number of the next decision."""
     fill_at: int | None = None
-    """Number of the decision that is a fill without asking."""
+    """Number of the decision that is a fill whatever the scores are."""
     replay: tuple[int, ...] = ()
-    """Token number n is replay[n], as far as it goes."""
+    """Token number n is replay[n] while n is less than its length."""
     fills_are_decided: bool = False
-    """Whether a fill that is chosen, or due, goes before a replayed token."""
+    """Whether a fill that is chosen, or due, takes precedence over a replayed token."""
 
 
 class Script(Protocol):
@@ -73,8 +74,8 @@ class Script(Protocol):
         ...
 
     @property
-    def made(self) -> int:
-        """Speech tokens made so far, replayed ones included."""
+    def token_count(self) -> int:
+        """Number of speech tokens so far, replayed ones included."""
         ...
 
     @property
@@ -84,31 +85,32 @@ class Script(Protocol):
 
     @property
     def of_voice(self) -> int:
-        """How many of the inputs taken first follow from the voice alone, so that every sentence of
-        the voice begins with them; 0 where that is not known. It says nothing once inputs were
-        taken."""
+        """Number of leading inputs that depend on the voice alone, so that every sentence of the
+        voice begins with them; 0 where that is not known. Meaningless after the first `take`.
+        """
         ...
 
     def take(self) -> list[Input]:
-        """The inputs to run next in one pass, in order, `ready` of them and at least 1; call it
-        only while `ready` is not 0, and follow it with `decide`."""
+        """The next `ready` inputs, to be run in one pass. Call it only while `ready` is not 0, and
+        call `decide` or `accept` afterwards.
+        """
         ...
 
     def decide(self, scores: Scores) -> int | None:
-        """Decide by the log-probabilities behind the last input taken, float32 [6564], finite, not
-        masked. Afterwards `ready`, `made` and `finish` say how it goes on.
+        """Choose an id by the log-probabilities after the last input taken, float32 [6564], finite,
+        not masked, and update `ready`, `token_count` and `finish`.
 
         Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end.
-        Raises InternalFault when the rules have no way on. Source: compatibility specification
-        sections 3.2 to 3.4.
+        Raises InternalFault for a reserved id that the rules do not allow. Source: compatibility
+        specification sections 3.2 to 3.4.
         """
         ...
 
     @property
     def rules(self) -> Rules:
-        """The rules from the next decision on; asked for while `ready` is not 0."""
+        """The rules from the next decision on; valid while `ready` is not 0."""
         ...
 
     def accept(self, token: int) -> int | None:
-        """As `decide`, for a decision that was made elsewhere by `rules`: an id 0 to 6563."""
+        """As `decide`, for an id 0 to 6563 that an engine has chosen by `rules`."""
         ...

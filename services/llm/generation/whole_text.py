@@ -2,8 +2,8 @@
 
     [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
 
-Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and
-4096 at most. Source: compatibility specification sections 3.2 and 3.3.
+Length: 2 to 20 tokens per text id unless the model directory sets other bounds, and never more than
+4096. Source: compatibility specification sections 3.2 and 3.3.
 """
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
@@ -14,14 +14,14 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 
 
 class WholeText:
-    """A sentence whose text is known.
+    """The `Script` of a sentence whose text is known.
 
-    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of
-    the two reserved ids can end a sentence early, as in the reference. `continuous` masks the
-    reserved ids always.
+    Profile `upstream` masks only the end id, and only before the shortest length, so that one of
+    the two reserved ids can end a sentence early, as in the reference. Profile `continuous` always
+    masks the reserved ids.
 
-    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is
-    drawn anew or sent. Meets `Script`.
+    text: at least 1 id below the text vocabulary. replay: tokens that are fed instead of drawn, and
+    not sent.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class WholeText:
         self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
         self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
         self._chooser, self._replay = chooser, replay
-        self._made: list[int] = []
+        self._tokens: list[int] = []
         self.finish: FinishReason | None = None
 
     @property
-    def made(self) -> int:
-        """As `Script.made`."""
-        return len(self._made)
+    def token_count(self) -> int:
+        """As `Script.token_count`."""
+        return len(self._tokens)
 
     @property
     def ready(self) -> int:
@@ -63,8 +63,8 @@ class WholeText:
         return self._inputs
 
     def decide(self, scores: Scores) -> int | None:
-        """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
-        step = len(self._made)
+        """As `Script.decide`; never raises InternalFault."""
+        step = len(self._tokens)
         return self.accept(self._replay[step] if step < len(self._replay) else self._choose(scores))
 
     @property
@@ -75,22 +75,22 @@ class WholeText:
             masked=tuple(self._always_masked),
             shortest=self._shortest,
             longest=self._longest,
-            decisions=len(self._made),
+            decisions=len(self._tokens),
             replay=self._replay,
         )
 
     def accept(self, token: int) -> int | None:
         """As `Script.accept`."""
-        replayed = len(self._made) < len(self._replay)
+        replayed = len(self._tokens) < len(self._replay)
         if token >= SPEECH_VOCABULARY:
             self.finish = FinishReason.END_OF_SPEECH
             return None
-        self._made.append(token)
+        self._tokens.append(token)
         self._inputs = speech_inputs([token])
-        if len(self._made) >= self._longest:
+        if len(self._tokens) >= self._longest:
             self.finish = FinishReason.LENGTH
         return None if replayed else token
 
     def _choose(self, scores: Scores) -> int:
-        too_short = [END_OF_SPEECH] if len(self._made) < self._shortest else []
-        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._made)
+        too_short = [END_OF_SPEECH] if len(self._tokens) < self._shortest else []
+        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._tokens)

@@ -21,7 +21,9 @@ from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 
 @dataclass(frozen=True)
 class Memory:
-    """Everything that lives between steps. Page 0 and slot 0 are nobody's."""
+    """The device memory that persists between steps. Page 0 and slot 0 are dummies: padding rows
+    use them.
+    """
 
     cache: Tensor
     """[layers, pages, key heads, 2, PAGE, head size]"""
@@ -36,8 +38,8 @@ class Memory:
 
     @classmethod
     def reserve(cls, model: PackedModel, *, pages: int, slots: int, positions: int) -> "Memory":
-        """For `slots` sequences of at most `positions` positions, and `pages` pages in all; one
-        more of each is nobody's.
+        """Allocate memory for `slots` sequences of at most `positions` positions and for `pages`
+        pages, plus the dummy slot and page.
         """
         config, device = model.config, model.device
         ring = 1 << max(3, (config.sampling.win_size - 1).bit_length())
@@ -56,21 +58,21 @@ class Memory:
 
 
 def page_bytes(model: PackedModel) -> int:
-    """Bytes of one page, all layers."""
+    """Bytes of one page in all layers."""
     return 2 * model.config.layers * model.config.kv_width * PAGE * model.table.element_size()
 
 
 def can_overlap(device: torch.device) -> bool:
-    """Whether a kernel can start while the one before runs: from compute capability 9.0 on."""
+    """Whether a kernel can start while the previous one runs: from compute capability 9.0 on."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 class DecodeStep:
-    """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what
-    came of it, `logits` float32 [B, 6564].
+    """The step of B rows. `rows` int32 [B] is the slot of each row, `decisions` int32 [B] and
+    `logits` float32 [B, 6564] are the results.
 
-    blocks: None for those of `tuning`; invariant: see there. `launch` puts the kernels on the
-    current stream; nothing is allocated, nothing waits.
+    blocks: None for those of `tuning`; invariant: see there. `launch` enqueues the kernels on the
+    current stream; it neither allocates nor waits.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class DecodeStep:
         self._partial = real(pairs, splits, self._group, config.head_size)
         self._stats = real(pairs, splits, 2, self._group)
         self._arrived = whole(pairs)
-        self._parts, self._part_arrived = self._room_for_parts(real, whole)
+        self._split_sums, self._split_arrived = self._split_buffers(real, whole)
         self._tiles = [self._grid(blocks, config.hidden_size)[0] for blocks in (self._blocks.out, self._blocks.down)]
         self._squares = [real(tiles, batch) for tiles in self._tiles]
         self.logits = real(batch, SPEECH_ROWS)
@@ -117,7 +119,7 @@ class DecodeStep:
         self._finite = whole(batch, self._pieces)
 
     def launch(self) -> None:
-        """The whole step."""
+        """Enqueue the whole step."""
         self.enter()
         for index in range(self._model.config.layers):
             self.layer(index)
@@ -125,7 +127,7 @@ class DecodeStep:
         self.decide()
 
     def enter(self) -> None:
-        """Where the rows stand, and their embeddings."""
+        """Read the position of each row and embed its input."""
         model, memory, hidden, most_pages = (
             self._model,
             self._memory,
@@ -137,12 +139,12 @@ class DecodeStep:
             self._row_pages, self._residual,
             self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden,
             PADDED=1 << (hidden - 1).bit_length(),
-            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tiled(1), PAGE=PAGE, PDL=self._blocks.pdl,
+            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tile_arguments(1), PAGE=PAGE, PDL=self._blocks.pdl,
             num_warps=4,
         )  # fmt: skip
 
     def decide(self) -> None:
-        """The sampler."""
+        """Sample an id for each row."""
         model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
         later = {"launch_pdl": True} if pdl else {}
         form = {
@@ -153,13 +155,13 @@ class DecodeStep:
             "TOP": self._top,
         }
         form["PDL"] = pdl
-        found = (self._best, self._sums, self._peaks, self._finite)
+        partials = (self._best, self._sums, self._peaks, self._finite)
         sampling.scan[(self.batch, self._pieces)](
-            self.logits, memory.state, self.rows, *found, **form, num_warps=4, **later
+            self.logits, memory.state, self.rows, *partials, **form, num_warps=4, **later
         )
         limits = config.sampling
         sampling.choose[(self.batch,)](
-            self.logits, memory.state, self.rows, *found, memory.history, memory.replay,
+            self.logits, memory.state, self.rows, *partials, memory.history, memory.replay,
             self.decisions, limits.top_p, math.ceil(limits.win_size * limits.tau_r), memory.replay.shape[1],
             model.starts[Table.SPEECH],
             PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size,
@@ -168,7 +170,7 @@ class DecodeStep:
         )  # fmt: skip
 
     def layer(self, index: int) -> None:
-        """The kernels of one block."""
+        """Enqueue the kernels of one block."""
         self.project(index)
         self.attend(index)
         weights = self._model.layers[index]
@@ -185,7 +187,7 @@ class DecodeStep:
             self._place,
             self._queries, self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query,
             KEYS=config.kv_width, D=config.head_size,
-            PAGE=PAGE, **self._tiled(1), **self._form(blocks, hidden),
+            PAGE=PAGE, **self._tile_arguments(1), **self._block_arguments(blocks, hidden),
         )  # fmt: skip
 
     def attend(self, index: int) -> None:
@@ -203,11 +205,11 @@ class DecodeStep:
 
     def add(self, blocks: Blocks, x: Tensor, weights: Tensor, which: int) -> None:
         width, deep = weights.shape
-        form = self._form(blocks, deep)
+        form = self._block_arguments(blocks, deep)
         steps = -(-deep // (depth(blocks, deep) * blocks.split))
         products.add_product[(*self._grid(blocks, width), blocks.split)](
-            x, weights, self._residual, self._rounded, self._squares[which], self._parts[which],
-            self._part_arrived[which], self.batch,
+            x, weights, self._residual, self._rounded, self._squares[which], self._split_sums[which],
+            self._split_arrived[which], self.batch,
             N=width, K=deep, SPLIT=blocks.split, STEPS=steps, **form,
         )  # fmt: skip
 
@@ -218,22 +220,22 @@ class DecodeStep:
             self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps,
             MLP=config.intermediate_size,
             HIDDEN=config.hidden_size,
-            **self._tiled(0), **self._form(blocks, config.hidden_size),
+            **self._tile_arguments(0), **self._block_arguments(blocks, config.hidden_size),
         )  # fmt: skip
 
     def score(self) -> None:
         model, config, blocks = self._model, self._model.config, self._blocks.score
         exact = blocks.rows == 1 or model.dtype == torch.float32
-        form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
+        form = self._block_arguments(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
         products.score[self._grid(blocks, SPEECH_ROWS)](
             self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
-            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tiled(1), **form,
+            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tile_arguments(1), **form,
         )  # fmt: skip
 
     def _grid(self, blocks: Blocks, width: int) -> tuple[int, int]:
         return -(-width // blocks.columns), -(-self.batch // blocks.rows)
 
-    def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
+    def _block_arguments(self, blocks: Blocks, width: int) -> dict[str, object]:
         form: dict[str, object] = {
             "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1,
             "ONCE": once(blocks, width),
@@ -242,11 +244,11 @@ class DecodeStep:
         }  # fmt: skip
         return form | ({"launch_pdl": True} if self._blocks.pdl else {})
 
-    def _tiled(self, which: int) -> dict[str, int]:
-        """Into how many parts the sums of squares come."""
+    def _tile_arguments(self, which: int) -> dict[str, int]:
+        """Number of partial sums of squares, as kernel arguments."""
         return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
 
-    def _room_for_parts(
+    def _split_buffers(
         self, real: Callable[..., Tensor], whole: Callable[..., Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         parts, arrived = [], []

@@ -1,5 +1,5 @@
-"""Where a sequence sits on the device: a slot of the state table and pages of the cache, taken and
-given back as one.
+"""Slots of sequences on the device: a row of the state table and pages of the cache, allocated and
+freed together.
 """
 
 from dataclasses import dataclass, field
@@ -8,68 +8,71 @@ from services.llm.gpu.layout import PAGE
 
 
 @dataclass
-class Seat:
-    """`pages`: in the order of their positions. Slot and page 0 are nobody's."""
+class KvSlot:
+    """index: row of the state table. pages: in the order of their positions. Row 0 and page 0 are
+    dummies.
+    """
 
-    slot: int
+    index: int
     pages: list[int]
     length: int = 0
-    """Positions that ran, or are on their way."""
+    """Positions that have run or are being run."""
     pending: list[int] = field(default_factory=list)
-    """Rows of the joined embedding table that run in chunks, before `last`."""
+    """Inputs before `last`, which run in prefill chunks, as rows of the joined embedding table."""
     last: int = 0
-    """The input behind which the device decides."""
+    """The last input, after which the device samples."""
     deciding: bool = False
-    """The device makes one decision after another."""
+    """Whether the device decodes this sequence."""
     started_ns: int = 0
-    """When its first pass began; 0 when that is over."""
+    """Time at which its first pass began; 0 after that pass."""
     positions: int = 0
-    """Of the first pass."""
+    """Number of positions of the first pass."""
 
     @property
     def room(self) -> int:
-        """Positions that its pages hold."""
+        """Number of positions that its pages hold."""
         return len(self.pages) * PAGE
 
 
-class Seats:
-    """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at
-    once: work on the device is done in order, and every position is written before it is read."""
+class KvSlotPool:
+    """The free slots 1 to `slots` and pages 1 to `pages`. A released slot can be taken at once: the
+    device works in order, and every position is written before it is read.
+    """
 
     def __init__(self, slots: int, pages: int) -> None:
-        self._slots = list(range(slots, 0, -1))
-        self._pages = list(range(pages, 0, -1))
+        self._free_slots = list(range(slots, 0, -1))
+        self._free_pages = list(range(pages, 0, -1))
 
     @property
     def free_pages(self) -> int:
-        return len(self._pages)
+        return len(self._free_pages)
 
-    def take(self, count: int) -> Seat:
-        """A seat with so many pages. Raises IndexError when none is left, which admission rules
-        out.
+    def take(self, count: int) -> KvSlot:
+        """Take a slot with `count` pages. Raises IndexError when none is left, which admission
+        prevents.
         """
-        seat = Seat(self._slots[-1], self._take(count))
-        self._slots.pop()
-        return seat
+        slot = KvSlot(self._free_slots[-1], self._take(count))
+        self._free_slots.pop()
+        return slot
 
-    def extend(self, seat: Seat, count: int) -> list[int]:
-        """So many pages more; returns them. Raises IndexError as `take`."""
+    def extend(self, slot: KvSlot, count: int) -> list[int]:
+        """Add `count` pages to a slot and return them. Raises IndexError as `take`."""
         taken = self._take(count)
-        seat.pages += taken
+        slot.pages += taken
         return taken
 
     def _take(self, count: int) -> list[int]:
-        if count > len(self._pages):
-            raise IndexError(f"{count} pages wanted, {len(self._pages)} are free")
-        taken, self._pages[len(self._pages) - count :] = self._pages[len(self._pages) - count :], []
+        if count > len(self._free_pages):
+            raise IndexError(f"{count} pages wanted, {len(self._free_pages)} are free")
+        taken, self._free_pages[len(self._free_pages) - count :] = self._free_pages[len(self._free_pages) - count :], []
         return taken
 
-    def give_back(self, seat: Seat) -> None:
-        """The seat is free."""
-        self._slots.append(seat.slot)
-        self._pages += seat.pages
+    def release(self, slot: KvSlot) -> None:
+        """Release the slot and its pages."""
+        self._free_slots.append(slot.index)
+        self._free_pages += slot.pages
 
 
 def pages_for(capacity: int) -> int:
-    """Pages that hold `capacity` positions."""
+    """Number of pages that hold `capacity` positions."""
     return -(-capacity // PAGE)

@@ -1,6 +1,4 @@
-"""How positions lie on the device: pages of the cache, tiles and chunks of prompts. Plain numbers;
-no kernels.
-"""
+"""Layout of positions on the device: pages of the cache, tiles and chunks of prompts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +7,11 @@ import torch
 from torch import Tensor
 
 PAGE = 64
-"""Positions to a page of the cache."""
+"""Positions per page of the cache."""
 CHUNK = 256
-"""Positions of a pass."""
+"""Positions per prefill pass."""
 TILE = 16
-"""Positions that attend together; those of one tile belong to one sequence."""
+"""Positions per tile of attention; all positions of a tile belong to one sequence."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +27,14 @@ class Stretch:
 
 
 def tiles_of(positions: int) -> int:
-    """Tiles that a stretch takes."""
+    """Number of tiles of a stretch."""
     return -(-positions // TILE)
 
 
 def describe(stretches: Sequence[Stretch]) -> Tensor:
-    """What a chunk holds, as int32 [3 CHUNK + 3 CHUNK / TILE]: inputs, positions, places (-1: an
-    empty row); of each tile slot, first position and count."""
+    """The contents of a chunk, as int32 [3 CHUNK + 3 CHUNK / TILE]: inputs, positions and places in
+    the cache (-1: an empty row), then the slot, first position and count of each tile.
+    """
     inputs, positions, places = [0] * CHUNK, [0] * CHUNK, [-1] * CHUNK
     slots, begins, counts = [0] * (CHUNK // TILE), [0] * (CHUNK // TILE), [0] * (CHUNK // TILE)
     tile = 0

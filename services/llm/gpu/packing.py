@@ -1,5 +1,5 @@
-"""The model's weights as the kernels want them: one type, norms folded in, rotary pairs side by
-side, one embedding table.
+"""The weights of the model in the layout of the kernels: one number type, norms folded in, rotary
+pairs adjacent, one embedding table.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class PackedModel:
-    """`table`: the three embedding tables one under the other, [rows, hidden]; `starts`: the first
-    row of each, in the order of `Table`.
+    """`table`: the three embedding tables concatenated, [rows, hidden]; `starts`: the first row of
+    each, in the order of `Table`.
 
     head, head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size
     / 2].
@@ -109,13 +109,13 @@ def pack(
 
 
 def _paired_rows(config: LlmConfig) -> Tensor:
-    """Where each row of the packed q, k, v comes from. The model turns numbers i and i + D / 2 of a
-    head as a pair; here 2 i and 2 i + 1.
+    """The source row of each row of the packed q, k, v. The model rotates numbers i and i + D / 2
+    of a head as a pair; the packed one 2 i and 2 i + 1.
 
-    Queries and keys are reordered alike, so their products stay what they are.
+    Queries and keys are reordered alike, so their products do not change.
     """
-    half, turned = config.head_size // 2, config.heads + config.kv_heads
+    half, rotated = config.head_size // 2, config.heads + config.kv_heads
     inside = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
-    rows = torch.arange(turned)[:, None] * config.head_size + inside
-    behind = turned * config.head_size
-    return torch.cat([rows.flatten(), torch.arange(behind, behind + config.kv_width)])
+    rows = torch.arange(rotated)[:, None] * config.head_size + inside
+    value_rows = rotated * config.head_size
+    return torch.cat([rows.flatten(), torch.arange(value_rows, value_rows + config.kv_width)])

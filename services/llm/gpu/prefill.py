@@ -1,9 +1,9 @@
 """A chunk of prompts in one pass: up to CHUNK positions of one or several sequences, on fixed
 memory, so that a CUDA graph can hold it.
 
-A chunk writes keys and values and nothing else: the last input of a prompt is left to the decode
-step, which decides behind it. The chunk has one size, filled or not, so a position's numbers depend
-neither on what else is in the chunk nor on how the prompt is cut.
+A chunk writes only keys and values: the last input of a prompt is left to the decode step, which
+samples after it. The chunk has one size, filled or not, so a position's numbers depend neither on
+the other positions of the chunk nor on how the prompt is cut.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from services.llm.gpu.packing import PackedModel
 
 
 class PrefillStep:
-    """The pass over a chunk. `load` says what is in it, `launch` puts the kernels on the current
+    """The pass over a chunk. `load` sets its contents, `launch` enqueues the kernels on the current
     stream.
     """
 
@@ -27,10 +27,10 @@ class PrefillStep:
         self._model, self._memory = model, memory
         config, device = model.config, model.device
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
-        self._told = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
+        self._chunk = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
         sizes = [CHUNK] * 3 + [CHUNK // TILE] * 3
         self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = torch.split(
-            self._told, sizes
+            self._chunk, sizes
         )
         self._residual = torch.zeros(CHUNK, config.hidden_size, device=device)
         self._normed = torch.zeros(CHUNK, config.hidden_size, dtype=model.dtype, device=device)
@@ -39,19 +39,21 @@ class PrefillStep:
         self._gated = torch.zeros(CHUNK, config.intermediate_size, dtype=model.dtype, device=device)
 
     def load(self, stretches: Sequence[Stretch]) -> None:
-        """Tell the device; the stretches take at most CHUNK / TILE tiles. Asynchronous."""
-        told = describe(stretches)
-        if self._told.is_cuda:
-            told = told.pin_memory()
-        self._told.copy_(told, non_blocking=True)
+        """Copy the contents of the chunk to the device; at most CHUNK / TILE tiles.
+        Asynchronous.
+        """
+        contents = describe(stretches)
+        if self._chunk.is_cuda:
+            contents = contents.pin_memory()
+        self._chunk.copy_(contents, non_blocking=True)
 
     def launch(self) -> None:
-        """The whole pass. The last block stops when its keys and values are written."""
+        """Enqueue the whole pass. The last block stops after writing its keys and values."""
         model, config = self._model, self._model.config
         self._residual.copy_(F.embedding(self._inputs, model.table))
         self._add_and_norm(None)
         for index, layer in enumerate(model.layers):
-            self._turn(F.linear(self._normed, layer.qkv), layer.bias, index)
+            self._rotate(F.linear(self._normed, layer.qkv), layer.bias, index)
             if index + 1 == config.layers:
                 break
             self._attend(index)
@@ -66,9 +68,9 @@ class PrefillStep:
             PADDED=1 << (hidden - 1).bit_length(), ADD=change is not None, num_warps=4,
         )  # fmt: skip
 
-    def _turn(self, joined: Tensor, bias: Tensor, index: int) -> None:
+    def _rotate(self, joined: Tensor, bias: Tensor, index: int) -> None:
         model, config = self._model, self._model.config
-        chunk.turn_heads[(CHUNK,)](
+        chunk.rotate_heads[(CHUNK,)](
             joined, bias, model.cosines, model.sines, self._positions, self._places, self._queries,
             self._memory.cache[index],
             QUERY=config.heads * config.head_size, KEYS=config.kv_width, D=config.head_size, PAGE=PAGE,

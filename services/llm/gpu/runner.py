@@ -1,8 +1,8 @@
-"""The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs,
-answers that come later.
+"""The runner on a CUDA device: prefill chunks and decode steps captured as CUDA graphs, whose
+decisions are read later.
 
-Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the
-order of one stream.
+Only `PendingDecisions.read` waits for the device. Every copy uses pinned memory and the order of
+one stream.
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from services.llm.gpu.kernels.state_table import COLUMNS, Column
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.runner_protocol import Answer
+from services.llm.gpu.runner_protocol import PendingDecisions
 from services.llm.gpu.tuning import BUCKETS, EXACT
 
 log = logging.getLogger(__name__)
-ANSWERS = 8
-"""Steps whose answers may be unread at a time."""
+MOST_PENDING = 8
+"""Steps whose decisions the host may not have read yet."""
 PRIORITY = -1
-"""Of the stream: what is short and waited for goes before what another stream of this device has
-queued.
+"""Priority of the stream: decode steps are short and urgent, so they run before the work that other
+streams have queued.
 """
 
 
 class CudaRunner:
-    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a
-    chunk. invariant: see `tuning`.
+    """Implements `Runner`. Captures a graph for each bucket of rows up to `most_rows`, and one for
+    a chunk. invariant: see `tuning`.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class CudaRunner:
         }
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
-        self._told: dict[int, list[int]] = {}
-        self._answers = itertools.cycle([CudaAnswer(self._buckets[-1]) for _ in range(ANSWERS)])
+        self._uploaded_rows: dict[int, list[int]] = {}
+        self._decisions = itertools.cycle([CudaDecisions(self._buckets[-1]) for _ in range(MOST_PENDING)])
 
     def row_of(self, table: int, row: int) -> int:
         """As `Runner.row_of`."""
         return self._model.starts[table] + row
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
-        """As `Runner.seat`."""
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+        """As `Runner.assign`."""
         self._upload(self._memory.pages[slot, : len(pages)], pages)
         if replay:
             self._upload(self._memory.replay[slot, : len(replay)], replay)
@@ -77,20 +77,21 @@ class CudaRunner:
         """As `Runner.activate`."""
         self._upload(self._memory.state[slot], [*state, *[0] * (COLUMNS - len(state))])
 
-    def step(self, slots: Sequence[int]) -> Answer:
+    def step(self, slots: Sequence[int]) -> PendingDecisions:
         """As `Runner.step`."""
         bucket = next(size for size in self._buckets if size >= len(slots))
         step, rows = self._steps[bucket], [*slots, *[0] * (bucket - len(slots))]
-        if self._told.get(bucket) != rows:
+        if self._uploaded_rows.get(bucket) != rows:
             self._upload(step.rows, rows)
-            self._told[bucket] = rows
+            self._uploaded_rows[bucket] = rows
         with torch.cuda.stream(self._stream):
             self._graphs[bucket].replay()
-            return next(self._answers).take(step.decisions, len(slots))
+            return next(self._decisions).take(step.decisions, len(slots))
 
     def close(self) -> None:
         """As `Runner.close`."""
-        with contextlib.suppress(RuntimeError):  # a device in error does nothing any more
+        # raised by a device that has failed and runs nothing
+        with contextlib.suppress(RuntimeError):
             self._stream.synchronize()
 
     def _upload(self, target: Tensor, values: Sequence[int]) -> None:
@@ -98,36 +99,38 @@ class CudaRunner:
             target.copy_(torch.tensor(values, dtype=torch.int32).pin_memory(), non_blocking=True)
 
 
-class CudaAnswer:
-    """Pinned memory to which the decisions of one step after another go."""
+class CudaDecisions:
+    """Implements `PendingDecisions` with a buffer of pinned memory, which later steps reuse."""
 
     def __init__(self, most_rows: int) -> None:
         self._decisions = torch.empty(most_rows, dtype=torch.int32, pin_memory=True)
         self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._count = 0
 
-    def take(self, decisions: Tensor, count: int) -> "CudaAnswer":
-        """Copy the first `count` decisions, on the current stream."""
+    def take(self, decisions: Tensor, count: int) -> "CudaDecisions":
+        """Enqueue the copy of the decisions on the current stream; `read` returns the first
+        `count`.
+        """
         self._count = count
         self._decisions[: len(decisions)].copy_(decisions, non_blocking=True)
         self._done.record()
         return self
 
     def read(self) -> list[int]:
-        """As `Answer.read`."""
+        """As `PendingDecisions.read`."""
         self._done.synchronize()
         return self._decisions[: self._count].tolist()
 
 
 def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: bool) -> DecodeStep:
-    """The step with the blocks of `tuning`, or with small ones where a device has less shared
-    memory than those were measured on.
+    """The step with the blocks of `tuning`, or with small blocks where the device has less shared
+    memory than they need.
     """
     step = DecodeStep(model, memory, bucket, invariant=invariant)
     try:
         step.launch()
     except OutOfResources as error:
-        log.warning("blocks for %d rows do not fit this device (%s), small ones are taken", bucket, error)
+        log.warning("blocks for %d rows do not fit this device (%s), small ones are used", bucket, error)
         step = DecodeStep(model, memory, bucket, EXACT)
         step.launch()
     torch.cuda.synchronize(model.device)
@@ -135,8 +138,8 @@ def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: 
 
 
 def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """The kernels of a step as one graph; runs them once, on nobody's slot, to compile what is not
-    compiled.
+    """Capture the kernels of a step as one graph; runs them once before, on the dummy slot, to
+    compile them.
     """
     with torch.cuda.stream(stream):
         step.launch()

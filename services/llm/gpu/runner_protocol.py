@@ -1,4 +1,4 @@
-"""The device as the engine sees it."""
+"""The interface between the engine and the device."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -6,47 +6,49 @@ from typing import Protocol
 from services.llm.gpu.layout import Stretch
 
 
-class Answer(Protocol):
+class PendingDecisions(Protocol):
     """Decisions of a step that may still be running."""
 
     def read(self) -> list[int]:
-        """One number for each slot of the step, see `state_table`. Waits for the device."""
+        """Wait for the device and return one decision for each slot of the step, see
+        `state_table`.
+        """
         ...
 
 
 class Runner(Protocol):
-    """Runs on memory for a fixed number of slots and pages, one call after another."""
+    """Runs calls in order, on memory for a fixed number of slots and pages."""
 
     page_bytes: int
     pages: int
     slots: int
 
     def row_of(self, table: int, row: int) -> int:
-        """Row of the joined embedding table."""
+        """Index in the joined embedding table of row `row` of table `table`."""
         ...
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
-        """A sequence takes a slot."""
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+        """Assign a slot to a new sequence."""
         ...
 
     def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
-        """The sequence on this slot has more pages, behind `first` others, and may come to
-        `capacity` positions from the next step on.
+        """Add pages to the sequence of this slot, after its `first` pages; from the next step on it
+        may have `capacity` positions.
         """
         ...
 
     def prefill(self, stretches: Sequence[Stretch]) -> None:
-        """Run a chunk."""
+        """Run a prefill chunk."""
         ...
 
     def activate(self, slot: int, state: Sequence[int]) -> None:
-        """From the next step on the slot decides by this row of the state table."""
+        """Write the state row of a slot, by which it decodes from the next step on."""
         ...
 
-    def step(self, slots: Sequence[int]) -> Answer:
-        """One decode step of these slots."""
+    def step(self, slots: Sequence[int]) -> PendingDecisions:
+        """Run one decode step of these slots."""
         ...
 
     def close(self) -> None:
-        """Wait for the device: memory that it still writes to must not be given to others."""
+        """Wait for the device: memory that it still writes to must not be freed."""
         ...

@@ -1,18 +1,19 @@
-"""From a script's rules to what the device goes by."""
+"""Conversion of a script's rules to a row of the state table."""
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Rules
 from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
-from services.llm.gpu.kv_slots import Seat
+from services.llm.gpu.kv_slots import KvSlot
 
 
-def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:
-    """The row of the state table with which a sequence begins to decide; see `state_table.Column`.
-    capacity: positions it may come to by now."""
+def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[int]:
+    """The row of the state table with which a sequence begins to decode; see `state_table.Column`.
+    capacity: most positions with its present pages.
+    """
     chooser = rules.chooser
     if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
-        raise TypeError(f"the device cannot decide as {type(chooser).__name__} does")
+        raise TypeError(f"the device cannot sample as {type(chooser).__name__} does")
     flags = Flag.FILL_FIRST if rules.fills_are_decided else Flag(0)
     for flag, reserved in (
         (Flag.MASK_END, END_OF_SPEECH),
@@ -20,9 +21,9 @@ def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]
         (Flag.MASK_FILL, FILL),
     ):
         flags |= flag if reserved in rules.masked else Flag(0)
-    told = {
-        Column.LENGTH: seat.length,
-        Column.INPUT: seat.last,
+    columns = {
+        Column.LENGTH: slot.length,
+        Column.INPUT: slot.last,
         Column.ACTIVE: 1,
         Column.DECISIONS: rules.decisions,
         Column.TOKENS: tokens,
@@ -36,7 +37,7 @@ def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]
         Column.SENTENCE: _signed(chooser.draw.sentence),
         Column.CAPACITY: capacity,
     }
-    return [told.get(Column(column), 0) if column < len(Column) else 0 for column in range(COLUMNS)]
+    return [columns.get(Column(column), 0) if column < len(Column) else 0 for column in range(COLUMNS)]
 
 
 def _signed(word: int) -> int:

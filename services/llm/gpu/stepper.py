@@ -1,11 +1,11 @@
-"""The steps of the engine on a device that decides by itself: while one step runs, the host reads
-the answer of the step before.
+"""The step runner of the fused engine, whose device samples: while one step runs, the host reads
+the decisions of the previous one.
 
-    prompt -> chunks -> state row -> [decode step, decode step, ...] -> a reserved id, a limit or the last position
+    prompt -> chunks -> state row -> [decode step, ...] -> reserved id, limit or last position
 
-A sequence's script is told each decision behind time and stays the judge of what it means; the
-device stops a sequence by the same rules, so one that is over runs at most AHEAD rows in vain, and
-nothing of them is seen. Between two decode steps at most MOST_CHUNKS chunks run.
+The script of a sequence receives each decision late and determines its effect. The device stops a
+sequence by the same rules, so a finished sequence runs at most AHEAD more rows, whose results are
+discarded. At most MOST_CHUNKS chunks run between two decode steps.
 """
 
 import logging
@@ -21,235 +21,249 @@ from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
 from services.llm.generation.request import FinishReason
 from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING
-from services.llm.gpu.kv_growth import Growth
-from services.llm.gpu.kv_slots import Seat, Seats, pages_for
+from services.llm.gpu.kv_growth import KvGrowth
+from services.llm.gpu.kv_slots import KvSlot, KvSlotPool, pages_for
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
-from services.llm.gpu.runner_protocol import Answer, Runner
+from services.llm.gpu.runner_protocol import PendingDecisions, Runner
 from services.llm.gpu.state_row import state_row
 
 log = logging.getLogger(__name__)
 AHEAD = 1
-"""Steps that are launched before the answer of one is read."""
+"""Steps that are launched before the decisions of one are read."""
 MOST_CHUNKS = 4
-"""Chunks between two decode steps while prompts wait. So many take 5 ms, an eighth of the time in
-which one token is played. Of prompts that come together the last has its first sound sooner than
-with a decode step of the others between any two chunks, and the first hardly later."""
+"""Most chunks between two decode steps while prompts wait. They take 5 ms, an eighth of the
+duration of one token. For prompts that arrive together this shortens the time to first sound of the
+last one, compared with a decode step after each chunk, and hardly delays the first.
+"""
 
 
 @dataclass(frozen=True)
 class _Launched:
-    answer: Answer
-    rows: list[tuple[Sequence, Seat]]
+    decisions: PendingDecisions
+    rows: list[tuple[Sequence, KvSlot]]
     began: float
 
 
 class FusedStepper:
-    """Meets `Steps`. `remove` as in `Stepper`."""
+    """Implements `StepRunner`. remove: as in `Stepper`."""
 
     def __init__(self, runner: Runner, stats: EngineStats, remove: Remove) -> None:
         self._runner, self._stats, self._remove = runner, stats, remove
-        self._seats = Seats(runner.slots, runner.pages)
-        self._seated: dict[Sequence, Seat] = {}
-        self._placed: list[Sequence] = []
+        self._pool = KvSlotPool(runner.slots, runner.pages)
+        self._slots: dict[Sequence, KvSlot] = {}
+        self._scheduled: list[Sequence] = []
         self._launched: deque[_Launched] = deque()
-        self._filling: list[tuple[Sequence, Seat]] = []
-        """Have a seat, and inputs that have not run."""
-        self._rows: list[tuple[Sequence, Seat]] = []
-        """Decide in each step."""
-        self._growth = Growth(runner.page_bytes)
+        self._prefilling: list[tuple[Sequence, KvSlot]] = []
+        """Sequences with a slot whose inputs have not all run."""
+        self._decoding: list[tuple[Sequence, KvSlot]] = []
+        """Sequences that decode in each step."""
+        self._kv_growth = KvGrowth(runner.page_bytes)
         self._streams: list[Sequence] = []
-        """Of those that have a place, whose text arrives."""
-        self._grown: list[Sequence] = []
-        self._hopeless: tuple[Sequence, float] | None = None
-        """Waits for pages that nobody will give back, and what it is told about coming again."""
+        """Sequences with a place whose text arrives over time."""
+        self._to_extend: list[Sequence] = []
+        self._deadlocked: tuple[Sequence, float] | None = None
+        """The last of the sequences that all wait for pages, so that none is released, and the
+        retry hint for its caller.
+        """
         self._stopped = False
-        self._to_begin = True
+        self._rescheduled = True
 
     grows = True
-    """As `Steps.grows`."""
+    """As `StepRunner.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
-        """As `Steps.slot_bytes`: whole pages."""
+        """As `StepRunner.slot_bytes`: whole pages."""
         return pages_for(capacity) * self._runner.page_bytes
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `Steps.plan`. Everyone who has a place is in `decode`, whatever runs of it next."""
-        self._grow(scheduler)  # before others are let in
+        """As `StepRunner.plan`. `decode` has all sequences with a place, including those in
+        prefill.
+        """
+        self._grow(scheduler)  # before new sequences are admitted
         if scheduler.changed or self._stopped:
             scheduler.changed = self._stopped = False
-            self._placed, self._to_begin = scheduler.placed(), True
-            self._streams = [sequence for sequence in self._placed if sequence.text_arrives]
+            self._scheduled, self._rescheduled = scheduler.scheduled(), True
+            self._streams = [sequence for sequence in self._scheduled if sequence.text_arrives]
             self._grow(scheduler)
         stuck = [
             sequence
             for sequence in self._streams
-            if not sequence.closed and self._growth.stuck(sequence, self._seated.get(sequence))
+            if not sequence.closed and self._kv_growth.stuck(sequence, self._slots.get(sequence))
         ]
-        nobody_moves = (
-            stuck and not self._launched and len(stuck) == sum(not sequence.closed for sequence in self._placed)
+        deadlocked = (
+            stuck and not self._launched and len(stuck) == sum(not sequence.closed for sequence in self._scheduled)
         )
-        self._hopeless = (stuck[-1], scheduler.limits.retry_after) if nobody_moves else None
-        return Step(None, self._placed) if self._placed or self._launched else None
+        self._deadlocked = (stuck[-1], scheduler.limits.retry_after) if deadlocked else None
+        return Step(None, self._scheduled) if self._scheduled or self._launched else None
 
     def run(self, step: Step) -> None:
-        """Launch chunks and a decode step, as far as there is something to run, then read the
-        answer that is due.
+        """Launch chunks and a decode step where there is something to run, then read the decisions
+        of the previous step.
         """
-        if self._hopeless:
-            self._give_up(*self._hopeless)
-        if self._to_begin:
-            self._to_begin = False
+        if self._deadlocked:
+            self._give_up(*self._deadlocked)
+        if self._rescheduled:
+            self._rescheduled = False
             self._free()
             self._extend()
             for sequence in step.decode:
                 if not sequence.in_flight and not sequence.closed:
                     self._begin(sequence)
-            seated = [
-                (sequence, seat)
+            with_slot = [
+                (sequence, slot)
                 for sequence in step.decode
-                if (seat := self._seated.get(sequence)) and not sequence.closed
+                if (slot := self._slots.get(sequence)) and not sequence.closed
             ]
-            self._filling = [(sequence, seat) for sequence, seat in seated if sequence.in_flight and not seat.deciding]
-            self._rows = [(sequence, seat) for sequence, seat in seated if seat.deciding]
+            self._prefilling = [
+                (sequence, slot) for sequence, slot in with_slot if sequence.in_flight and not slot.deciding
+            ]
+            self._decoding = [(sequence, slot) for sequence, slot in with_slot if slot.deciding]
         for _ in range(MOST_CHUNKS):
-            if not self._filling:
+            if not self._prefilling:
                 break
             self._prefill()
-        if self._rows:
-            answer = self._runner.step([seat.slot for _, seat in self._rows])
-            self._launched.append(_Launched(answer, self._rows, time.perf_counter()))
+        if self._decoding:
+            decisions = self._runner.step([slot.index for _, slot in self._decoding])
+            self._launched.append(_Launched(decisions, self._decoding, time.perf_counter()))
             self._stats.decode_steps += 1
-        if len(self._launched) > (AHEAD if self._rows else 0):
-            self._settle_all(self._launched.popleft())
+        if len(self._launched) > (AHEAD if self._decoding else 0):
+            self._settle_step(self._launched.popleft())
 
     def close(self) -> None:
-        """As `Steps.close`."""
+        """As `StepRunner.close`."""
         self._runner.close()
 
     def _grow(self, scheduler: Scheduler) -> None:
-        if grown := self._growth.reserve(
-            scheduler, ((sequence, self._seated.get(sequence)) for sequence in self._streams)
+        if grown := self._kv_growth.reserve(
+            scheduler, ((sequence, self._slots.get(sequence)) for sequence in self._streams)
         ):
-            self._grown += grown
-            self._to_begin = True
+            self._to_extend += grown
+            self._rescheduled = True
 
     def _extend(self) -> None:
-        """Give those that have a seat the pages that are kept for them."""
-        for sequence in self._grown:
-            seat = self._seated.get(sequence)
-            if seat and not sequence.closed and (more := self._growth.pages(sequence) - len(seat.pages)):
-                first = len(seat.pages)
-                self._runner.extend(seat.slot, first, self._seats.extend(seat, more), min(sequence.capacity, seat.room))
-        self._grown.clear()
+        """Add the reserved pages to the sequences that have a slot."""
+        for sequence in self._to_extend:
+            slot = self._slots.get(sequence)
+            if slot and not sequence.closed and (more := self._kv_growth.pages(sequence) - len(slot.pages)):
+                first = len(slot.pages)
+                self._runner.extend(slot.index, first, self._pool.extend(slot, more), min(sequence.capacity, slot.room))
+        self._to_extend.clear()
 
     def _free(self) -> None:
-        for sequence in [sequence for sequence in self._seated if sequence.closed]:
-            self._seats.give_back(self._seated.pop(sequence))
+        for sequence in [sequence for sequence in self._slots if sequence.closed]:
+            self._pool.release(self._slots.pop(sequence))
 
     def _begin(self, sequence: Sequence) -> None:
-        """Take what the script has to run."""
-        seat = self._seated.get(sequence)
-        if (seat.length if seat else 0) + sequence.script.ready > sequence.capacity:
+        """Take the pending inputs of the script."""
+        slot = self._slots.get(sequence)
+        if (slot.length if slot else 0) + sequence.script.ready > sequence.capacity:
             self._finish(sequence, FinishReason.LENGTH)
             return
-        if self._growth.stuck(sequence, seat):
+        if self._kv_growth.stuck(sequence, slot):
             return
         try:
             inputs = [self._runner.row_of(item.table, item.row) for item in sequence.script.take()]
         except Exception as error:
             self._fail(sequence, error)
             return
-        if seat is None:
-            seat = self._seated[sequence] = self._seats.take(self._growth.pages(sequence))
-            seat.started_ns, seat.positions = time.time_ns(), len(inputs)
-            self._runner.seat(seat.slot, seat.pages, sequence.script.rules.replay)
+        if slot is None:
+            slot = self._slots[sequence] = self._pool.take(self._kv_growth.pages(sequence))
+            slot.started_ns, slot.positions = time.time_ns(), len(inputs)
+            self._runner.assign(slot.index, slot.pages, sequence.script.rules.replay)
         elif len(inputs) > 1:
             self._stats.extends += 1
-        seat.pending, seat.last = inputs[:-1], inputs[-1]
+        slot.pending, slot.last = inputs[:-1], inputs[-1]
         sequence.in_flight = True
 
     def _prefill(self) -> None:
-        """One chunk for those whose inputs are waiting, first come first served; who has none left
-        begins to decide.
+        """Launch one chunk of pending inputs, first come first served. Sequences without pending
+        inputs begin to decode.
         """
         stretches, free = list[Stretch](), CHUNK // TILE
-        for _, seat in self._filling:
-            if part := seat.pending[: free * TILE]:
-                stretches.append(Stretch(seat.slot, seat.length, part, seat.pages))
+        for _, slot in self._prefilling:
+            if part := slot.pending[: free * TILE]:
+                stretches.append(Stretch(slot.index, slot.length, part, slot.pages))
                 free -= tiles_of(len(part))
-                seat.length += len(part)
-                del seat.pending[: len(part)]
+                slot.length += len(part)
+                del slot.pending[: len(part)]
         if stretches:
             self._runner.prefill(stretches)
-        ready = [(sequence, seat) for sequence, seat in self._filling if not seat.pending]
-        self._filling = [(sequence, seat) for sequence, seat in self._filling if seat.pending]
-        for sequence, seat in ready:
+        ready = [(sequence, slot) for sequence, slot in self._prefilling if not slot.pending]
+        self._prefilling = [(sequence, slot) for sequence, slot in self._prefilling if slot.pending]
+        for sequence, slot in ready:
             try:
-                row = state_row(sequence.script.rules, sequence.script.made, seat, min(sequence.capacity, seat.room))
+                row = state_row(
+                    sequence.script.rules, sequence.script.token_count, slot, min(sequence.capacity, slot.room)
+                )
             except Exception as error:
                 self._fail(sequence, error)
                 continue
-            self._runner.activate(seat.slot, row)
-            seat.deciding = True
-            self._rows = [*self._rows, (sequence, seat)]
+            self._runner.activate(slot.index, row)
+            slot.deciding = True
+            self._decoding = [*self._decoding, (sequence, slot)]
 
-    def _settle_all(self, launched: _Launched) -> None:
-        decisions = launched.answer.read()
+    def _settle_step(self, launched: _Launched) -> None:
+        decisions = launched.decisions.read()
         self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - launched.began)
-        for (sequence, seat), decision in zip(launched.rows, decisions, strict=True):
+        for (sequence, slot), decision in zip(launched.rows, decisions, strict=True):
             if sequence.closed or decision == NOTHING:
                 continue
             try:
-                self._settle(sequence, seat, decision)
+                self._settle(sequence, slot, decision)
             except Exception as error:
                 self._fail(sequence, error)
 
-    def _settle(self, sequence: Sequence, seat: Seat, decision: int) -> None:
+    def _settle(self, sequence: Sequence, slot: KvSlot, decision: int) -> None:
         script, outbox = sequence.script, sequence.outbox
         if decision == NON_FINITE:
-            raise NonFinite(f"the speech-token model produced non-finite log-probabilities at token {script.made}")
-        if seat.started_ns:
-            outbox.prefilled(seat.started_ns, seat.positions)
-            seat.started_ns = 0
+            raise NonFinite(
+                f"the speech-token model produced non-finite log-probabilities at token {script.token_count}"
+            )
+        if slot.started_ns:
+            outbox.prefilled(slot.started_ns, slot.positions)
+            slot.started_ns = 0
             self._stats.prefills += 1
         else:
             self._stats.decode_rows += 1
-        seat.length += 1
-        made = script.made
+        slot.length += 1
+        tokens_before = script.token_count
         token = script.accept(decision)
         reason = script.finish
         if token is not None:
             outbox.add(token, last=reason is not None)
-        elif script.made > made:
+        elif script.token_count > tokens_before:
             outbox.replayed()
-        if reason is None and seat.length + script.ready > sequence.capacity:
+        if reason is None and slot.length + script.ready > sequence.capacity:
             reason = FinishReason.LENGTH
         if reason is not None:
             self._finish(sequence, reason)
-        elif decision < SPEECH_VOCABULARY and seat.length < seat.room:
-            script.take()  # the device has fed it back already
+        elif decision < SPEECH_VOCABULARY and slot.length < slot.room:
+            script.take()  # the device has already fed the token back
         else:
-            self._stop(sequence, seat)
+            self._stop(sequence, slot)
 
-    def _stop(self, sequence: Sequence, seat: Seat) -> None:
-        """The device has stopped: the script has other inputs, or waits for text, or the pages are
-        full.
+    def _stop(self, sequence: Sequence, slot: KvSlot) -> None:
+        """Stop decoding a sequence: its script has other inputs, or waits for text, or its pages
+        are full.
         """
-        seat.deciding = sequence.in_flight = False
+        slot.deciding = sequence.in_flight = False
         self._stopped = True
 
     def _give_up(self, sequence: Sequence, retry_after: float) -> None:
-        told = f"no memory is left for a sentence whose text arrives: it has {self._growth.pages(sequence)} of {self._runner.pages} pages"
+        message = (
+            "no memory is left for a sentence whose text arrives: "
+            f"it has {self._kv_growth.pages(sequence)} of {self._runner.pages} pages"
+        )
         self._remove(sequence)
-        sequence.outbox.fail(Overloaded(told, retry_after=retry_after))
+        sequence.outbox.fail(Overloaded(message, retry_after=retry_after))
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         if not isinstance(error, CosyserveError):
-            log.exception("a sentence could not go on")
+            log.exception("a sentence failed")
             error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
         self._remove(sequence)
         sequence.outbox.fail(type(error)(error.message))
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.made)
+        sequence.outbox.finish(reason, sequence.script.token_count)

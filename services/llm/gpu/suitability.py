@@ -1,4 +1,4 @@
-"""Which GPUs, installations, models and limits suit fused steps. Known without Triton."""
+"""Checks whether GPU, installation, model and limits suit fused steps, without importing Triton."""
 
 import subprocess
 from collections.abc import Iterator
@@ -11,10 +11,11 @@ from services.llm.generation.config import LlmConfig
 from services.llm.gpu.tuning import BUCKETS
 
 SMALLEST_DIVISOR = 16
-"""Matrix units take so many numbers of a row at a time."""
+"""Matrix units process this many numbers of a row at a time."""
 MOST_CANDIDATES = 128
+"""Largest top_k of the sampler on the device."""
 OLDEST_DEVICE = (8, 0)
-"""Compute capability from which on bfloat16 matrix units are there: Ampere."""
+"""Lowest compute capability with bfloat16 matrix units: Ampere."""
 _INSTEAD = "set COSYSERVE_LLM_GPU_ENGINE=readable"
 
 
@@ -36,9 +37,10 @@ def check_device(device: torch.device) -> None:
 
 @contextmanager
 def kernels_compile() -> Iterator[None]:
-    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too
-    old, finds no C compiler for its launchers, or a kernel takes more of a multiprocessor than this
-    GPU has; what else goes wrong passes through."""
+    """Context in which kernels are imported and compiled. Raises Unsuitable where Triton is missing
+    or too old, finds no C compiler for its launchers, or a kernel needs more resources than a
+    multiprocessor of this GPU has; other errors are not changed.
+    """
     try:
         yield
     except ImportError as error:
@@ -46,8 +48,8 @@ def kernels_compile() -> Iterator[None]:
     except Exception as error:
         if not _about_compiling(error):
             raise
-        told = next(iter(str(error).splitlines()), type(error).__name__)
-        raise Unsuitable(f"the fused kernels cannot be compiled here ({told}); {_INSTEAD}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise Unsuitable(f"the fused kernels cannot be compiled here ({reason}); {_INSTEAD}") from error
 
 
 def _about_compiling(error: Exception) -> bool:
@@ -57,7 +59,7 @@ def _about_compiling(error: Exception) -> bool:
 
 
 def check(config: LlmConfig, most_sequences: int) -> None:
-    """Raises Unsuitable naming what fused steps cannot do."""
+    """Raises Unsuitable naming the size or limit that fused steps do not support."""
     head = config.head_size
     widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
     for name, width in widths.items():

@@ -10,8 +10,9 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at
-    most; `split`: programs that share K."""
+    """Blocks of one product. rows: BM, 1 for the multiply-and-add form; columns: BN; depth: most
+    BK; split: number of programs that share K.
+    """
 
     rows: int
     columns: int
@@ -23,7 +24,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Tuning:
-    """Of one number of rows."""
+    """Blocks of all kernels for one number of rows."""
 
     heads: Blocks
     out: Blocks
@@ -31,14 +32,14 @@ class Tuning:
     down: Blocks
     score: Blocks
     splits: int = 8
-    """Programs that share the keys of one row and key head."""
+    """Number of programs that share the keys of one row and key head."""
     attend_warps: int = 4
     attend_stages: int = 2
     pdl: int = 0
-    """Programmatic dependent launch, see `kernels.device`; to send for the weights ahead besides
-    was slower for every number of rows. 1 is quickest for one row, alone: beside it a pass of the
-    flow takes 22 to 26 ms instead of 13, as programs that wait on the device fill it (`python -m
-    bench.gpu --part sharing`)."""
+    """Programmatic dependent launch, see `kernels.dependent_launch`; prefetching the weights as
+    well was slower for every number of rows. 1 is fastest for one row on an otherwise idle GPU, but
+    a concurrent pass of the flow then takes 22 to 26 ms instead of 13, as waiting programs occupy
+    the device (`python -m bench.gpu --part sharing`)."""
 
 
 ONE = Tuning(
@@ -91,7 +92,7 @@ INVARIANT = Tuning(
     attend_warps=2,
     pdl=2,
 )
-"""For all numbers of rows, where a row's numbers may not depend on how many there are."""
+"""For all numbers of rows, where a row's numbers must not depend on the number of rows."""
 EXACT = Tuning(
     heads=Blocks(16, 16, 64, stages=3),
     out=Blocks(16, 16, 64, stages=3),
@@ -100,13 +101,13 @@ EXACT = Tuning(
     score=Blocks(16, 32, 64, stages=3),
     splits=4,
 )
-"""For matrices in float32, which take twice the room; made for comparison, not for speed."""
+"""For float32 matrices, which take twice the memory; for comparison, not tuned for speed."""
 
 
 def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning:
-    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices
-    are float32. invariant: the same for all buckets, so that a row's numbers do not depend on how
-    many others there are."""
+    """The tuning of the smallest bucket that holds `rows`. exact: matrices are float32. invariant:
+    the same for all buckets, so that a row's numbers do not depend on the number of rows.
+    """
     if exact:
         return EXACT
     return INVARIANT if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]

@@ -1,3 +1,1 @@
-"""Faults that a sentence's tokens give away, and the alignment of tokens and text that some of them
-are found by.
-"""
+"""Detection of unusable speech by its tokens, and the alignment of tokens and text that it uses."""

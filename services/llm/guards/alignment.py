@@ -1,15 +1,17 @@
-"""Which speech tokens say which text id: a monotonic Viterbi alignment over a table that a model
-directory may bring.
+"""Alignment of speech tokens to text ids: a monotonic Viterbi alignment over a table that a model
+directory may contain.
 
-`alignment.npz` holds, for each text id, how its speech tokens look and how long it lasts, as
-natural logarithms:
+`alignment.npz` holds, for each text id, the distribution of its speech tokens and of its duration,
+as natural logarithms:
 
-    digits float32 [text vocabulary, 8, 3]   the probability of each value of each of a token's eight ternary digits (FSQ)
-    stay   float32 [text vocabulary]         that one more token says the same id
-    leave  float32 [text vocabulary]         that none does
-    skip   float32 [text vocabulary]         that no token at all says the id: a stress mark, a blank without a pause
+    digits float32 [text vocabulary, 8, 3]   probability of each value of each of a token's eight
+                                             ternary digits (FSQ)
+    stay   float32 [text vocabulary]         that the next token belongs to the same id
+    leave  float32 [text vocabulary]         that it does not
+    skip   float32 [text vocabulary]         that no token belongs to the id: a stress mark, a
+                                             blank without a pause
 
-Exact (no beam), no network. Published model directories have no such table.
+The search is exact (no beam) and uses no network. Published model directories have no such table.
 Viterbi: Forney, "The Viterbi Algorithm", 1973.
 """
 
@@ -26,7 +28,7 @@ from cosyserve.spec import SPEECH_VOCABULARY
 FILE = "alignment.npz"
 DIGITS, LEVELS = 8, 3
 MOST_SKIPPED = 4
-"""Ids in a row that may go without a token: a mark, a blank, a stress mark and one sound."""
+"""Most ids in a row without a token: a mark, a blank, a stress mark and one sound."""
 Floats = NDArray[np.float32]
 
 
@@ -54,36 +56,38 @@ class AlignmentTable:
         )
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                found = {name: np.asarray(arrays[name], np.float32) for name in shapes}
+                arrays_by_name = {name: np.asarray(arrays[name], np.float32) for name in shapes}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ModelError(f"{path}: not a readable alignment table: {error}") from error
         for name, shape in shapes.items():
-            if found[name].shape != shape:
-                raise ModelError(f"{path}: {name} has shape {found[name].shape}, expected {shape}")
-            if not np.isfinite(found[name]).all():
+            if arrays_by_name[name].shape != shape:
+                raise ModelError(f"{path}: {name} has shape {arrays_by_name[name].shape}, expected {shape}")
+            if not np.isfinite(arrays_by_name[name]).all():
                 raise ModelError(f"{path}: {name} holds values that are not finite")
-        return cls(**found)
+        return cls(**arrays_by_name)
 
     def starts(self, text_ids: tuple[int, ...], tokens: list[int]) -> list[int] | None:
-        """For each text id the number of the speech token with which it begins, rising from 0; an
-        id that no token says begins with the next one that is said, or at the end. None when there
-        are too few tokens for any path."""
+        """For each text id the index of the speech token at which it begins, ascending; an id
+        without a token begins with the next id that has one, or at the end. None when there are too
+        few tokens for any path.
+        """
         ids = np.asarray(text_ids, np.int64)
-        said = np.asarray(tokens, np.int64)
-        if not len(ids) or not len(said) or said.min() < 0 or said.max() >= SPEECH_VOCABULARY:
+        speech = np.asarray(tokens, np.int64)
+        if not len(ids) or not len(speech) or speech.min() < 0 or speech.max() >= SPEECH_VOCABULARY:
             return None
-        return _path(self.scores(ids, said), self.stay[ids], self.leave[ids], self.skip[ids])
+        return _path(self.scores(ids, speech), self.stay[ids], self.leave[ids], self.skip[ids])
 
     def scores(self, ids: NDArray[np.int64], tokens: NDArray[np.int64]) -> Floats:
         """[tokens, ids] log probabilities."""
-        seen = digits_of(tokens)
+        token_digits = digits_of(tokens)
         table = self.digits[ids]
-        return np.asarray(sum(table[:, digit, seen[:, digit]] for digit in range(DIGITS)), np.float32).T
+        return np.asarray(sum(table[:, digit, token_digits[:, digit]] for digit in range(DIGITS)), np.float32).T
 
 
 def _path(scores: Floats, stay: Floats, leave: Floats, skip: Floats) -> list[int] | None:
     times, states = scores.shape
-    # skipped[j] - skipped[i + 1]: the cost of going from i to j without a token for those between.
+    # skipped[j] - skipped[i + 1]: the cost of a step from i to j without a token for the ids
+    # between.
     skipped = np.concatenate(([0.0], np.cumsum(skip)))
     best = np.full(states, -np.inf)
     first = min(MOST_SKIPPED + 1, states)
@@ -107,7 +111,7 @@ def _path(scores: Floats, stay: Floats, leave: Floats, skip: Floats) -> list[int
 
 
 def _starts(moves: "NDArray[np.int8]", state: int, states: int) -> list[int]:
-    """Back along `moves` [tokens, ids] from the last id that is said."""
+    """Trace back along `moves` [tokens, ids] from the last id that has a token."""
     starts = [moves.shape[0]] * states
     for time in range(moves.shape[0] - 1, -1, -1):
         starts[state] = time

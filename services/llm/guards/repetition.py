@@ -1,13 +1,13 @@
-"""Whether words were said twice: does the speech fit its text better when the text may be taken up
-again at an earlier place?
+"""Detection of words that are spoken twice: the speech fits its text better when one step back in
+the text is allowed.
 
-Beside the best monotonic path of `services.llm.guards.alignment` the best one with a single step
-back is looked for, from any text id to one a few before it, for nothing. What such a step gains, in
-natural logarithms, is large where a word was said once more than the text has it, since the tokens
-of the second time otherwise stand for sounds that they do not look like.
+The best monotonic path of `services.llm.guards.alignment` is compared with the best path that has a
+single step back, without cost, from any text id to one a few ids before it. The gain of that step,
+in natural logarithms, is large where a word is spoken once more than the text has it, since without
+the step the tokens of the repetition are aligned to sounds that they do not match.
 
-Exact: one pass forward and one backward over the same scores; a step back at a token joins the best
-beginning that ends there with the best ending that goes on behind it.
+The search is exact: one forward and one backward pass over the same scores; a step back at a token
+joins the best path up to it with the best path after it.
 """
 
 import numpy as np
@@ -17,17 +17,18 @@ from cosyserve.errors import Repeated
 from services.llm.guards.alignment import MOST_SKIPPED, AlignmentTable
 
 FEWEST_IDS = 4
-"""That are said again: the three of `bye`, its stress mark among them, and what divides it from the
-next word. Fewer sounds are found in any drawn-out vowel."""
+"""Fewest ids that are spoken again: the three of `bye`, including its stress mark, and the
+separator before the next word. Any drawn-out vowel matches fewer.
+"""
 LARGEST_GAIN = 20.0
-"""Of ordinary speech the largest seen is 8; of words said twice 36 to 121, but for a fourth `go`
-behind three, 10.
+"""Largest gain, in nats, that is no error. Ordinary speech was measured with up to 8; words spoken
+twice with 36 to 121, except a fourth `go` after three with 10.
 """
 Scores = NDArray[np.float64]
 
 
 def require_no_repetition(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> None:
-    """Raises Repeated when the speech fits a text better in which some words stand twice."""
+    """Raises Repeated when the speech fits a text better in which some words occur twice."""
     gain = gain_of_a_step_back(table, text_ids, tokens)
     if gain > LARGEST_GAIN:
         raise Repeated(
@@ -37,14 +38,16 @@ def require_no_repetition(table: AlignmentTable, text_ids: tuple[int, ...], toke
 
 
 def gain_of_a_step_back(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> float:
-    """In natural logarithms; -inf where no path exists or the text is too short for a step back."""
+    """The gain in natural logarithms; -inf where no path exists or the text is too short for a step
+    back.
+    """
     ids, states = np.asarray(text_ids, np.int64), len(text_ids)
     if states < FEWEST_IDS or len(tokens) < 2:
         return -np.inf
     scores = table.scores(ids, np.asarray(tokens, np.int64)).astype(np.float64)
     stay, leave = table.stay[ids].astype(np.float64), table.leave[ids].astype(np.float64)
     skipped = np.concatenate(([0.0], np.cumsum(table.skip[ids], dtype=np.float64)))
-    # The cost of going on to the next id but step - 1 that no token says.
+    # The cost of a step forward by `step` ids, of which step - 1 have no token.
     onward = [
         leave[:-step] + skipped[step:-1] - skipped[1 : states - step + 1]
         for step in range(1, min(MOST_SKIPPED + 1, states - 1) + 1)
@@ -55,15 +58,17 @@ def gain_of_a_step_back(table: AlignmentTable, text_ids: tuple[int, ...], tokens
     plain = float((before[-1] + end).max())
     if not np.isfinite(plain):
         return -np.inf
-    behind = _backward(scores, stay, onward, end)
-    # For each id the best beginning that ends at it or later.
+    after = _backward(scores, stay, onward, end)
+    # For each id the best path that ends at it or later.
     ended = np.maximum.accumulate((before + leave)[:, ::-1], axis=1)[:, ::-1]
-    again = ended[:-1, FEWEST_IDS - 1 :] + behind[1:, : states - FEWEST_IDS + 1]
+    again = ended[:-1, FEWEST_IDS - 1 :] + after[1:, : states - FEWEST_IDS + 1]
     return float(again.max()) - plain
 
 
 def _forward(scores: Scores, stay: Scores, onward: list[Scores], begin: Scores) -> Scores:
-    """[tokens, ids]: of the tokens up to each one, which says each id."""
+    """[tokens, ids]: best score of the tokens up to and including each one, when it belongs to each
+    id.
+    """
     best = np.empty_like(scores)
     best[0] = begin + scores[0]
     for time in range(1, len(scores)):
@@ -75,7 +80,7 @@ def _forward(scores: Scores, stay: Scores, onward: list[Scores], begin: Scores) 
 
 
 def _backward(scores: Scores, stay: Scores, onward: list[Scores], end: Scores) -> Scores:
-    """[tokens, ids]: of the tokens from each one on, which says each id."""
+    """[tokens, ids]: best score of the tokens from each one on, when it belongs to each id."""
     best = np.empty_like(scores)
     best[-1] = scores[-1] + end
     for time in range(len(scores) - 2, -1, -1):

@@ -1,8 +1,8 @@
-"""What tokens give away about speech that must not be heard: a sentence that does not end, ends at
-once, speaks the prompt, or is one token again and again.
+"""Detection of unusable speech by its tokens: a sentence that does not end, ends at once, speaks
+the prompt, or repeats one token.
 
-A verdict depends on the sentence's tokens and on its text as far as it has come, not on how the
-tokens are cut into hops.
+The result depends on the tokens of the sentence and on its text so far, not on how the tokens are
+cut into hops.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,21 @@ from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import FinishReason, Hop, Prompt
 
 RUN_TOKENS = 25
-"""A second of speech: so long a stretch is compared with every stretch of the prompt."""
+"""Length of the windows that are compared with the prompt: a second of speech."""
 EQUAL_TOKENS = 20
-"""So many of RUN_TOKENS that equal the prompt's at the same places are a repetition."""
+"""Equal tokens, at the same places of two windows, that make a repetition of the prompt."""
 DISTINCT_TOKENS = 8
-"""A repetition has at least so many different ids: a pause or a held vowel sounds alike
-everywhere.
+"""Fewest different ids in a repetition: pauses and held vowels always resemble each other.
 """
 LONGEST_RUN = 50
-"""Two seconds of one token. Ordinary speech has 5 in a row at most, and the sampler draws anew what
-it chose within the last ten.
+"""Most equal tokens in a row: two seconds. Ordinary speech has at most 5, and the sampler draws
+again an id that it chose within the last ten decisions.
 """
 Ids = NDArray[np.int64]
 
 
 class TokenGuards:
-    """Of one sentence. text_ids: its own, so far; the caller may add to them."""
+    """The guards of one sentence. text_ids: its own ids so far; the caller may append to them."""
 
     def __init__(self, prompt: Prompt, lengths: LengthBounds, text_ids: Sequence[int]) -> None:
         self._prompt = np.asarray(prompt.speech_tokens, np.int64)
@@ -42,7 +41,9 @@ class TokenGuards:
         self._last, self._run = -1, 0
 
     def see(self, tokens: list[int] | tuple[int, ...]) -> None:
-        """The next tokens of the sentence, replayed ones first. Raises PromptSpoken or Absurd."""
+        """Check the next tokens of the sentence, replayed ones first. Raises PromptSpoken or
+        Absurd.
+        """
         self._count += len(tokens)
         for token in tokens:
             self._last, self._run = token, self._run + 1 if token == self._last else 1
@@ -55,20 +56,19 @@ class TokenGuards:
         if min(len(recent), len(self._prompt)) < RUN_TOKENS:
             return
         at = _repeated(np.asarray(recent, np.int64), self._prompt)
-        if at is not None and not self._is_asked_for():
+        if at is not None and not self._text_repeats_prompt():
             raise PromptSpoken(
                 f"the voice's prompt is being spoken: tokens up to {self._count} repeat its tokens from {at} on"
             )
 
     def end(self, hop: Hop) -> None:
-        """The last hop has been seen. Raises Runaway or TooShort."""
+        """Check the outcome, where the hop has one. Raises Runaway or TooShort."""
         if hop.outcome is None:
             return
         text_ids = len(self._text_ids)
         if hop.outcome.reason is FinishReason.LENGTH:
             raise Runaway(
-                f"the sentence did not end: {self._count} speech tokens for {text_ids} text ids, where none was left "
-                "to be made"
+                f"the sentence did not end: {self._count} speech tokens for {text_ids} text ids, the limit of its text"
             )
         fewest = self._lengths.shortest(text_ids)
         if self._count <= fewest:
@@ -76,29 +76,34 @@ class TokenGuards:
                 f"the sentence ended at once: {self._count} speech tokens for {text_ids} text ids, due are {fewest + 1}"
             )
 
-    def _is_asked_for(self) -> bool:
-        """Whether the text has words of the prompt's transcript in it, as many as are said in
-        EQUAL_TOKENS: whoever says them anew may say them alike."""
+    def _text_repeats_prompt(self) -> bool:
+        """Whether the text contains as many words of the prompt's transcript as are spoken in
+        EQUAL_TOKENS: they may then sound like the prompt.
+        """
         run = max(1, int(EQUAL_TOKENS / self._lengths.typical))
-        asked = {tuple(self._text_ids[at : at + run]) for at in range(len(self._text_ids) - run + 1)}
-        return any(self._prompt_text_ids[at : at + run] in asked for at in range(len(self._prompt_text_ids) - run + 1))
+        runs = {tuple(self._text_ids[at : at + run]) for at in range(len(self._text_ids) - run + 1)}
+        return any(self._prompt_text_ids[at : at + run] in runs for at in range(len(self._prompt_text_ids) - run + 1))
 
 
-def _repeated(made: Ids, prompt: Ids) -> int | None:
-    """Where in the prompt a stretch begins that `made` repeats; None when there is none."""
-    # Told first, since a pause or a held sound equals itself everywhere.
+def _repeated(tokens: Ids, prompt: Ids) -> int | None:
+    """Where in the prompt a window begins that `tokens` repeats; None when there is none."""
+    # Checked first: pauses and held sounds equal each other everywhere, which makes the search
+    # slow.
     varied = np.asarray(
-        [len(set(made[at : at + RUN_TOKENS].tolist())) >= DISTINCT_TOKENS for at in range(len(made) - RUN_TOKENS + 1)]
+        [
+            len(set(tokens[at : at + RUN_TOKENS].tolist())) >= DISTINCT_TOKENS
+            for at in range(len(tokens) - RUN_TOKENS + 1)
+        ]
     )
     if not varied.any():
         return None
-    equal = made[:, None] == prompt[None, :]
+    equal = tokens[:, None] == prompt[None, :]
     rows, columns = np.nonzero(equal)
-    on_diagonal = np.bincount(columns - rows + len(made), minlength=1)
+    on_diagonal = np.bincount(columns - rows + len(tokens), minlength=1)
     for diagonal in np.flatnonzero(on_diagonal >= EQUAL_TOKENS).tolist():
-        offset = diagonal - len(made)
+        offset = diagonal - len(tokens)
         first = max(-offset, 0)
-        hits, spoken = np.diagonal(equal, offset), made[first:]
+        hits, spoken = np.diagonal(equal, offset), tokens[first:]
         if len(hits) < RUN_TOKENS:
             continue
         sums = np.concatenate(([0], np.cumsum(hits)))
@@ -106,7 +111,7 @@ def _repeated(made: Ids, prompt: Ids) -> int | None:
             first : first + len(hits) - RUN_TOKENS + 1
         ]
         for start in np.flatnonzero(due).tolist():
-            stretch = slice(start, start + RUN_TOKENS)
-            if len(np.unique(spoken[stretch][hits[stretch]])) >= DISTINCT_TOKENS:
+            window = slice(start, start + RUN_TOKENS)
+            if len(np.unique(spoken[window][hits[window]])) >= DISTINCT_TOKENS:
                 return int(start + max(offset, 0))
     return None

@@ -1,1 +1,1 @@
-"""The backend on an engine that is not ours: TensorRT-LLM, and vLLM in its own folder."""
+"""The backend on a third-party engine: TensorRT-LLM, and vLLM in its own folder."""

@@ -1,6 +1,4 @@
-"""Who is let in: so many sentences run, so many wait behind them, and as many text streams as both
-together are open.
-"""
+"""Admission control: limits for running sentences, waiting sentences and open text streams."""
 
 import asyncio
 import contextlib
@@ -10,35 +8,34 @@ from cosyserve.errors import Overloaded
 from services.llm.settings import LlmSettings
 
 
-class Places:
-    """Belongs to one event loop. `running` is held while an engine works for a sentence, never
-    while text is awaited.
+class Admission:
+    """Used by one event loop. A sentence holds `running` while the engine works for it, and not
+    while it waits for text. As many text streams as running and waiting sentences together may be
+    open.
     """
 
     def __init__(self, settings: LlmSettings) -> None:
         self._most = settings.max_sequences + settings.max_waiting
         self._retry_after = settings.retry_after_seconds
-        self._in = {False: 0, True: 0}
+        self._admitted = {False: 0, True: 0}
         self.running = asyncio.Semaphore(settings.max_sequences)
 
     @property
-    def taken(self) -> int:
-        """Sentences that are in."""
-        return sum(self._in.values())
+    def admitted(self) -> int:
+        """Number of admitted sentences."""
+        return sum(self._admitted.values())
 
     @contextlib.contextmanager
-    def entered(self, *, text_arrives: bool) -> Iterator[None]:
-        """While the block runs a sentence is in. Raises Overloaded, with the hint when to come
-        back.
-        """
-        if self._in[text_arrives] >= self._most:
-            what = "text streams are open" if text_arrives else "sentences are in"
+    def admit(self, *, text_arrives: bool) -> Iterator[None]:
+        """Admit a sentence for the duration of the block. Raises Overloaded with a retry hint."""
+        if self._admitted[text_arrives] >= self._most:
+            what = "text streams are open" if text_arrives else "sentences are admitted"
             raise Overloaded(
-                f"the speech-token engine is full: {self._in[text_arrives]} {what}, no more are taken",
+                f"the speech-token engine is full: {self._admitted[text_arrives]} {what}, no more are accepted",
                 retry_after=self._retry_after,
             )
-        self._in[text_arrives] += 1
+        self._admitted[text_arrives] += 1
         try:
             yield
         finally:
-            self._in[text_arrives] -= 1
+            self._admitted[text_arrives] -= 1

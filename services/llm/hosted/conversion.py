@@ -1,5 +1,5 @@
-"""A directory that `cosyserve model convert`, or `build llm`, has made: what it is, of which model,
-and what its ids mean.
+"""A directory that `cosyserve model convert` or `build llm` has written: its kind, its source model
+and its vocabulary.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_F
 
 MANIFEST = "manifest.json"
 HUGGING_FACE, VLLM_EXPORT = "llm-hf", "llm-vllm"
-"""Kinds that are served as they are."""
+"""Kinds that an engine loads directly."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """kind: HUGGING_FACE, VLLM_EXPORT and so on. precision: of its weights. head_bias: None where
-    the head itself has it.
+    """kind: HUGGING_FACE, VLLM_EXPORT and so on. precision: of its weights. head_bias: file of the
+    head's bias, None where the head includes it.
     """
 
     directory: Path
@@ -30,13 +30,13 @@ class Conversion:
 
     @classmethod
     def open(cls, directory: Path, model_hash: str, kinds: tuple[str, ...]) -> "Conversion":
-        """The conversion of this model. Raises ModelError when it is missing, of another model or
-        of a kind that is not one of `kinds`.
+        """Open the conversion of this model. Raises ModelError when it is missing, of another
+        model, or of a kind that is not in `kinds`.
         """
         path = directory / MANIFEST
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            identity = told["identity"]
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            identity = manifest["identity"]
             kind, source, precision = (str(identity[name]) for name in ("kind", "source", "precision"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(
@@ -51,16 +51,18 @@ class Conversion:
         return cls(directory, kind, precision, *side_files(directory))
 
 
-def holding(directory: Path) -> contextlib.ExitStack:
-    """Until it is closed nobody removes the directory. Raises ModelError when it is gone."""
-    with contextlib.ExitStack() as held:
+def hold_directory(directory: Path) -> contextlib.ExitStack:
+    """Lock the directory against removal until the result is closed. Raises ModelError when it does
+    not exist.
+    """
+    with contextlib.ExitStack() as lock:
         try:
-            held.enter_context(engine_held(directory))
+            lock.enter_context(engine_held(directory))
         except OSError as error:
             raise ModelError(f"{directory}: cannot be held while it is served: {error}") from error
-        return held.pop_all()
+        return lock.pop_all()
 
 
 def side_files(directory: Path) -> tuple[ExtendedVocabulary, Path]:
-    """Numbering and head bias beside a conversion or an engine. Raises ModelError."""
+    """Vocabulary and head bias of a conversion or an engine. Raises ModelError."""
     return ExtendedVocabulary.load(side_file(directory, VOCABULARY_FILE)), side_file(directory, HEAD_BIAS_FILE)

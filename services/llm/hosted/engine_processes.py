@@ -1,5 +1,5 @@
-"""The processes that a hosted library starts while it loads, and a watch over them: an engine may
-die while no run is in it.
+"""Detection of engine processes that end: a hosted library starts them while it loads, and one may
+die while no run is in the engine.
 """
 
 import asyncio
@@ -11,20 +11,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def loaded_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
-    """What `load` returns, and the sentinels of the processes that it has started by
+def load_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
+    """The result of `load`, and the sentinels of the processes that it has started by
     `multiprocessing` and that are still alive: file descriptors that become readable when their
-    process ends. Raises what `load` raises."""
+    process ends. Raises what `load` raises.
+    """
     before = set(active_children())
-    made = load()
-    return made, tuple(process.sentinel for process in active_children() if process not in before)
+    result = load()
+    return result, tuple(process.sentinel for process in active_children() if process not in before)
 
 
 class ProcessWatch:
-    """Calls `on_end` on the event loop, once, as soon as one of the processes has ended. Made and
-    stopped on the event loop.
+    """Calls `on_end` on the event loop, once, as soon as one of the processes has ended. Create and
+    stop it on the event loop.
 
-    sentinels: duplicated here, since the library closes its own at the shutdown.
+    sentinels: duplicated here, since the library closes its own when it shuts down.
     """
 
     def __init__(self, sentinels: Iterable[int], on_end: Callable[[], None]) -> None:
@@ -36,7 +37,7 @@ class ProcessWatch:
             self._loop.add_reader(descriptor, self._ended)
 
     def stop(self) -> None:
-        """Forget the processes. Further calls do nothing."""
+        """Stop watching. Further calls do nothing."""
         while self._watched:
             descriptor = self._watched.pop()
             self._loop.remove_reader(descriptor)

@@ -1,4 +1,4 @@
-"""One vocabulary for text, speech and the marks of the prompt's layout, for engines that know one
+"""One vocabulary for text, speech and the marks of the prompt layout, for engines that have one
 embedding table and one head.
 
     id                             what                       token
@@ -22,21 +22,22 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SP
 from services.llm.generation.request import Prompt
 
 SIDE_FOLDER = "cosyserve"
-"""Folder, inside a converted directory, of what only this project reads: loaders take every
-.safetensors file beside the weights for weights."""
+"""Folder in a converted directory for files that only this project reads: loaders treat every
+.safetensors file next to the weights as weights.
+"""
 VOCABULARY_FILE = f"{SIDE_FOLDER}/vocabulary.json"
 HEAD_BIAS_FILE = f"{SIDE_FOLDER}/head_bias.safetensors"
 HEAD_BIAS_TENSOR = "head_bias"
 MASKED = -1e4
-"""Head bias of a row that is no speech token. exp of it is 0 in every float type and float16 can
-hold it, which is not so of what is much smaller; and unlike -inf it makes no NaN of a difference.
+"""Head bias of a row that is no speech token. exp of it is 0 in every float type, float16 can
+represent it, and unlike -inf a difference of two of them is not NaN.
 """
 _ROWS_MULTIPLE = 128
 
 
 @dataclass(frozen=True)
 class ExtendedVocabulary:
-    """Which id means what. `text_ids`: how many text ids there are, at least 1."""
+    """The meaning of each id. text_ids: number of text ids, at least 1."""
 
     text_ids: int
 
@@ -50,7 +51,7 @@ class ExtendedVocabulary:
 
     @property
     def stops(self) -> tuple[int, int, int]:
-        """Ids that are no sound: end, reserved and fill."""
+        """Ids that end a run: end, reserved and fill."""
         return self.end, self.text_ids + RESERVED_SPEECH, self.text_ids + FILL
 
     @property
@@ -63,30 +64,30 @@ class ExtendedVocabulary:
 
     @property
     def tokens(self) -> int:
-        """Length of the tokenizer."""
+        """Number of tokens of the tokenizer."""
         return self.task + 1
 
     @property
     def rows(self) -> int:
-        """Rows of embedding and head."""
+        """Number of rows of the embedding and of the head."""
         return -(-self.tokens // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
 
     @property
     def added_tokens(self) -> list[str]:
-        """The tokens behind the text ids, in order."""
+        """The tokens after the text ids, in order."""
         speech = [f"<|s_{index}|>" for index in range(SPEECH_VOCABULARY)]
         return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
 
     def sequence(self, prompt: Prompt, text: Sequence[int]) -> list[int]:
-        """Ids of what a sentence begins with: start, prompt text and text, task, prompt speech.
-        Source: section 3.2.
+        """The first ids of a sentence: start, prompt text and text, task, prompt speech. Source:
+        section 3.2.
         """
         spoken = (self.text_ids + token for token in prompt.speech_tokens)
         return [self.start, *prompt.text_ids, *text, self.task, *spoken]
 
     def speech_id(self, extended: int) -> int:
-        """The speech-side id, 0 to 6563, of a generated one. Raises InternalFault for an id that no
-        head with its bias can give.
+        """The speech id, 0 to 6563, of a generated id. Raises InternalFault for an id that a head
+        with its bias cannot produce.
         """
         speech = extended - self.text_ids
         if not 0 <= speech < SPEECH_ROWS:
@@ -96,7 +97,7 @@ class ExtendedVocabulary:
         return speech
 
     def save(self, path: Path) -> None:
-        """Write what `load` reads."""
+        """Write the file that `load` reads."""
         facts = {"text_ids": self.text_ids, "speech_rows": SPEECH_ROWS, "tokens": self.tokens, "rows": self.rows}
         path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
@@ -107,20 +108,25 @@ class ExtendedVocabulary:
         """
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
-            found = cls(int(facts["text_ids"]))
-            same = (facts["speech_rows"], facts["tokens"], facts["rows"]) == (SPEECH_ROWS, found.tokens, found.rows)
+            vocabulary = cls(int(facts["text_ids"]))
+            same = (facts["speech_rows"], facts["tokens"], facts["rows"]) == (
+                SPEECH_ROWS,
+                vocabulary.tokens,
+                vocabulary.rows,
+            )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(
                 f"{path}: no description of an extended vocabulary ({type(error).__name__}: {error})"
             ) from error
         if not same:
             raise ModelError(f"{path}: numbers its tokens in another way than this release; convert the model again")
-        return found
+        return vocabulary
 
 
 def side_file(directory: Path, name: str) -> Path:
-    """HEAD_BIAS_FILE or VOCABULARY_FILE of a conversion, or of an engine, where it lies flat.
-    Raises ModelError when it is in neither place."""
+    """Path of HEAD_BIAS_FILE or VOCABULARY_FILE in a conversion, or in an engine, which has no side
+    folder. Raises ModelError when it is in neither place.
+    """
     for path in (directory / name, directory / Path(name).name):
         if path.is_file():
             return path

@@ -1,8 +1,8 @@
-"""A row of an engine's logits before it samples: the head's bias is added, the decision made, and
-one id left that it can sample.
+"""Sampling inside a hosted engine: add the head's bias to a row of logits, choose an id, and mask
+all others.
 
-Works in whichever process the engine runs its logits processors; see docs/decisions/0009 for why
-the bias is added here.
+Runs in the process in which the engine runs its logits processors; docs/decisions/0009 says why the
+bias is added here.
 """
 
 import functools
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_TENSOR
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.run_sampler import RunSampler
 
 
 @functools.lru_cache(maxsize=8)
@@ -24,10 +24,11 @@ def speech_bias(path: Path, first: int, device: torch.device) -> Tensor:
     return load_file(path)[HEAD_BIAS_TENSOR][first : first + SPEECH_ROWS].to(device=device, dtype=torch.float32)
 
 
-def leave_one_id(logits: Tensor, decider: Decider, bias: Path | None, first: int) -> None:
-    """logits: [..., rows], one row of a head, any float type; changed in place so that only the id
-    that was decided can be sampled. bias: file of the head's bias, None where the head has it.
-    first: row of speech token 0. Raises ValueError when it is more than one row, or a narrower one.
+def force_token(logits: Tensor, sampler: RunSampler, bias: Path | None, first: int) -> None:
+    """Change logits [..., rows], one row of any float type, in place so that the engine can sample
+    only the id that `sampler` chooses. bias: file of the head's bias, None where the head includes
+    it. first: index of speech token 0. Raises ValueError for more than one row, or a row that is
+    too narrow.
     """
     row = logits.reshape(-1) if logits.is_contiguous() else logits.view(-1)
     if row.numel() != logits.shape[-1] or row.numel() < first + SPEECH_ROWS:
@@ -36,6 +37,6 @@ def leave_one_id(logits: Tensor, decider: Decider, bias: Path | None, first: int
     if bias is not None:
         speech = speech + speech_bias(bias, first, row.device)
     scores = torch.log_softmax(speech, dim=-1).cpu().numpy()
-    chosen = decider.decide(np.asarray(scores, np.float32))
+    chosen = sampler.decide(np.asarray(scores, np.float32))
     row.fill_(-torch.inf)
     row[first + chosen] = 0.0

@@ -1,8 +1,8 @@
-"""Decisions away from the script: the rules of one run, and how far it has come. Plain data that
-can be sent to another process.
+"""Sampling for one run of a hosted engine: the rules of its script and its decisions so far, as
+plain data that can be sent to another process.
 
-A run is what an engine does without asking back: from inputs that are fed at once to the next
-reserved id, or to the longest length.
+A run is one request to the engine: from inputs that are fed at once to the next reserved id, or to
+the length limit.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,18 @@ from services.llm.generation.sampling import RepetitionAwareChooser, Scores, See
 from services.llm.generation.script import Rules
 
 NOT_FINITE = RESERVED_SPEECH
-"""What a run gives instead of a token when the log-probabilities are no numbers. A reserved id that
-is chosen comes as END_OF_SPEECH, so that this one means nothing else."""
-OVERTAKEN = FILL
-"""What a run gives when its engine has gone on without asking."""
+"""Result of a run instead of a token when the log-probabilities are not finite. A reserved id that
+is chosen is returned as END_OF_SPEECH, so this id has no other meaning.
+"""
+BYPASSED = FILL
+"""Result of a run whose engine has sampled a token without the logits processor."""
 
 
 @dataclass
-class Decider:
-    """decisions: all so far, fills included. made: speech tokens among them. sampling, seed,
-    sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other fields: as in
-    `Rules`."""
+class RunSampler:
+    """decisions: all so far, fills included. token_count: number of speech tokens among them.
+    sampling, seed, sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other
+    fields: as in `Rules`."""
 
     sampling: SamplingParameters
     seed: int
@@ -38,18 +39,18 @@ class Decider:
     fill_at: int | None
     replay: tuple[int, ...]
     fills_are_decided: bool
-    made: int
+    token_count: int
     decisions: list[int]
-    _over: int | None = field(default=None, init=False)
-    _begun: int = field(default=0, init=False)
-    """Decisions from before this run."""
+    _ended_with: int | None = field(default=None, init=False)
+    _earlier_decisions: int = field(default=0, init=False)
+    """Number of decisions before this run."""
 
     def __post_init__(self) -> None:
-        self._begun = len(self.decisions)
+        self._earlier_decisions = len(self.decisions)
 
     @classmethod
-    def of(cls, rules: Rules, made: int, decisions: list[int]) -> "Decider":
-        """For a run by these rules. Raises TypeError for a chooser whose draws are not
+    def of(cls, rules: Rules, token_count: int, decisions: list[int]) -> "RunSampler":
+        """Sampler of a run by these rules. Raises TypeError for a chooser whose draws are not
         counter-based.
         """
         chooser = rules.chooser
@@ -66,77 +67,82 @@ class Decider:
             fill_at=rules.fill_at,
             replay=rules.replay,
             fills_are_decided=rules.fills_are_decided,
-            made=made,
+            token_count=token_count,
             decisions=list(decisions),
         )
 
     @property
     def most(self) -> int:
-        """Decisions of the run at most, its reserved id included."""
-        by_length = self.longest - self.made
+        """Most decisions of the run, its reserved id included."""
+        by_length = self.longest - self.token_count
         return by_length if self.fill_at is None else min(by_length, self.fill_at - len(self.decisions) + 1)
 
     def decide(self, scores: Scores) -> int:
-        """The id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH for any
-        end of the run, NOT_FINITE. What follows an end is the same again, since engines that work
-        ahead ask once more."""
-        if self._over is not None:
-            return self._over
+        """Choose an id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH
+        for any end of the run, or NOT_FINITE. After an end it returns the same id again, since an
+        engine that works ahead calls it once more.
+        """
+        if self._ended_with is not None:
+            return self._ended_with
         if not np.isfinite(scores).all():
-            self._over = NOT_FINITE
+            self._ended_with = NOT_FINITE
             return NOT_FINITE
         chosen = self._choose(scores)
         self.decisions.append(chosen)
         if chosen >= SPEECH_VOCABULARY:
-            self._over = END_OF_SPEECH
+            self._ended_with = END_OF_SPEECH
             return END_OF_SPEECH
-        self.made += 1
-        if self.made >= self.longest:
-            self._over = END_OF_SPEECH
+        self.token_count += 1
+        if self.token_count >= self.longest:
+            self._ended_with = END_OF_SPEECH
         return chosen
 
-    def overtaken(self) -> None:
-        """The engine has sampled without a decision: the run gives OVERTAKEN from now on."""
-        self._over = OVERTAKEN
-
-    def passed(self, tokens: list[int]) -> None:
-        """Take tokens as decided that an engine has kept from before it began the run anew."""
-        self.decisions += tokens
-        self.made += len(tokens)
-
-    def back_to(self, count: int) -> None:
-        """Only the first `count` decisions of this run count: what came after them the engine has
-        thrown away.
+    def bypassed(self) -> None:
+        """Record that the engine has sampled without a decision: `decide` returns BYPASSED from now
+        on.
         """
-        dropped = self.decisions[self._begun + count :]
-        del self.decisions[self._begun + count :]
-        self.made -= sum(one < SPEECH_VOCABULARY for one in dropped)
-        ended = self.decisions[self._begun :][-1:] >= [SPEECH_VOCABULARY] or self.made >= self.longest
-        self._over = END_OF_SPEECH if ended else None
+        self._ended_with = BYPASSED
+
+    def adopt(self, tokens: list[int]) -> None:
+        """Append tokens that the engine kept from before it restarted the run."""
+        self.decisions += tokens
+        self.token_count += len(tokens)
+
+    def rewind(self, count: int) -> None:
+        """Drop all but the first `count` decisions of this run, as the engine has dropped the later
+        ones.
+        """
+        dropped = self.decisions[self._earlier_decisions + count :]
+        del self.decisions[self._earlier_decisions + count :]
+        self.token_count -= sum(one < SPEECH_VOCABULARY for one in dropped)
+        ended = (
+            self.decisions[self._earlier_decisions :][-1:] >= [SPEECH_VOCABULARY] or self.token_count >= self.longest
+        )
+        self._ended_with = END_OF_SPEECH if ended else None
 
     def _choose(self, scores: Scores) -> int:
         step = len(self.decisions)
         if self.fill_at is not None and step >= self.fill_at:
             return FILL
-        replayed = self.replay[self.made] if self.made < len(self.replay) else None
+        replayed = self.replay[self.token_count] if self.token_count < len(self.replay) else None
         if replayed is not None and not self.fills_are_decided:
             return replayed
-        too_short = (END_OF_SPEECH,) if self.made < self.shortest else ()
+        too_short = (END_OF_SPEECH,) if self.token_count < self.shortest else ()
         chooser = RepetitionAwareChooser(self.sampling, SeededDraw(self.seed, self.sentence))
         chosen = chooser.choose(mask(scores, self.masked + too_short), self.decisions)
         return chosen if replayed is None or chosen == FILL else replayed
 
     def plain(self) -> dict[str, Any]:
-        """As numbers, lists and dictionaries, for any message format."""
-        told = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
-        return told | {"masked": list(self.masked), "replay": list(self.replay)}
+        """The fields as numbers, lists and dictionaries, for any message format."""
+        fields = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
+        return fields | {"masked": list(self.masked), "replay": list(self.replay)}
 
     @classmethod
-    def from_plain(cls, told: Mapping[str, Any]) -> "Decider":
-        """What `plain` gave."""
+    def from_plain(cls, fields: Mapping[str, Any]) -> "RunSampler":
+        """The inverse of `plain`."""
         kinds = {
-            "sampling": SamplingParameters(**told["sampling"]),
-            "masked": tuple(told["masked"]),
-            "replay": tuple(told["replay"]),
+            "sampling": SamplingParameters(**fields["sampling"]),
+            "masked": tuple(fields["masked"]),
+            "replay": tuple(fields["replay"]),
         }
-        return cls(**{**told, **kinds, "decisions": list(told["decisions"])})
+        return cls(**{**fields, **kinds, "decisions": list(fields["decisions"])})

@@ -1,4 +1,6 @@
-"""What a hosted engine needs of the published model directory beside its own files."""
+"""The parts of the published model directory that a hosted engine needs in addition to its own
+files.
+"""
 
 from dataclasses import dataclass
 
@@ -31,7 +33,7 @@ class ServedModel:
         return cls(config, model_hash(directory), alignment)
 
     def kv_tokens(self, budget_mib: int) -> int:
-        """Positions whose keys and values, of two bytes each, fit into so much memory."""
+        """Number of positions whose keys and values, of two bytes each, fit into `budget_mib`."""
         return (budget_mib << 20) // (2 * 2 * self.config.layers * self.config.kv_width)
 
     @staticmethod

@@ -1,12 +1,12 @@
-"""The backend on TensorRT-LLM: in-flight batching of its `LLM`, decisions of ours in its logits
-processor.
+"""The backend on TensorRT-LLM: its `LLM` batches in flight, our logits processor samples.
 
-Two kinds of directory are served: what `cosyserve model convert --target hf` makes, by the PyTorch
-backend of releases 1.x, and an engine of `cosyserve model build llm`, by the releases that have an
-engine runtime (0.20 to 1.2). This module alone imports the library, late.
+Two kinds of directory are served: the output of `cosyserve model convert --target hf`, by the
+PyTorch backend of releases 1.x, and an engine of `cosyserve model build llm`, by the releases that
+have an engine runtime (0.20 to 1.2). Only this module imports the library, and only when it is
+loaded.
 
 Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `executor/result.py`);
-docs/engines.md says what has run.
+docs/engines.md lists what has been run.
 """
 
 import contextlib
@@ -26,37 +26,38 @@ from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
-from services.llm.backends.candidates import TENSORRT_LLM, imported, tensorrt_llm_refusal
-from services.llm.hosted.conversion import HUGGING_FACE, Conversion, holding, side_files
+from services.llm.hosted.conversion import HUGGING_FACE, Conversion, hold_directory, side_files
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.force_token import leave_one_id
+from services.llm.hosted.force_token import force_token
 from services.llm.hosted.hosted_backend import HostedBackend
-from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.installed_libraries import TENSORRT_LLM, imported, tensorrt_llm_refusal
+from services.llm.hosted.run_sampler import RunSampler
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 log = logging.getLogger(__name__)
 SINGLE_PROCESS = "TLLM_WORKER_USE_SINGLE_PROCESS"
-"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, anything else in a
-process that MPI starts.
+"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, any other value in
+a process that MPI starts.
 """
 
 
 @dataclass
-class SeededChoice:
+class RunLogitsProcessor:
     """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and
-    samples what it leaves.
+    samples the only id that it leaves.
 
-    Where the engine runs in a process of its own (`SINGLE_PROCESS`) it is sent there by pickle. It
-    keeps what it has decided: the token ids that it is given can lag behind where steps overlap.
+    Where the engine runs in a process of its own (`SINGLE_PROCESS`) the processor is sent there by
+    pickle. It counts its own decisions, since the token ids that it receives can be out of date
+    where steps overlap.
     """
 
-    decider: Decider
+    sampler: RunSampler
     bias: Path | None
     text_ids: int
     inputs: int
-    """How many ids the run began with; those told begin with them."""
+    """Number of ids with which the run began; `token_ids` begins with them."""
     _decided: int = field(default=0, init=False)
 
     def __call__(
@@ -67,18 +68,18 @@ class SeededChoice:
         stream_ptr: int | None,
         client_id: int | None,
     ) -> None:
-        """logits: [1, 1, rows], changed in place on the stream, if one is told."""
+        """logits: [1, 1, rows], changed in place, on the stream if there is one."""
         external = torch.cuda.stream(torch.cuda.ExternalStream(stream_ptr)) if stream_ptr else contextlib.nullcontext()  # type: ignore[no-untyped-call]
-        # A request that was set aside is begun anew without its processor (`_torch/pyexecutor`,
-        # 1.x): told are more ids than were decided.
+        # A preempted request is restarted without its processor (`_torch/pyexecutor`, 1.x); then #
+        # there are more ids than decisions.
         if len(token_ids[0]) - self.inputs > self._decided:
-            self.decider.overtaken()
+            self.sampler.bypassed()
         self._decided += 1
         with external:
-            leave_one_id(logits, self.decider, self.bias, self.text_ids)
+            force_token(logits, self.sampler, self.bias, self.text_ids)
 
 
-class TensorRtLlm:
+class TensorRtLlmRuntime:
     """A `Runtime`. library: the module. llm: its loaded `LLM`."""
 
     def __init__(
@@ -88,7 +89,7 @@ class TensorRtLlm:
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
         """As `Runtime.ids`."""
-        most, made = run.most, 0
+        most, received = run.most, 0
         parameters = self._library.SamplingParams(
             end_id=self._vocabulary.end,
             pad_id=self._vocabulary.end,
@@ -96,36 +97,34 @@ class TensorRtLlm:
             top_k=1,
             detokenize=False,
             add_special_tokens=False,
-            logits_processor=SeededChoice(run.decider, self._bias, self._vocabulary.text_ids, len(run.inputs)),
+            logits_processor=RunLogitsProcessor(run.sampler, self._bias, self._vocabulary.text_ids, len(run.inputs)),
         )
         output = self._llm.generate_async(run.inputs, sampling_params=parameters, streaming=True)
         try:
-            async for told in output:
-                completion = told.outputs[0]
+            async for result in output:
+                completion = result.outputs[0]
                 new = list(completion.token_ids_diff)
-                made += len(new)
+                received += len(new)
                 if new:
                     yield new
-                if told.finished:
+                if result.finished:
                     break
             reason = output.outputs[0].finish_reason
-            if reason not in ("stop", "length") or (reason == "length" and made < most):
-                raise RuntimeError(f"the run ended by {reason} after {made} of {most} ids")
+            if reason not in ("stop", "length") or (reason == "length" and received < most):
+                raise RuntimeError(f"the run ended by {reason} after {received} of {most} ids")
         finally:
             if not output.finished:
                 output.abort()
 
     @property
     def processes(self) -> Sequence[int]:
-        """As `Runtime.processes`: none, the engine runs in this one. What MPI has started instead
-        cannot be watched from here.
+        """As `Runtime.processes`: none, since the engine runs in this process. A process that MPI
+        has started instead cannot be watched from here.
         """
         return ()
 
     def is_dead(self, error: Exception) -> bool:
-        """As `Runtime.is_dead`: the library fails requests one by one, or hangs; it has no sign of
-        death.
-        """
+        """As `Runtime.is_dead`: never, since the library reports only failed requests."""
         return False
 
     def close(self) -> None:
@@ -137,14 +136,14 @@ class TensorRtLlm:
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Blocks while the engine is loaded. Raises Unserved with the reason where TensorRT-LLM cannot
-    serve here, ModelError.
+    """Load the engine; blocks. Raises Unserved with the reason where TensorRT-LLM cannot serve
+    here, and ModelError.
     """
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
         raise Unserved(refusal)
-    # MPI_Comm_spawn fails in a container without rights, in a pod and under some releases of Open
-    # MPI; its error ends a thread of mpi4py and the constructor waits. The library reads the
+    # MPI_Comm_spawn fails in a container without privileges, in a pod and with some releases of #
+    # Open MPI; the error ends a thread of mpi4py and the constructor hangs. The library reads the #
     # variable when it is imported.
     os.environ.setdefault(SINGLE_PROCESS, "1")
     (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
@@ -161,11 +160,11 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         loaded = (
             library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
         )
-    held = holding(directory)
+    lock = hold_directory(directory)
     try:
         llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
     except Exception as error:
-        held.close()
+        lock.close()
         raise ModelError(
             f"{directory}: TensorRT-LLM {release} cannot load it: {type(error).__name__}: {error}"
         ) from error
@@ -175,13 +174,13 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         precision=f"{precision}, batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"tensorrt_llm {release}"),
     )
-    runtime = TensorRtLlm(library, llm, vocabulary, bias, held.close)
+    runtime = TensorRtLlmRuntime(library, llm, vocabulary, bias, lock.close)
     return HostedBackend(runtime, vocabulary, served.config, identity, settings, served.alignment, on_fault)
 
 
 def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict[str, Any]:
-    """Of `LLM`. Prefixes are not shared between sentences: how a sum rounds would hang on who was
-    served before.
+    """Arguments of `LLM`. Prefixes are not shared between sentences, since rounding would then
+    depend on earlier requests.
     """
     budget = settings.kv_budget_mib or HOSTED_KV_MIB
     api = library.llmapi
@@ -193,21 +192,21 @@ def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict
         "max_batch_size": settings.max_sequences,
         "max_seq_len": settings.max_positions,
         "max_num_tokens": max(settings.max_positions, 8192),
-        # Nobody is set aside for want of memory: a request that comes back has one step without its
-        # logits processor.
+        # No request is preempted when memory runs out: a request that is resumed has one step
+        # without # its logits processor.
         "scheduler_config": api.SchedulerConfig(
             capacity_scheduler_policy=api.CapacitySchedulerPolicy.GUARANTEED_NO_EVICT
         ),
-        # A chunk of a prompt would be asked for a decision, and a step that overlaps the one before
-        # for one behind the end.
+        # The processor would be called for each chunk of a prompt, and with overlapping steps once
+        # # after the end.
         "enable_chunked_prefill": False,
         "disable_overlap_scheduler": True,
     }
 
 
 def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
-    """The engine of the cache that was built for this model and machine. Raises Unserved with what
-    differs.
+    """The engine in the cache that was built for this model and machine. Raises Unserved with the
+    differences.
     """
     cache = EngineCache(settings.engines or default_directory())
     gpus = visible_gpus()
@@ -217,24 +216,24 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
         if engine.key.component != "llm.engine":
             continue
         built = engine.key.facts
-        wrong = [
+        differences = [
             f"{name} is {value}, it was built for {built.get(name)}"
             for name, value in facts.items()
             if built.get(name) != value
         ]
-        wrong += _too_small(built.get("profile", ""), settings)
-        if not wrong:
-            found = cache.find(engine.key)
-            if isinstance(found, Engine):
-                return found
-            wrong = [found.reason if found else "it is gone"]
-        refused.append(f"{engine.directory.name}: {'; '.join(wrong)}")
+        differences += _too_small(built.get("profile", ""), settings)
+        if not differences:
+            entry = cache.find(engine.key)
+            if isinstance(entry, Engine):
+                return entry
+            differences = [entry.reason if entry else "it is gone"]
+        refused.append(f"{engine.directory.name}: {'; '.join(differences)}")
     raise Unserved("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
 
 
 def _too_small(profile: str, settings: LlmSettings) -> list[str]:
-    """What these settings ask for beyond the limits that an engine was built with, such as
-    "sentences 64, positions 8192".
+    """The settings that exceed the limits that an engine was built with, such as "sentences 64,
+    positions 8192".
     """
     limits = {name: int(most) for name, most in re.findall(r"(\w+) (\d+)", profile)}
     asked = {

@@ -1,6 +1,4 @@
-"""LlmService over real gRPC on loopback: the servicer on a backend that the test holds, and calls
-to it.
-"""
+"""LlmService over real gRPC on loopback: the servicer on a backend of the test, and calls to it."""
 
 import asyncio
 import contextlib

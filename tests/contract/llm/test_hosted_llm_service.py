@@ -1,5 +1,5 @@
-"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, hang-ups and
-refusals as on torch.
+"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, cancellation
+and refusals as on the torch backend.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ async def test_messages_are_those_of_torch(service: tuple[HostedBackend, Any]) -
 async def test_a_replay_goes_on_on_the_same_engine_only(service: tuple[HostedBackend, Any]) -> None:
     _, stub = service
     messages = await generate(stub, seed=1)
-    made, identity = joined(messages), messages[0].identity
-    rest = await generate(stub, seed=1, replay_tokens=made[:5], expected_identity=identity)
-    assert joined(rest) == made[5:]
-    assert rest[-1].summary.tokens == len(made)
+    whole, identity = joined(messages), messages[0].identity
+    rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
+    assert joined(rest) == whole[5:]
+    assert rest[-1].summary.tokens == len(whole)
     torch = identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device
     )
-    refused = await status(generate(stub, seed=1, replay_tokens=made[:5], expected_identity=torch))
+    refused = await status(generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=torch))
     assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -75,7 +75,7 @@ async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tu
     assert "grpc-status-details-bin" in dict(refused.trailing_metadata())
     for call in calls:
         call.cancel()
-    while engine_of(ours).active or ours.places.taken:
+    while engine_of(ours).active or ours.admission.admitted:
         await asyncio.sleep(0.001)
     assert engine_of(ours).steps < 4 * 60 * 20
     assert joined(await generate(stub))
@@ -87,7 +87,7 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
         ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 275"),
         (
             {"text": [1] * 98},
-            "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+            "text_ids has 98 ids, which with this prompt may need 2060 positions; this server reserves at most 2048",
         ),
     ):
         refused = await status(generate(stub, **values))
@@ -100,11 +100,11 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
 async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    told = settings(backend="auto", auto_first="vllm", device="auto", converted=converted, drain_seconds=0)
+    wanted = settings(backend="auto", auto_first="vllm", device="auto", converted=converted, drain_seconds=0)
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
         async with (
-            running(llm.NAME, told, llm.loader(told)) as service,
+            running(llm.NAME, wanted, llm.loader(wanted)) as service,
             grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
         ):
             stub = info_pb2_grpc.InfoServiceStub(channel)
@@ -116,10 +116,10 @@ async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
 
 
 async def test_a_service_whose_engine_dies_while_idle_ends(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    told = settings(backend="vllm", device="auto", converted=converted, drain_seconds=0)
+    wanted = settings(backend="vllm", device="auto", converted=converted, drain_seconds=0)
     monkeypatch.setattr(fake_vllm.AsyncLLM, "with_core", True)
     with library("vllm", monkeypatch):
-        async with running(llm.NAME, told, llm.loader(told)) as service:
+        async with running(llm.NAME, wanted, llm.loader(wanted)) as service:
             (core,) = multiprocessing.active_children()
             core.kill()
             async with asyncio.timeout(10):

@@ -1,5 +1,5 @@
-"""LlmService: words that are said twice end a guarded call with REPEATED; otherwise the tokens and
-their places are told.
+"""LlmService: words that are spoken twice end a guarded call with REPEATED; otherwise the call
+returns the tokens and their alignment.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ TWICE = [token(each) for each in (0, 1, 2, 3, 4, 1, 2, 3, 4, 5) for _ in range(4
 
 
 class Says(FakeBackend):
-    """The tokens that it is told to say, whatever the text."""
+    """Generates the given tokens, whatever the text is."""
 
     def __init__(self, tokens: list[int]) -> None:
         super().__init__(LlmSettings(listen="127.0.0.1:0", backend="fake"))

@@ -1,5 +1,5 @@
-"""LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and
-that hanging up stops the work.
+"""LlmService over real gRPC on loopback: responses, refusals with their messages, and that
+cancelling a call stops the work.
 """
 
 import asyncio
@@ -65,14 +65,14 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         messages = await generate(stub, seed=1)
-        made, identity = joined(messages), messages[0].identity
-        rest = await generate(stub, seed=1, replay_tokens=made[:5], expected_identity=identity)
-        assert joined(rest) == made[5:]
-        assert rest[-1].summary.tokens == len(made)
+        whole, identity = joined(messages), messages[0].identity
+        rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
+        assert joined(rest) == whole[5:]
+        assert rest[-1].summary.tokens == len(whole)
         other = identity_pb2.EngineIdentity()
         other.CopyFrom(identity)
         other.model_hash = "other"
-        refused = await status(generate(stub, seed=1, replay_tokens=made[:5], expected_identity=other))
+        refused = await status(generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other))
         assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert "model_hash='other'" in str(refused.details())
 
@@ -85,13 +85,13 @@ async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
-        made = joined(await generate(stub, seed=1))
-        assert len(made) > 8
+        whole = joined(await generate(stub, seed=1))
+        assert len(whole) > 8
         accepted, *messages = await generate(
-            stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=made[:8]
+            stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=whole[:8]
         )
     assert accepted.HasField("identity")
-    assert [list(message.tokens) for message in messages] == [[], [], made[8:]]
+    assert [list(message.tokens) for message in messages] == [[], [], whole[8:]]
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -101,7 +101,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"text": [-1]}, "text_ids[0] is -1, allowed 0 to 299"),
     (
         {"text": [1] * 98},
-        "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+        "text_ids has 98 ids, which with this prompt may need 2060 positions; this server reserves at most 2048",
     ),
     ({"prompt_text_ids": [300]}, "setup.prompt_text_ids[0] is 300, allowed 0 to 299"),
     ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed are 0 to 2048"),

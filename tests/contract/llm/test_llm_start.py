@@ -1,5 +1,5 @@
-"""`python -m services.llm` that cannot serve says why in one line and leaves with its own
-status.
+"""`python -m services.llm` that cannot serve prints the reason in one line and exits with a status
+of its own.
 """
 
 import asyncio

@@ -122,5 +122,5 @@ async def test_empty_text_is_no_progress() -> None:
 async def test_a_stream_without_its_setup_is_ended() -> None:
     async with backend() as engine, served(engine, first_message_seconds=0.2) as stub:
         refused = await status(drain(stub.GenerateStream(timeout=30)))
-    told = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 0.2 s")
-    assert (refused.code(), refused.details()) == told
+    expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 0.2 s")
+    assert (refused.code(), refused.details()) == expected

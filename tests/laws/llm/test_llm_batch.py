@@ -1,4 +1,4 @@
-"""Who else is served changes nothing: 8 at once = the same 8 one by one, request N = request 1,
+"""Other requests change nothing: 8 at once = the same 8 one by one, request N = request 1,
 fast = slow.
 """
 
@@ -18,7 +18,7 @@ from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sent
 async def test_eight_at_once_are_the_eight_alone() -> None:
     generations = [sentence(seed, words=1 + seed % 3) for seed in range(8)]
     alone = [tokens_alone(model(), generation) for generation in generations]
-    assert len({tuple(made) for made in alone}) == 8
+    assert len({tuple(generated) for generated in alone}) == 8
     async with backend() as engine:
         together = await asyncio.gather(*(tokens(engine, generation) for generation in generations))
         assert engine.engine.stats.decode_rows > engine.engine.stats.decode_steps
@@ -48,10 +48,10 @@ async def test_seed_sentence_and_profile_name_the_randomness() -> None:
         Sampling(seed=1, profile=Profile.UPSTREAM),
     ]
     async with backend() as engine:
-        made = [tuple(await tokens(engine, sentence(1, sampling=sampling))) for sampling in samplings]
-        assert len(set(made[:3])) == 3
-        assert made[0] == tuple(await tokens(engine, sentence(1)))
-    assert all(0 <= token < 6561 for spoken in made for token in spoken)
+        generated = [tuple(await tokens(engine, sentence(1, sampling=sampling))) for sampling in samplings]
+        assert len(set(generated[:3])) == 3
+        assert generated[0] == tuple(await tokens(engine, sentence(1)))
+    assert all(0 <= token < 6561 for spoken in generated for token in spoken)
 
 
 @pytest.mark.parametrize("cuts", [1, 2])
@@ -102,7 +102,7 @@ async def test_the_batched_engine_speaks_to_the_end() -> None:
     async with backend(batch_invariant=False) as engine:
         results = await asyncio.gather(*(hops(engine, sentence(seed)) for seed in range(8)))
         stats = engine.engine.stats
-    assert all(made[-1].outcome and 6 <= made[-1].outcome.tokens <= 60 for made in results)
+    assert all(generated[-1].outcome and 6 <= generated[-1].outcome.tokens <= 60 for generated in results)
     assert stats.decode_rows > 4 * stats.decode_steps
     assert (stats.running, stats.reserved_kv_bytes, stats.prefills) == (0, 0, 8)
 

@@ -1,5 +1,5 @@
-"""An engine that cannot go on says so and takes nobody any more; one bad pass is not the end of
-it.
+"""An engine that has failed reports it and accepts no more sentences; a single failed pass does not
+stop it.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ class FailingModel(SpeechTokenModel):
 
 @contextlib.asynccontextmanager
 async def failing(*, batch_invariant: bool = True) -> AsyncIterator[tuple[TorchBackend, list[int], list[str]]]:
-    """A backend, the number of passes that fail from now on, and what was told about its end."""
-    decoder, told = FailingModel.of(model()), list[str]()
+    """A backend, the number of passes that fail from now on, and the reasons given to on_fault."""
+    decoder, faults = FailingModel.of(model()), list[str]()
     engine = Engine(
-        decoder, Limits(running=4, waiting=4), batch_invariant=batch_invariant, threads=1, on_fault=told.append
+        decoder, Limits(running=4, waiting=4), batch_invariant=batch_invariant, threads=1, on_fault=faults.append
     )
     backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), 2048)
     try:
-        yield backend, decoder.failures, told
+        yield backend, decoder.failures, faults
     finally:
         await backend.close()
 
@@ -69,29 +69,29 @@ async def fails(backend: TorchBackend, message: str) -> None:
 async def test_three_failed_passes_in_a_row_end_the_engine(
     batch_invariant: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with failing(batch_invariant=batch_invariant) as (backend, failures, told):
+    async with failing(batch_invariant=batch_invariant) as (backend, failures, faults):
         failures[0] = 3
         for _ in range(3):
             await fails(backend, "failed: RuntimeError")
         await asyncio.to_thread(backend.engine._thread.join, 20)
-        assert told == ["the speech-token engine broke with PassesFail and has to be started anew"]
-        await fails(backend, "broke with PassesFail and has to be started anew")
+        assert faults == ["the speech-token engine failed with PassesFail and has to be restarted"]
+        await fails(backend, "failed with PassesFail and has to be restarted")
     assert "device-side assert triggered" in caplog.text
 
 
 async def test_two_failed_passes_and_a_good_one_do_not() -> None:
-    async with failing() as (backend, failures, told):
+    async with failing() as (backend, failures, faults):
         for _ in range(2):
             failures[0] = 2
             await fails(backend, "failed: RuntimeError")
             await fails(backend, "failed: RuntimeError")
             assert await tokens(backend, sentence(2))
-        assert told == []
+        assert faults == []
 
 
 async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a device in error the slot of the next sentence may be what fails first."""
-    async with failing() as (backend, _, told):
+    async with failing() as (backend, _, faults):
         with monkeypatch.context() as patch:
             patch.setattr(
                 torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("device-side assert triggered"))
@@ -99,23 +99,23 @@ async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: py
             for _ in range(3):
                 await fails(backend, "failed: RuntimeError")
             await asyncio.to_thread(backend.engine._thread.join, 20)
-        assert len(told) == 1
+        assert len(faults) == 1
 
 
 async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with failing() as (backend, _, told):
+    async with failing() as (backend, _, faults):
 
         def breaks(_: Scheduler) -> None:
             raise KeyError("policy")
 
         monkeypatch.setattr(Scheduler, "next", breaks)
-        await fails(backend, "broke with KeyError")
+        await fails(backend, "failed with KeyError")
         await asyncio.to_thread(backend.engine._thread.join, 20)
-        assert told == ["the speech-token engine broke with KeyError and has to be started anew"]
+        assert faults == ["the speech-token engine failed with KeyError and has to be restarted"]
 
 
 async def test_everyone_who_comes_too_late_gets_an_error_of_his_own() -> None:
-    async with failing() as (backend, _, _told):
+    async with failing() as (backend, _, _faults):
         await backend.close()
         late = []
         for _ in range(3):

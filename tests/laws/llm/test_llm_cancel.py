@@ -1,4 +1,4 @@
-"""Nobody listens: no further pass begins for that sentence, and its memory is free at once."""
+"""A cancelled sentence: no further pass begins for it, and its memory is free at once."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ async def held(decoder: WatchedModel) -> None:
 
 
 async def first_token(stream: AsyncGenerator[Hop]) -> None:
-    """Behind the hop that tells acceptance."""
+    """After the hop that reports acceptance."""
     assert (await anext(stream)).tokens == []
     assert len((await anext(stream)).tokens) == 1
 

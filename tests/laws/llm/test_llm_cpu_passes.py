@@ -1,5 +1,5 @@
-"""The passes that serve on a CPU are the readable ones within rounding, and themselves to the bit,
-whatever is kept of a prompt.
+"""The passes for a CPU equal the readable ones within rounding, and a cached prompt changes no
+bit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.unit.llm.tiny_llm import arriving, backend, sentence, tokens
 from tests.unit.llm.tiny_model import model
 
 VOICE = Prompt(tuple(range(20, 60)), tuple(range(1000, 1045)))
-KEPT = 1 << 24
+CACHE_BYTES = 1 << 24
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def close(mine: np.ndarray, reference: np.ndarray) -> None:
 def test_prompt_and_tokens_are_the_readable_ones(text_ids: int, of_voice: int) -> None:
     """220: more positions than run at once."""
     decoder = model()
-    passes, reference = CpuPasses(decoder, KEPT), ReadablePasses(decoder)
+    passes, reference = CpuPasses(decoder, CACHE_BYTES), ReadablePasses(decoder)
     mine, theirs = slot(decoder), slot(decoder)
     inputs = prompt(*range(60, 60 + text_ids))
     close(passes.scores(inputs, mine, of_voice), reference.scores(inputs, theirs, 0))
@@ -71,23 +71,21 @@ def test_prompt_and_tokens_are_the_readable_ones(text_ids: int, of_voice: int) -
 @pytest.mark.parametrize("text_ids", [1, 2, 17])
 def test_a_kept_prompt_changes_no_bit(text_ids: int) -> None:
     decoder = model()
-    warm, cold = CpuPasses(decoder, KEPT), CpuPasses(decoder, 0)
+    warm, cold = CpuPasses(decoder, CACHE_BYTES), CpuPasses(decoder, 0)
     of_voice, inputs = 1 + len(VOICE.text_ids), prompt(*range(text_ids))
     warm.scores(prompt(290, 291, 292), slot(decoder), of_voice)
     assert (len(warm.prompts), len(cold.prompts)) == (1, 0)
-    kept, new = slot(decoder), slot(decoder)
+    cached, new = slot(decoder), slot(decoder)
     for step in (inputs, speech_inputs([5]), speech_inputs([600])):
-        assert np.array_equal(warm.scores(step, kept, of_voice), cold.scores(step, new, of_voice))
+        assert np.array_equal(warm.scores(step, cached, of_voice), cold.scores(step, new, of_voice))
     assert (len(warm.prompts), len(cold.prompts)) == (1, 0)
 
 
 def test_inputs_that_are_all_of_the_voice_are_run() -> None:
-    """A text stream whose prompt has all its speech paired begins behind the prompt's last
-    token.
-    """
+    """A text stream whose prompt has all its speech paired begins after the prompt's last token."""
     decoder = model()
     passes, inputs = (
-        CpuPasses(decoder, KEPT),
+        CpuPasses(decoder, CACHE_BYTES),
         [START, *text_inputs(VOICE.text_ids), *speech_inputs(VOICE.speech_tokens)],
     )
     first, again = (passes.scores(inputs, slot(decoder), len(inputs)) for _ in range(2))
@@ -98,7 +96,7 @@ def test_inputs_that_are_all_of_the_voice_are_run() -> None:
 
 async def test_a_voice_said_before_says_the_same() -> None:
     text = list(range(30, 41))
-    async with backend() as often, backend(prompt_states_mib=0) as anew:
+    async with backend() as often, backend(prompt_states_mib=0) as uncached:
 
         async def spoken(engine: TorchBackend) -> list[list[int]]:
             whole = [tokens(engine, sentence(seed, prompt=VOICE)) for seed in range(3)]
@@ -108,8 +106,8 @@ async def test_a_voice_said_before_says_the_same() -> None:
             return list(await asyncio.gather(*whole, *streamed))
 
         first = await spoken(often)
-        assert first == await spoken(often) == await spoken(anew)
-        assert len({tuple(made) for made in first}) == 5
+        assert first == await spoken(often) == await spoken(uncached)
+        assert len({tuple(generated) for generated in first}) == 5
 
 
 async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn: pytest.WarningsRecorder) -> None:
@@ -118,9 +116,9 @@ async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn
     tables[1][77] = torch.inf
     tables[2][:] = torch.where(torch.arange(len(tables[2]))[:, None] == 77, torch.nan, tables[2])
     broken = dataclasses.replace(decoder, tables=tables)
-    passes = CpuPasses(broken, KEPT)
+    passes = CpuPasses(broken, CACHE_BYTES)
     engine = Engine(broken, Limits(running=4, waiting=4), batch_invariant=True, threads=1, passes=passes)
-    served = TorchBackend(engine, None, 2048)  # type: ignore[arg-type]  # nobody asks who it is
+    served = TorchBackend(engine, None, 2048)  # type: ignore[arg-type]  # the identity is not read
     try:
         with pytest.raises(NonFinite, match="at token 0"):
             await tokens(served, sentence(1, text=(77, 1)))

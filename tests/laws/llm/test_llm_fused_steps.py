@@ -1,5 +1,5 @@
-"""Steps that run ahead of what the host knows make the same tokens as the slow path, for whole and
-arriving text, replayed and cut off.
+"""Steps that run ahead of the host generate the same tokens as the slow path, for whole and
+arriving text, with replays and cancellation.
 """
 
 import asyncio
@@ -52,10 +52,10 @@ async def test_many_at_once_are_the_slow_path() -> None:
 
 async def test_a_sentence_that_is_over_runs_one_row_in_vain_at_most() -> None:
     async with fused() as (served, runner):
-        made = await tokens(served, sentence(3))
+        generated = await tokens(served, sentence(3))
         outcome = (await hops(served, sentence(3)))[-1].outcome
     assert outcome is not None
-    assert len(runner.steps) <= 2 * (len(made) + 2)
+    assert len(runner.steps) <= 2 * (len(generated) + 2)
 
 
 @pytest.mark.parametrize(("profile", "seeds"), [(Profile.CONTINUOUS, (0, 1, 2, 3)), (Profile.UPSTREAM, (0,))])
@@ -67,18 +67,18 @@ async def test_arriving_text_is_the_slow_path(profile: Profile, seeds: tuple[int
             except Exception as error:
                 expected = str(error)
             try:
-                found: list[int] | str = await tokens(served, streamed(seed, profile))
+                result: list[int] | str = await tokens(served, streamed(seed, profile))
             except Exception as error:
-                found = str(error)
-            assert found == expected
+                result = str(error)
+            assert result == expected
 
 
 async def test_replayed_is_uninterrupted() -> None:
     async with fused() as (served, _):
         for kind in (streamed, lambda seed, replay=(): sentence(seed, words=2, prompt=PROMPT, replay=replay)):
             whole = await tokens(served, kind(9))
-            for made in (1, len(whole) // 2, len(whole)):
-                assert await tokens(served, kind(9, replay=tuple(whole[:made]))) == whole[made:]
+            for replayed in (1, len(whole) // 2, len(whole)):
+                assert await tokens(served, kind(9, replay=tuple(whole[:replayed]))) == whole[replayed:]
 
 
 async def test_a_cancelled_sentence_frees_its_seat() -> None:
@@ -113,7 +113,7 @@ async def test_long_prompts_run_in_chunks_between_steps() -> None:
     assert len(runner.chunks) >= 3
 
 
-async def test_prompts_that_come_together_run_before_the_next_step_but_stall_nobody_for_long() -> None:
+async def test_prompts_that_come_together_run_before_the_next_step_and_stall_no_sentence_for_long() -> None:
     long = tuple(range(600))
     burst = [sentence(seed, prompt=type(PROMPT)(PROMPT.text_ids, long)) for seed in range(5)]
     async with fused() as (served, runner):

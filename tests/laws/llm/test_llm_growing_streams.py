@@ -1,5 +1,5 @@
-"""Sentences whose text arrives take pages as they grow: the tokens are the same, few pages are
-enough, and who gets none harms nobody.
+"""Sentences whose text arrives over time take pages as they grow: the tokens are the same, few
+pages are enough, and a sentence that gets none does not affect the others.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.llm.generation.request import Generation, Sampling
-from services.llm.gpu.kv_growth import Growth
+from services.llm.gpu.kv_growth import KvGrowth
 from services.llm.gpu.layout import PAGE
 from tests.laws.llm.test_llm_fused_steps import fused
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
@@ -23,10 +23,10 @@ async def test_pages_come_as_it_grows_and_change_nothing() -> None:
     async with backend() as slow:
         expected = [await tokens(slow, streamed(seed)) for seed in range(2)]
     async with fused(slots=48, pages=2048 // PAGE * 3) as (served, runner):
-        found = await asyncio.gather(*(tokens(served, streamed(seed)) for seed in range(2)))
+        results = await asyncio.gather(*(tokens(served, streamed(seed)) for seed in range(2)))
         assert served.engine.stats.reserved_kv_bytes == 0
-    assert list(found) == expected
-    assert min(map(len, found)) > 4 * PAGE
+    assert list(results) == expected
+    assert min(map(len, results)) > 4 * PAGE
     # Each has what it needed and a page more at most, out of the 32 that it might have come to.
     assert all(len(table) <= -(-runner.caches[slot].length // PAGE) + 1 for slot, table in runner.tables.items())
     assert min(map(len, runner.tables.values())) > 4
@@ -34,8 +34,8 @@ async def test_pages_come_as_it_grows_and_change_nothing() -> None:
 
 async def test_who_finds_no_page_waits_where_it_is_until_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[bool] = []
-    is_stuck = Growth.stuck
-    monkeypatch.setattr(Growth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
+    is_stuck = KvGrowth.stuck
+    monkeypatch.setattr(KvGrowth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
     async with backend() as slow:
         expected = await tokens(slow, streamed(1))
     whole = [sentence(seed, words=12) for seed in range(4)]

@@ -1,5 +1,5 @@
-"""Text streams on which nothing comes starve nobody: they have no place among those that run, and
-there is a bound to their number.
+"""Text streams without text delay no sentence: they have no place in the batch, and their number is
+limited.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ async def test_who_waits_for_a_place_says_what_it_would_have_said_alone() -> Non
 
 async def test_the_number_of_open_streams_is_bounded() -> None:
     async with backend(max_sequences=1, max_waiting=2, retry_after_seconds=4) as engine, talks(engine, 3):
-        with pytest.raises(Overloaded, match="has 3 text streams open, no more are taken") as refused:
+        with pytest.raises(Overloaded, match="has 3 text streams open, no more are accepted") as refused:
             await Talk(engine).reader
         assert refused.value.retry_after == 4
         assert await tokens(engine, sentence(2))
@@ -103,5 +103,5 @@ async def test_the_fake_is_starved_by_nobody_either() -> None:
     fake = FakeBackend(settings(backend="fake", max_sequences=1, max_waiting=1))
     async with talks(fake, 2):
         assert await asyncio.wait_for(tokens(fake, sentence(2)), 30)
-        with pytest.raises(Overloaded, match="2 sentences are in"):
+        with pytest.raises(Overloaded, match="2 sentences are admitted"):
             await Talk(fake).reader

@@ -1,6 +1,4 @@
-"""A sentence taken over by another engine in mid-stream ends as it would have: replayed =
-uninterrupted, token for token.
-"""
+"""A sentence that another engine continues has the same tokens: replayed = uninterrupted."""
 
 import asyncio
 
@@ -30,9 +28,9 @@ async def test_replayed_is_uninterrupted(kind: object, profile: Profile) -> None
         uninterrupted = await tokens(first, kind(profile))  # type: ignore[operator]
         assert len(uninterrupted) >= 8
         load = [asyncio.create_task(tokens(second, sentence(seed, words=4))) for seed in range(2)]
-        for made in (1, len(uninterrupted) // 2, len(uninterrupted) - 1, len(uninterrupted)):
-            received = await hops(second, kind(profile, tuple(uninterrupted[:made])))  # type: ignore[operator]
-            assert [token for hop in received for token in hop.tokens] == uninterrupted[made:]
+        for replayed in (1, len(uninterrupted) // 2, len(uninterrupted) - 1, len(uninterrupted)):
+            received = await hops(second, kind(profile, tuple(uninterrupted[:replayed])))  # type: ignore[operator]
+            assert [token for hop in received for token in hop.tokens] == uninterrupted[replayed:]
             outcome = received[-1].outcome
             assert outcome is not None
             assert outcome.tokens == len(uninterrupted)
@@ -44,8 +42,8 @@ async def test_replay_feeds_tokens_one_at_a_time() -> None:
     for each token.
     """
     async with backend() as engine:
-        made = await tokens(engine, whole_text(Profile.CONTINUOUS))
+        generated = await tokens(engine, whole_text(Profile.CONTINUOUS))
         rows = engine.engine.stats.decode_rows
-        assert await tokens(engine, whole_text(Profile.CONTINUOUS, tuple(made))) == []
+        assert await tokens(engine, whole_text(Profile.CONTINUOUS, tuple(generated))) == []
         assert engine.engine.stats.decode_rows == 2 * rows
         assert engine.engine.stats.extends == 0

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.llm.backends.backend import Backend, load_backend
+from services.llm.backends.backend import Backend
 from services.llm.generation.request import Generation, Sampling
+from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
 from tools.model.comparison.converted_model import Question
 from tools.model.output.progress import Step

@@ -1,8 +1,8 @@
-"""Several positions of one sequence on a CPU: the prompt and the text. Memory is made once, and the
-last block computes only what is asked.
+"""Prefill of one sequence on a CPU: several positions in one pass. Buffers are allocated once, and
+the last block computes only the last position.
 
-As `SpeechTokenModel.forward`, within rounding. Memory that every pass gets anew from the system
-costs a third of a pass in page faults.
+Equal to `SpeechTokenModel.forward` within rounding. Allocating the buffers in every pass costs a
+third of the pass in page faults.
 """
 
 import torch
@@ -13,13 +13,13 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import Layer, SpeechTokenModel
 
 MOST_ROWS = 256
-"""Positions at once: more read the weights no less often that counts, and what is between two
-products should stay in a cache.
+"""Positions in one block: with more, reading the weights is no longer the bottleneck, and the
+values between two products should fit into the CPU's cache.
 """
 
 
 class ManyPositions:
-    """Belongs to one thread. rows: positions at once; sums round by it."""
+    """Not thread-safe. rows: most positions in one block; the rounding of sums depends on it."""
 
     def __init__(self, model: SpeechTokenModel, rows: int = MOST_ROWS) -> None:
         config = model.config
@@ -32,22 +32,22 @@ class ManyPositions:
         self._gate_up = torch.empty(rows, 2 * config.intermediate_size)
 
     def run(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
-        """Run n >= 1 more positions, [n, hidden] -> [hidden], the last one's state behind the final
-        norm; the cache grows by n.
+        """Run n >= 1 more positions, [n, hidden] -> [hidden], the state of the last one after the
+        final norm; the cache grows by n.
         """
         *before, last = self._blocks(embeddings)
         for rows in before:
             self._block(rows, cache, last=False)
         return self._block(last, cache, last=True)
 
-    def keep(self, embeddings: Tensor, cache: SequenceCache) -> None:
-        """Run n more positions behind which others follow: only the cache is wanted."""
+    def fill_cache(self, embeddings: Tensor, cache: SequenceCache) -> None:
+        """Run n more positions, of which only the keys and values are needed."""
         for rows in self._blocks(embeddings):
             self._block(rows, cache, last=False)
 
     def _blocks(self, embeddings: Tensor) -> list[Tensor]:
-        """As few as there can be, as equal as they can be: a block of few rows costs nearly as much
-        as one of many.
+        """The fewest blocks of nearly equal size: a block of few rows costs nearly as much as one
+        of many.
         """
         count = len(embeddings)
         size = -(-count // -(-count // self._rows))
@@ -75,21 +75,21 @@ class ManyPositions:
         self, index: int, layer: Layer, normal: Tensor, rotation: tuple[Tensor, Tensor], cache: SequenceCache
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, [kv_heads, length, head_size]."""
-        made = self._keys_values[: len(normal)]
+        keys_values = self._keys_values[: len(normal)]
         torch.addmm(
-            layer.qkv_bias[self._query_width :], normal, layer.qkv[self._query_width :].t(), out=made.flatten(1)
+            layer.qkv_bias[self._query_width :], normal, layer.qkv[self._query_width :].t(), out=keys_values.flatten(1)
         )
-        self._rotate(made[:, 0], rotation)
-        return cache.append(index, made[:, 0], made[:, 1])
+        self._rotate(keys_values[:, 0], rotation)
+        return cache.append(index, keys_values[:, 0], keys_values[:, 1])
 
     def _query(self, layer: Layer, normal: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """[n, heads, head_size] of the last n positions."""
-        made = self._queries[: len(normal)]
+        queries = self._queries[: len(normal)]
         torch.addmm(
-            layer.qkv_bias[: self._query_width], normal, layer.qkv[: self._query_width].t(), out=made.flatten(1)
+            layer.qkv_bias[: self._query_width], normal, layer.qkv[: self._query_width].t(), out=queries.flatten(1)
         )
-        self._rotate(made, rotation)
-        return made
+        self._rotate(queries, rotation)
+        return queries
 
     def _feed_forward(self, layer: Layer, hidden: Tensor) -> None:
         gate_up = torch.mm(self._normalize(hidden, layer.mlp_norm), layer.gate_up.t(), out=self._gate_up[: len(hidden)])
@@ -107,21 +107,21 @@ class ManyPositions:
         return angles.cos(), angles.sin()
 
     def _rotate(self, heads: Tensor, rotation: tuple[Tensor, Tensor]) -> None:
-        """[n, heads, head_size] of the last n of the rotation's positions, in place, as half-split
+        """Rotate heads [n, heads, head_size] of the last n positions in place, as half-split
         pairs.
         """
         cosine, sine = rotation[0][-len(heads) :], rotation[1][-len(heads) :]
         first, second = heads.chunk(2, dim=-1)
-        kept = self._by_cosine[: heads.shape[0], : heads.shape[1]]
-        kept_first, kept_second = kept.chunk(2, dim=-1)
-        torch.mul(first, cosine, out=kept_first).addcmul_(second, sine, value=-1)
-        torch.mul(second, cosine, out=kept_second).addcmul_(first, sine)
-        heads.copy_(kept)
+        rotated = self._by_cosine[: heads.shape[0], : heads.shape[1]]
+        rotated_first, rotated_second = rotated.chunk(2, dim=-1)
+        torch.mul(first, cosine, out=rotated_first).addcmul_(second, sine, value=-1)
+        torch.mul(second, cosine, out=rotated_second).addcmul_(first, sine)
+        heads.copy_(rotated)
 
 
 def _mask(begin: int, count: int) -> Tensor:
-    """Added to the scores of `count` positions behind `begin` others, [count, begin + count]: 0 for
-    what is seen, else -inf.
+    """The causal mask [count, begin + count] of `count` positions after `begin` others, to be added
+    to the scores: 0 for visible positions, else -inf.
     """
     return torch.full((count, begin + count), -torch.inf).triu_(begin + 1)
 

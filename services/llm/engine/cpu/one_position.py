@@ -1,7 +1,7 @@
-"""One position of one sequence on a CPU, where the calls cost as much as the work: memory is made
-once, and what is not a product of a matrix is done by numpy on the same memory.
+"""Decode of one sequence on a CPU, where calls cost as much as the arithmetic: buffers are
+allocated once, and numpy does everything but the matrix products, on the same memory.
 
-As `SpeechTokenModel.forward` of one row, within rounding. What remains is the time to read the
+Equal to `SpeechTokenModel.forward` of one row within rounding. The remaining cost is reading the
 weights.
 """
 
@@ -21,8 +21,8 @@ Floats = NDArray[np.float32]
 
 
 class OnePosition:
-    """Belongs to one thread. Numbers that are not finite pass through without a warning: who reads
-    the scores looks for them.
+    """Not thread-safe. Numbers that are not finite pass through without a warning: the caller
+    checks the scores.
     """
 
     def __init__(self, model: SpeechTokenModel) -> None:
@@ -39,26 +39,26 @@ class OnePosition:
         queries, keys, half = config.heads, config.kv_heads, config.head_size // 2
         self._joined = torch.empty((queries + 2 * keys) * config.head_size)
         heads = self._joined.numpy().reshape(queries + 2 * keys, 2, half)
-        self._turned, self._swapped = heads[: queries + keys], heads[: queries + keys, ::-1]
+        self._rotated, self._swapped = heads[: queries + keys], heads[: queries + keys, ::-1]
         self._keys = heads[queries : queries + keys].reshape(keys, -1)
         self._values = heads[queries + keys :].reshape(keys, -1)
-        # The heads that share a key head are its queries.
+        # The query heads that share a key head form one group.
         self._query = self._joined[: queries * config.head_size].view(1, keys, queries // keys, config.head_size)
-        self._by_cosine, self._by_sine = np.empty_like(self._turned), np.empty_like(self._turned)
+        self._by_cosine, self._by_sine = np.empty_like(self._rotated), np.empty_like(self._rotated)
         self._cosine, self._sine = np.empty((2, half), np.float32), np.empty((2, half), np.float32)
 
     def run(self, item: Input, cache: SequenceCache) -> Tensor:
-        """The state behind the final norm, [hidden], valid until the next call; the cache grows by
+        """The state after the final norm, [hidden], valid until the next call; the cache grows by
         1.
         """
-        # No speed is lost by the context, and a warning would be given per sentence.
+        # The context costs no time; without it numpy would warn once per sentence.
         with np.errstate(all="ignore"):
             return self._run(item, cache)
 
     def _run(self, item: Input, cache: SequenceCache) -> Tensor:
         at, hidden = cache.length, self._hidden
         self._hidden_values[:] = self._tables[item.table][item.row]
-        self._turn_to(at)
+        self._set_rotation(at)
         stored_keys, stored_values = cache.keys.numpy(), cache.values.numpy()
         seen_keys, seen_values = cache.keys[:, None, :, : at + 1].unbind(), cache.values[:, None, :, : at + 1].unbind()
         for index, layer in enumerate(self._layers):
@@ -83,7 +83,7 @@ class OnePosition:
         np.multiply(values, weight, out=self._normal_values)
         self._normal_values *= np.float32(scale)
 
-    def _turn_to(self, position: int) -> None:
+    def _set_rotation(self, position: int) -> None:
         angles = np.float32(position) * self._frequencies
         self._cosine[:] = np.cos(angles)
         np.sin(angles, out=self._sine[1])
@@ -91,6 +91,6 @@ class OnePosition:
 
     def _rotate(self) -> None:
         """Half-split pairs: first * cos - second * sin, second * cos + first * sin."""
-        np.multiply(self._turned, self._cosine, out=self._by_cosine)
+        np.multiply(self._rotated, self._cosine, out=self._by_cosine)
         np.multiply(self._swapped, self._sine, out=self._by_sine)
-        np.add(self._by_cosine, self._by_sine, out=self._turned)
+        np.add(self._by_cosine, self._by_sine, out=self._rotated)

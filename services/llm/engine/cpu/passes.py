@@ -1,11 +1,11 @@
-"""The inputs of one sequence on a CPU: what a voice's prompt has left behind, then many positions
-at once or one, then the head.
+"""The model pass of one sequence on a CPU: restore the cached prompt of the voice, run the other
+positions, compute the head.
 
-Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is kept: the voice's
-own positions always run in a pass of their own.
+Equal to `ReadablePasses` within rounding. The prompt always runs in a pass of its own, so that a
+cached prompt changes no bit.
 """
 
-from services.llm.engine.cpu.head import Head
+from services.llm.engine.cpu.head import PrunedHead
 from services.llm.engine.cpu.many_positions import ManyPositions
 from services.llm.engine.cpu.one_position import OnePosition
 from services.llm.engine.cpu.prompt_states import PromptStates
@@ -15,18 +15,18 @@ from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Input
 
 _FEWEST = 16
-"""Positions of a prompt that are worth a pass of their own."""
+"""Fewest positions of a prompt that are worth a pass of their own."""
 
 
 class CpuPasses:
-    """Meets `Passes`. model: on the CPU. kept_bytes: of keys and values behind voices' prompts,
-    together; 0 keeps none.
+    """Implements `Passes`. model: on the CPU. cache_bytes: limit for the keys and values of all
+    cached prompts; 0 disables the cache.
     """
 
-    def __init__(self, model: SpeechTokenModel, kept_bytes: int) -> None:
+    def __init__(self, model: SpeechTokenModel, cache_bytes: int) -> None:
         self._model = model
-        self._one, self._many, self._head = OnePosition(model), ManyPositions(model), Head(model)
-        self.prompts = PromptStates(kept_bytes)
+        self._one, self._many, self._head = OnePosition(model), ManyPositions(model), PrunedHead(model)
+        self.prompts = PromptStates(cache_bytes)
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
         """As `Passes.scores`."""
@@ -41,5 +41,5 @@ class CpuPasses:
 
     def _run_prompt(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
         if not self.prompts.restore(inputs, cache):
-            self._many.keep(self._model.embed(inputs), cache)
-            self.prompts.keep(inputs, cache)
+            self._many.fill_cache(self._model.embed(inputs), cache)
+            self.prompts.store(inputs, cache)

@@ -1,6 +1,4 @@
-"""Keys and values behind what stands first in every sentence of a voice: kept for its next
-sentence.
-"""
+"""A cache of the keys and values of voice prompts, with which every sentence of a voice begins."""
 
 from collections import OrderedDict
 
@@ -9,34 +7,34 @@ from services.llm.generation.script import Input
 
 
 class PromptStates:
-    """By inputs, so that two voices never meet. The least recently used are dropped when all
-    together exceed `limit_bytes`.
+    """The key is the tuple of inputs, so that two voices never share an entry. The least recently
+    used entries are evicted when all together exceed `limit_bytes`.
 
-    Belongs to one thread.
+    Not thread-safe.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._kept: OrderedDict[tuple[Input, ...], SequenceCache] = OrderedDict()
+        self._entries: OrderedDict[tuple[Input, ...], SequenceCache] = OrderedDict()
         self.bytes = 0
-        """Memory of all that is kept, at most the limit."""
+        """Memory of all entries, at most the limit."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def restore(self, inputs: tuple[Input, ...], cache: SequenceCache) -> bool:
-        """Fill an empty cache as `inputs` would, if that is kept."""
-        kept = self._kept.get(inputs)
-        if kept is None:
+        """Fill an empty cache from the entry for `inputs`; False where there is none."""
+        entry = self._entries.get(inputs)
+        if entry is None:
             return False
-        self._kept.move_to_end(inputs)
-        cache.keys[:, :, : kept.length] = kept.keys
-        cache.values[:, :, : kept.length] = kept.values
-        cache.length = kept.length
+        self._entries.move_to_end(inputs)
+        cache.keys[:, :, : entry.length] = entry.keys
+        cache.values[:, :, : entry.length] = entry.values
+        cache.length = entry.length
         return True
 
-    def keep(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
-        """Keep a copy of a cache that holds `inputs` and nothing else, unless it alone exceeds the
+    def store(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
+        """Store a copy of a cache that holds exactly `inputs`, unless it alone exceeds the
         limit.
         """
         filled = slice(0, cache.length)
@@ -44,8 +42,8 @@ class PromptStates:
         if size > self._limit:
             return
         while self.bytes + size > self._limit:
-            self.bytes -= _bytes(self._kept.popitem(last=False)[1])
-        self._kept[inputs] = SequenceCache(
+            self.bytes -= _bytes(self._entries.popitem(last=False)[1])
+        self._entries[inputs] = SequenceCache(
             cache.keys[:, :, filled].clone(), cache.values[:, :, filled].clone(), cache.length
         )
         self.bytes += size

@@ -1,8 +1,10 @@
-"""Attention over a paged cache, one kernel for decoding and one for a chunk of prompts. Grouped
+"""Attention over a paged cache, one kernel for decode steps and one for prefill chunks. Grouped
 queries: G heads share a key head.
 
-    cache   [pages, key heads, 2, PAGE, D] of one layer: keys, then values; keys are turned, the numbers of a rotary pair side by side
-    pages   int32 [slots, most pages]: the page that holds positions PAGE * i to PAGE * i + PAGE - 1 of a slot
+    cache   [pages, key heads, 2, PAGE, D] of one layer: keys, then values; keys are rotated, with
+            the numbers of a rotary pair adjacent
+    pages   int32 [slots, most pages]: the page of positions PAGE * i to PAGE * i + PAGE - 1 of a
+            slot
 
 Online softmax: Milakov and Gimelshein, 2018; Dao et al. (FlashAttention), 2022. Splitting a row's
 keys: Dao et al. (Flash-Decoding), 2023.
@@ -12,7 +14,7 @@ keys: Dao et al. (Flash-Decoding), 2023.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 
 
 @triton.jit
@@ -22,16 +24,16 @@ def attend_row(
     SPLITS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """One position a row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are left
-    out. row_pages: int32 [B, most_pages].
+    """One position per row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are
+    skipped. row_pages: int32 [B, most_pages].
 
-    Split s takes pages s, s + SPLITS and so on; the program that arrives last adds the splits up in
-    order, so a row's numbers depend on the row and on SPLITS alone. G: HEADS / KEY_HEADS padded to
+    Split s takes pages s, s + SPLITS and so on; the program that finishes last adds the splits in
+    order, so a row's numbers depend only on the row and on SPLITS. G: HEADS / KEY_HEADS padded to
     16 or more. partial: float32 [B, KEY_HEADS, SPLITS, G, D]; partial_stats: float32 [B, KEY_HEADS,
     SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D
     numbers for each position and key head.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KEY_HEADS
     members, dims, inside = tl.arange(0, G), tl.arange(0, D), tl.arange(0, PAGE)
@@ -58,7 +60,7 @@ def attend_row(
             weight = weight * fade + tl.sum(shares, axis=1)
             total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
             highest = peak
-        start_next(PDL, 2)
+        launch_dependents(PDL, 2)
         parts = tl.minimum(used, SPLITS)
         if parts == 1:
             tl.store(out + at, (total / weight[:, None]).to(out.dtype.element_ty), mask=(members < GROUP)[:, None])
@@ -97,10 +99,9 @@ def attend_tile(
     in the cache already.
 
     queries [tiles * TILE, HEADS * D] -> out of that shape. tile_slot, tile_position, tile_count:
-    int32 [tiles]: whose, where it begins, and how many of its positions are real (0: an empty
-    tile). Keys are walked page by page from the first, so a row's numbers depend neither on its
-    place in a tile nor on how a prompt is cut to chunks. G: HEADS / KEY_HEADS padded to a power of
-    two.
+    int32 [tiles]: slot, first position, and number of real positions of a tile (0: an empty tile).
+    Keys are read page by page from the first, so a row's numbers depend neither on its place in a
+    tile nor on how a prompt is cut into chunks. G: HEADS / KEY_HEADS padded to a power of two.
     """
     tile, key_head = tl.program_id(0), tl.program_id(1)
     GROUP: tl.constexpr = HEADS // KEY_HEADS

@@ -1,5 +1,5 @@
-"""What stands between the matrix products of a chunk of prompts. Rows are positions; several
-sequences may share a chunk.
+"""Kernels between the matrix products of a prefill chunk. Rows are positions; several sequences may
+share a chunk.
 """
 
 # fmt: off
@@ -27,15 +27,15 @@ def add_and_norm(
 
 
 @triton.jit
-def turn_heads(
+def rotate_heads(
     joined, bias, cosines, sines, positions, places, queries, cache,
     QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, PADDED: tl.constexpr,
 ):
-    """joined [n, QUERY + 2 KEYS] plus bias -> queries [n, QUERY], turned; keys (turned) and values
-    into the cache of this layer.
+    """joined [n, QUERY + 2 KEYS] plus bias -> queries [n, QUERY], rotated; keys (rotated) and
+    values into the cache of this layer.
 
-    positions, places: int32 [n], where a row stands in its sequence and in the cache (page * PAGE +
-    offset); place -1: nowhere. Layouts as in `products.project_heads`.
+    positions, places: int32 [n], position of a row in its sequence and in the cache (page * PAGE +
+    offset); place -1: not stored. Layouts as in `products.project_heads`.
     """
     row = tl.program_id(0)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
@@ -47,8 +47,8 @@ def turn_heads(
     position, place = tl.load(positions + row), tl.load(places + row)
     cosine, sine = tl.load(cosines + position * (D // 2) + pairs), tl.load(sines + position * (D // 2) + pairs)
     one, other = tl.split(tl.reshape(x, [PADDED // 2, 2]))
-    turned = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [PADDED])
-    result = tl.where(columns < QUERY + KEYS, turned, x)
+    rotated = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [PADDED])
+    result = tl.where(columns < QUERY + KEYS, rotated, x)
     tl.store(queries + row * QUERY + columns, result.to(queries.dtype.element_ty), mask=columns < QUERY)
     behind = tl.maximum(columns - QUERY, 0)
     head, d = (behind % KEYS) // D, behind % D

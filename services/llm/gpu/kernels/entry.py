@@ -1,10 +1,10 @@
-"""The first kernel of a decode step: where each row stands, and the embedding of what it runs."""
+"""The first kernel of a decode step: the position of each row, and the embedding of its input."""
 
 # fmt: off
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next
+from services.llm.gpu.kernels.dependent_launch import launch_dependents
 from services.llm.gpu.kernels.state_table import COLUMNS, Column
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
@@ -21,12 +21,12 @@ def enter(
     TILES_PADDED: tl.constexpr,
     PAGE: tl.constexpr, PDL: tl.constexpr,
 ):
-    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's,
-    when inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32
-    [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
+    """For each row: position, place in the cache (page * PAGE + offset; the dummy page 0 when
+    inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32 [B,
+    most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
     HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row = tl.program_id(0)
     number = tl.load(row_slot + row)
     slot = state + number * WIDTH

@@ -1,24 +1,24 @@
-"""The four products of a decoder block and the head, each fused with what stands before and behind
-it. For B rows, one per sequence:
+"""The four products of a decoder block and the head, each fused with the operations before and
+after it. For B rows, one per sequence:
 
-    project_heads   norm, q k v, bias, rotary turn, k and v into the cache     reads [heads' width, hidden] weights
-    add_product     product added to the residual stream (attention's, MLP's)  reads [hidden, K]
-    gated_product   norm, gate and up, silu(gate) * up                         reads [2 MLP, hidden]
-    score           norm, head, bias                                           reads [6564, hidden] float32
+    project_heads   norm, q k v, bias, rotation, k and v into the cache     [heads' width, hidden]
+    add_product     product added to the residual stream (attention, MLP)   [hidden, K]
+    gated_product   norm, gate and up, silu(gate) * up                      [2 MLP, hidden]
+    score           norm, head, bias                                        [6564, hidden] float32
 
-Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and
-little else. The weight of a norm is folded into the matrix behind it (see `packing`); the norm
-itself scales the result by the sum of squares that the kernel before left in parts: `squares`
-float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32.
-SUM: multiply and add, one row to a program; otherwise the matrix units, rows padded to 16 or more.
-ONCE: BK spans the whole of a program's K, and its weights are on their way before it waits.
+The last column is the shape of the weights. Each weight is read once for every BM rows, so for B <=
+BM a step reads little else. The weight of a norm is folded into the matrix after it (see
+`packing`); the norm itself scales the result by the sum of squares that the previous kernel wrote
+in parts: `squares` float32 [TILES, B], one part for each tile of columns. Products accumulate in
+float32. SUM: multiply and add, one row per program; otherwise the matrix units, with rows padded to
+16 or more. ONCE: BK spans all of a program's K, and its weights are loaded before it waits.
 """
 
 # fmt: off
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 
 
 @triton.jit
@@ -85,14 +85,14 @@ def project_heads(
     ONCE: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this
-    layer, [pages, KEYS / D, 2, PAGE, D].
+    """x [B, HIDDEN] -> queries [B, QUERY], rotated; keys (rotated) and values into the cache of
+    this layer, [pages, KEYS / D, 2, PAGE, D].
 
-    weights [QUERY + 2 KEYS, HIDDEN], bias float32; in q and k the two numbers of a rotary pair
-    stand side by side. cosines, sines: float32 [positions, D / 2]. row_position, row_place: int32
-    [B], where a row stands in its sequence and in the cache (page * PAGE + offset).
+    weights [QUERY + 2 KEYS, HIDDEN], bias float32; in q and k the two numbers of a rotary pair are
+    adjacent. cosines, sines: float32 [positions, D / 2]. row_position, row_place: int32 [B],
+    position of a row in its sequence and in the cache (page * PAGE + offset).
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
     first = tl.program_id(0) * BN
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -101,7 +101,7 @@ def project_heads(
     shift = tl.load(bias + columns, mask=within, other=0.0)
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
     pairs = (first // 2 + tl.arange(0, BN // 2)) % (D // 2)
@@ -110,8 +110,8 @@ def project_heads(
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
         :]
     one, other = tl.split(tl.reshape(total, [BM, BN // 2, 2]))
-    turned = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [BM, BN])
-    result = tl.where((columns < QUERY + KEYS)[None, :], turned, total)
+    rotated = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [BM, BN])
+    result = tl.where((columns < QUERY + KEYS)[None, :], rotated, total)
     to_queries = present[:, None] & (columns < QUERY)[None, :]
     tl.store(queries + rows[:, None] * QUERY + columns[None, :], result.to(queries.dtype.element_ty), mask=to_queries)
     behind = tl.maximum(columns - QUERY, 0)
@@ -125,9 +125,9 @@ def project_heads(
 
 
 @triton.jit
-def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.constexpr):
-    """The residual stream with `total` added, its rounded copy, and this tile's part of the sums of
-    squares.
+def _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.constexpr):
+    """Add `total` to the residual stream, and write its rounded copy and this tile's part of the
+    sums of squares.
     """
     at = rows[:, None] * N + columns[None, :]
     total += tl.load(residual + at, mask=mask, other=0.0)
@@ -148,11 +148,11 @@ def add_product(
     copy in the weights' type; squares float32 [tiles of N, B] the sum of squares of each tile's
     columns.
 
-    SPLIT programs share the K of one tile, STEPS * BK columns each; the one that arrives last adds
-    their parts in order, so the result does not depend on who is last. partial: float32 [tiles,
-    SPLIT, BM, BN]; arrived: int32 [tiles], 0 before and after.
+    SPLIT programs share the K of one tile, STEPS * BK columns each; the program that finishes last
+    adds their parts in order, so the result does not depend on which one is last. partial: float32
+    [tiles, SPLIT, BM, BN]; arrived: int32 [tiles], 0 before and after.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     split = tl.program_id(2)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -160,10 +160,10 @@ def add_product(
     begin = split * STEPS * BK
     end = tl.minimum(begin + STEPS * BK, K)
     total = _product(x, rows, present, weights, columns, within, begin, end, K, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
-        _grow(residual, rounded, squares, total, rows, columns, mask, batch, N)
+        _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N)
     else:
         tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         inside = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
@@ -174,7 +174,7 @@ def add_product(
             total = tl.zeros([BM, BN], tl.float32)
             for other in tl.static_range(SPLIT):
                 total += tl.load(parts + other * (BM * BN), cache_modifier=".cg")
-            _grow(residual, rounded, squares, total, rows, columns, mask, batch, N)
+            _add_to_residual(residual, rounded, squares, total, rows, columns, mask, batch, N)
             tl.store(arrived + tile, 0)
 
 
@@ -189,7 +189,7 @@ def gated_product(
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]:
     the gate's rows, then up's.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < MLP
@@ -232,7 +232,7 @@ def gated_product(
             part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None], other=0.0)
             gate = tl.dot(part, tl.trans(for_gate), gate, input_precision=PRECISION)
             up = tl.dot(part, tl.trans(for_up), up, input_precision=PRECISION)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     gate, up = gate * scale, up * scale
     result = gate / (1.0 + tl.exp(-gate)) * up
     tl.store(out + rows[:, None] * MLP + columns[None, :], result.to(out.dtype.element_ty),
@@ -247,17 +247,17 @@ def score(
     PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights
+    """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] after the last norm; weights
     [VOCABULARY, HIDDEN] and bias float32.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
     total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
         PDL)
-    start_next(PDL, 2)
+    launch_dependents(PDL, 2)
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
         :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])

@@ -1,17 +1,17 @@
 """The sampler of `services.llm.generation.sampling` on the device: the same choices from the same
-float32 scores, float64 behind them.
+float32 scores, with float64 arithmetic.
 
-Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights,
-whether all scores are finite. `choose` puts 13 such pieces together for each row, draws, and moves
-the sequence's row of the state table on. Adding a constant to all scores changes nothing, so scores
-may be logits.
+Two kernels. `scan` reduces 512 ids at a time to the best of them in order, the sum of their
+weights, and whether all scores are finite. `choose` combines 13 such pieces for each row, draws,
+and updates the sequence's row of the state table. Adding a constant to all scores changes nothing,
+so scores may be logits.
 """
 
 # fmt: off
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
 from services.llm.gpu.kernels.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
@@ -36,12 +36,12 @@ FILL_FIRST = tl.constexpr(int(Flag.FILL_FIRST))
 NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
 PIECE = 512
-"""Ids that one program of `scan` looks at."""
+"""Ids per program of `scan`."""
 
 
 @triton.jit
 def _masked(scores, ids, ends, reserved, fill, END: tl.constexpr, VOCABULARY: tl.constexpr):
-    """Scores with -inf where an id may not be chosen, and 0 for both zeros."""
+    """Scores with -inf where an id may not be chosen, and with -0 replaced by 0."""
     barred = (ids >= VOCABULARY) | (ends & (ids == END)) | (reserved & (ids == END + 1)) | (fill & (ids == END + 2))
     return tl.where(barred, float("-inf"), tl.where(scores == 0.0, 0.0, scores))
 
@@ -64,7 +64,7 @@ def scan(
     first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
     [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
     wait_for_inputs(PDL)
     slot = state + tl.load(row_slot + row) * WIDTH
@@ -94,8 +94,8 @@ def _uniform(slot, step, draw):
     low = tl.load(slot + SEED_LOW).to(tl.uint32, bitcast=True)
     high = tl.load(slot + SEED_HIGH).to(tl.uint32, bitcast=True)
     sentence = tl.load(slot + SENTENCE).to(tl.uint32, bitcast=True)
-    nought = (sentence * 0).to(tl.uint32)
-    c0, c1, c2, c3 = nought + draw, step.to(tl.uint32), sentence, nought
+    zero = (sentence * 0).to(tl.uint32)
+    c0, c1, c2, c3 = zero + draw, step.to(tl.uint32), sentence, zero
     for _ in tl.static_range(10):
         p0, p1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
         c0 = (p1 >> 32).to(tl.uint32) ^ c1 ^ low
@@ -115,14 +115,14 @@ def choose(
     VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
     TOP: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):
-    """One decision a row -> out int32 [B]: an id, NOTHING or NON_FINITE; the state row moves on by
-    one position.
+    """One decision per row -> out int32 [B]: an id, NOTHING or NON_FINITE; updates the state row
+    for the next position.
 
     history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots,
-    most_replayed]. repeats: an id found so often among the last WINDOW decisions is drawn anew,
-    over all other ids. first_speech: row of token 0 in the joined table.
+    most_replayed]. repeats: an id that occurs this often among the last WINDOW decisions is
+    replaced by a draw among all other ids. first_speech: row of token 0 in the joined table.
     """
-    start_next(PDL, 1)
+    launch_dependents(PDL, 1)
     row = tl.program_id(0)
     wait_for_inputs(PDL)
     number = tl.load(row_slot + row)
@@ -150,12 +150,12 @@ def choose(
         shares = tl.where(scores == float("-inf"), 0.0,
             tl.exp(scores.to(tl.float64) - peak.to(tl.float64))) / tl.sum(sum_of, axis=0)
         before = tl.cumsum(shares, axis=0) - shares
-        kept = (order < TOP_K) & (shares > 0.0) & (before < top_p)
-        shares = tl.where(kept, shares, 0.0)
+        accepted = (order < TOP_K) & (shares > 0.0) & (before < top_p)
+        shares = tl.where(accepted, shares, 0.0)
         running = tl.cumsum(shares, axis=0)
         aim = _uniform(slot, decision, 0) * tl.max(running, axis=0)
-        index = tl.sum((kept & (running <= aim)).to(tl.int32), axis=0)
-        index = tl.minimum(index, tl.sum(kept.to(tl.int32), axis=0) - 1)
+        index = tl.sum((accepted & (running <= aim)).to(tl.int32), axis=0)
+        index = tl.minimum(index, tl.sum(accepted.to(tl.int32), axis=0) - 1)
         chosen = tl.sum(tl.where(order == index, ids, 0), axis=0)
 
         back = tl.arange(0, RING)
@@ -175,8 +175,8 @@ def choose(
             running_of = tl.cumsum(sum_of, axis=0)
             whole = tl.max(running_of, axis=0)
             aim = _uniform(slot, decision, 1) * whole
-            # The piece in which the running sum passes the aim; the last with a weight should
-            # rounding leave none.
+            # The piece in which the running sum passes the aim; the last with a weight if rounding
+            # # leaves none.
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)

@@ -1,7 +1,7 @@
-"""What the device knows of each sequence: a row of whole numbers, written by the host when it
-begins or goes on, then by the sampler.
+"""The state of each sequence on the device: a row of integers, written by the host when decoding
+begins, then by the sampler.
 
-A slot is a row of this table. Slot 0 is nobody's: rows of a batch that are not taken point to it.
+A slot is a row of this table. Slot 0 is a dummy, to which unused rows of a batch point.
 """
 
 import enum
@@ -13,27 +13,28 @@ class Column(enum.IntEnum):
     LENGTH = 0
     """Positions whose keys and values are in the cache."""
     INPUT = 1
-    """Row of the joined embedding table that runs next."""
+    """Row of the joined embedding table that is the next input."""
     ACTIVE = 2
-    """1 while decisions are due; the sampler clears it when a sequence ends or waits."""
+    """1 while the sequence decodes; the sampler clears it when the sequence ends or waits."""
     DECISIONS = 3
-    """Decisions so far, fills included."""
+    """Number of decisions so far, fills included."""
     TOKENS = 4
-    """Speech tokens so far."""
+    """Number of speech tokens so far."""
     SHORTEST = 5
-    """The end is masked while there are fewer tokens than this."""
+    """The end is masked while the sequence has fewer tokens."""
     LONGEST = 6
-    """With so many tokens it is over."""
+    """The sequence ends when it has this many tokens."""
     FLAGS = 7
+    """Bits of `Flag`."""
     FILL_AT = 8
-    """Number of the decision that is a fill without asking; -1: none."""
+    """Number of the decision that is a fill whatever the scores are; -1: none."""
     REPLAY = 9
-    """Tokens in the slot's replay row, taken as made."""
+    """Number of tokens in the slot's replay row, which are fed instead of drawn."""
     SEED_LOW = 10
     SEED_HIGH = 11
     SENTENCE = 12
     CAPACITY = 13
-    """Positions that it may come to, and that its pages hold."""
+    """Most positions of the sequence with its present pages."""
 
 
 COLUMNS = 16
@@ -46,10 +47,10 @@ class Flag(enum.IntFlag):
     MASK_RESERVED = 2
     MASK_FILL = 4
     FILL_FIRST = 8
-    """A fill is decided anew also where tokens are replayed."""
+    """Fills are decided also while tokens are replayed."""
 
 
 NOTHING = -1
-"""In the decisions of a step: the row had nothing to decide."""
+"""Decision of a row that is not active."""
 NON_FINITE = -2
-"""The row's logits were not all finite; the sequence is over."""
+"""Decision of a row whose logits were not all finite; the sequence ends."""

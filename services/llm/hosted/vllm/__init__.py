@@ -1,1 +1,1 @@
-"""The backend on vLLM, and what vLLM loads of ours into its own processes."""
+"""The backend on vLLM, and the plugin and logits processor that vLLM loads into its processes."""

@@ -1,5 +1,5 @@
-"""What a sentence is looked up in where an engine takes embeddings: the tables beside the vLLM form
-of the model, by the same ids as the extended vocabulary.
+"""Embedding lookup for an engine that takes prompts as embeddings: the tables of the vLLM export,
+indexed by ids of the extended vocabulary.
 
     text [text_ids, hidden]    speech [6564, hidden]    marks [2, hidden]: start, task
 
@@ -22,11 +22,11 @@ PROMPT_EMBEDDINGS_FILE = f"{SIDE_FOLDER}/prompt_embeddings.safetensors"
 TEXT, MARKS = "text", "marks"
 WEIGHTS_FILE = "model.safetensors"
 SPEECH = "model.embed_tokens.weight"
-"""The engine's own table, in WEIGHTS_FILE: it looks up what it makes by itself."""
+"""The engine's own table, in WEIGHTS_FILE, in which it looks up the tokens that it generates."""
 
 
 class PromptEmbeddings:
-    """Tables are mapped from their files, in the number type of the conversion."""
+    """The tables are memory-mapped files, in the number type of the conversion."""
 
     def __init__(self, tables: Sequence[tuple[int, Tensor]]) -> None:
         """tables: the first id of each, and its rows [ids, hidden]."""
@@ -36,8 +36,8 @@ class PromptEmbeddings:
     def open(cls, directory: Path, vocabulary: ExtendedVocabulary) -> "PromptEmbeddings":
         """Raises ModelError when a table is missing or of another size."""
         try:
-            beside, weights = load_file(directory / PROMPT_EMBEDDINGS_FILE), load_file(directory / WEIGHTS_FILE)
-            text, speech, marks = beside[TEXT], weights[SPEECH], beside[MARKS]
+            prompt_tables, weights = load_file(directory / PROMPT_EMBEDDINGS_FILE), load_file(directory / WEIGHTS_FILE)
+            text, speech, marks = prompt_tables[TEXT], weights[SPEECH], prompt_tables[MARKS]
         except (OSError, KeyError, SafetensorError) as error:
             raise ModelError(
                 f"{directory}: prompts cannot be looked up ({type(error).__name__}: {error}); convert the model again"
@@ -50,8 +50,8 @@ class PromptEmbeddings:
     def rows(self, ids: Sequence[int]) -> Tensor:
         """[len(ids), hidden] for ids of the extended vocabulary, at least 1."""
         wanted = torch.tensor(ids)
-        found = self._tables[0][1].new_empty(len(ids), self._tables[0][1].shape[1])
+        rows = self._tables[0][1].new_empty(len(ids), self._tables[0][1].shape[1])
         for first, table in self._tables:
             here = (wanted >= first) & (wanted < first + len(table))
-            found[here] = table[wanted[here] - first]
-        return found
+            rows[here] = table[wanted[here] - first]
+        return rows

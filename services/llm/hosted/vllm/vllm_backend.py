@@ -1,13 +1,13 @@
-"""The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor
+"""The backend on vLLM: its `AsyncLLM` batches, our logits processor samples
 (`services.llm.hosted.vllm.vllm_processor`).
 
-Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts
-go in as embeddings that are looked up here (`services.llm.hosted.vllm.vllm_model`). `convert
---target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
-model and the processor alone import the library, late.
+Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids
+(`services.llm.hosted.vllm.vllm_model`), whose prompts are embeddings that are looked up here.
+`convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM supports itself. Only this
+module, the model and the processor import the library, and only when they are loaded.
 
 Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`,
-`sampling_params.py`, `v1/sample/logits_processor`); docs/engines.md says what has run.
+`sampling_params.py`, `v1/sample/logits_processor`); docs/engines.md lists what has been run.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
-from services.llm.backends.candidates import VLLM, imported, vllm_refusal
-from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
-from services.llm.hosted.engine_processes import loaded_with_processes
+from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, hold_directory
+from services.llm.hosted.engine_processes import load_with_processes
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.installed_libraries import VLLM, imported, vllm_refusal
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel
 from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings
@@ -36,24 +36,26 @@ from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 _WORKING_BYTES = 2 << 30
-"""For the CUDA context, graphs and what a step holds: counted, not measured."""
+"""Bytes for the CUDA context, the graphs and the buffers of a step: an estimate, not measured."""
 _SMALLEST_SHARE, _UNKNOWN_SHARE, _LARGEST_SHARE = 0.01, 0.05, 0.92
-PROCESSOR = "services.llm.hosted.vllm.vllm_processor:SeededChoices"
+PROCESSOR = "services.llm.hosted.vllm.vllm_processor:RunLogitsProcessor"
 ARGUMENT = "cosyserve"
-"""Key in `SamplingParams.extra_args` under which the processor finds its run."""
+"""Key in `SamplingParams.extra_args` of the run for the processor."""
 
 
 @dataclass(frozen=True)
-class Inlet:
-    """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary.
-    first: its id of speech token 0. head_bias: file of what its head lacks."""
+class PromptFormat:
+    """Prompts and ids of a conversion in vLLM. prompt: vLLM's prompt for ids of the extended
+    vocabulary. first: vLLM's id of speech token 0. head_bias: file of the head's bias, None where
+    the head includes it.
+    """
 
     prompt: Callable[[list[int]], dict[str, Any]]
     first: int
     head_bias: Path | None
 
 
-class Vllm:
+class VllmRuntime:
     """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as
     `Runtime.processes`.
     """
@@ -62,15 +64,15 @@ class Vllm:
         self,
         library: Any,
         engine: Any,
-        inlet: Inlet,
+        prompt_format: PromptFormat,
         vocabulary: ExtendedVocabulary,
         release: Callable[[], None],
         processes: Sequence[int] = (),
     ) -> None:
-        self._library, self._engine, self._inlet, self._vocabulary, self._release = (
+        self._library, self._engine, self._prompt_format, self._vocabulary, self._release = (
             library,
             engine,
-            inlet,
+            prompt_format,
             vocabulary,
             release,
         )
@@ -79,26 +81,29 @@ class Vllm:
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
         """As `Runtime.ids`. Leaving the library's generator before its end aborts the request."""
-        most, made, reason, inlet, name = run.most, 0, None, self._inlet, f"run-{next(self._numbers)}"
-        bias = None if inlet.head_bias is None else str(inlet.head_bias)
+        most, received, reason = run.most, 0, None
+        prompt_format, name = self._prompt_format, f"run-{next(self._numbers)}"
+        bias = None if prompt_format.head_bias is None else str(prompt_format.head_bias)
         parameters = self._library.SamplingParams(
             temperature=0.0,
             max_tokens=most,
-            stop_token_ids=[inlet.first + END_OF_SPEECH],
+            stop_token_ids=[prompt_format.first + END_OF_SPEECH],
             detokenize=False,
             output_kind=self._library.sampling_params.RequestOutputKind.DELTA,
-            extra_args={ARGUMENT: {"name": name, "run": run.decider.plain(), "first": inlet.first, "bias": bias}},
+            extra_args={
+                ARGUMENT: {"name": name, "run": run.sampler.plain(), "first": prompt_format.first, "bias": bias}
+            },
         )
-        outputs = self._engine.generate(inlet.prompt(run.inputs), parameters, name)
-        to_extended = self._vocabulary.text_ids - inlet.first
-        async with contextlib.aclosing(outputs) as told:
-            async for output in told:
+        outputs = self._engine.generate(prompt_format.prompt(run.inputs), parameters, name)
+        to_extended = self._vocabulary.text_ids - prompt_format.first
+        async with contextlib.aclosing(outputs) as results:
+            async for output in results:
                 completion = output.outputs[0]
-                made, reason = made + len(completion.token_ids), completion.finish_reason
+                received, reason = received + len(completion.token_ids), completion.finish_reason
                 if completion.token_ids:
                     yield [one + to_extended for one in completion.token_ids]
-        if reason not in ("stop", "length") or (reason == "length" and made < most):
-            raise RuntimeError(f"the run ended by {reason} after {made} of {most} ids")
+        if reason not in ("stop", "length") or (reason == "length" and received < most):
+            raise RuntimeError(f"the run ended by {reason} after {received} of {most} ids")
 
     def is_dead(self, error: Exception) -> bool:
         """As `Runtime.is_dead`."""
@@ -113,16 +118,16 @@ class Vllm:
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Blocks while the engine is loaded. Raises Unserved with the reason where vLLM cannot serve
-    here, ModelError.
+    """Load the engine; blocks. Raises Unserved with the reason where vLLM cannot serve here, and
+    ModelError.
     """
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:
         raise Unserved(refusal)
-    # The second model runner has another interface for logits processors, and none in the releases
-    # before it got one.
+    # The second model runner has a different interface for logits processors, and none in its #
+    # first releases.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
-    # gRPC's threads are running: a fork of this process may hang in what they held.
+    # gRPC's threads are running: a fork of this process may hang on locks that they hold.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     library, arguments, async_llm = imported(VLLM, "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
     served = ServedModel.read(settings)
@@ -130,8 +135,8 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     embeds = conversion.kind == VLLM_EXPORT
     if embeds and (refusal := plugin_refusal()):
         raise Unserved(refusal)
-    inlet = _embeddings(conversion) if embeds else _ids(conversion)
-    held = holding(conversion.directory)
+    prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
+    lock = hold_directory(conversion.directory)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
     try:
         engine_arguments = arguments.AsyncEngineArgs(
@@ -141,50 +146,51 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
             dtype=conversion.precision,
             max_model_len=settings.max_positions,
             max_num_seqs=settings.max_sequences,
-            # A sentence that comes alone is never computed in parts.
+            # Large enough that the prompt of a single sentence is never split.
             max_num_batched_tokens=max(settings.max_positions, 8192),
-            # How a sum rounds would hang on who was served before.
+            # Rounding would depend on earlier requests.
             enable_prefix_caching=False,
             kv_cache_memory_bytes=kv_bytes,
             gpu_memory_utilization=gpu_share(conversion.directory, kv_bytes),
             logits_processors=[PROCESSOR],
             disable_log_stats=True,
         )
-        engine, processes = loaded_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
+        engine, processes = load_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     except Exception as error:
-        held.close()
+        lock.close()
         raise ModelError(
             f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}"
         ) from error
     identity = Identity(
         model_hash=served.model_hash,
         backend=VLLM,
-        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, batches of up to {settings.max_sequences} rows",
+        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, "
+        f"batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"vllm {release}"),
     )
-    runtime = Vllm(library, engine, inlet, conversion.vocabulary, held.close, processes)
+    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, lock.close, processes)
     return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
 
 
 def gpu_share(directory: Path, kv_bytes: int) -> float:
     """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92;
-    0.05 where no memory is known.
+    0.05 where the size of the memory is unknown.
 
     vLLM refuses to start while less than this share is free, and its default, 0.92, is never free
-    on a GPU that token2wav shares. It decides nothing else where kv_cache_memory_bytes is set.
-    directory: of the conversion. kv_bytes: for keys and values.
+    on a GPU that token2wav shares. The value has no other effect where kv_cache_memory_bytes is
+    set. directory: of the conversion. kv_bytes: for keys and values.
     """
-    found = gpus()
-    if not found or not found[0].memory_mib:
+    visible = gpus()
+    if not visible or not visible[0].memory_mib:
         return _UNKNOWN_SHARE
     needed = kv_bytes + sum(file.stat().st_size for file in directory.glob("*.safetensors")) + _WORKING_BYTES
-    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (found[0].memory_mib << 20)))
+    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (visible[0].memory_mib << 20)))
 
 
-def _embeddings(conversion: Conversion) -> Inlet:
+def _embeddings(conversion: Conversion) -> PromptFormat:
     tables = PromptEmbeddings.open(conversion.directory, conversion.vocabulary)
-    return Inlet(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
+    return PromptFormat(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
 
 
-def _ids(conversion: Conversion) -> Inlet:
-    return Inlet(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)
+def _ids(conversion: Conversion) -> PromptFormat:
+    return PromptFormat(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)

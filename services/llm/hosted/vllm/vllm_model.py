@@ -1,5 +1,5 @@
-"""The speech-token model as vLLM runs it: a Qwen2 that knows 6564 ids and has a bias in its head.
-Loaded by name, see `vllm_plugin`.
+"""The speech-token model for vLLM: a Qwen2 with 6564 ids and a bias in its head. vLLM loads it by
+name, see `vllm_plugin`.
 
 Written against `model_executor/models/qwen2.py` and `model_executor/layers` of 0.11 to 0.32.
 """
@@ -13,9 +13,7 @@ from vllm.model_executor.models.utils import maybe_prefix
 
 
 class CosyVoice2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
-    """The head is made anew: vLLM's own has no bias, and would drop the one in the weights without
-    a word.
-    """
+    """Replaces the head: vLLM's own has no bias, and would silently drop the one in the weights."""
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
@@ -29,5 +27,5 @@ class CosyVoice2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
         )
 
     def compute_logits(self, hidden_states: Tensor, *_: Any) -> Any:
-        """[rows, hidden] to [rows, 6564]. Releases differ in what else they give."""
+        """[rows, hidden] to [rows, 6564]. Releases differ in the other arguments."""
         return self.logits_processor(self.lm_head, hidden_states, embedding_bias=self.lm_head.bias)

@@ -1,4 +1,4 @@
-"""The head leaves out what can never be chosen, and nothing else."""
+"""The pruned head leaves out the ids that can never be chosen, and no others."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH, SPEECH_ROWS
-from services.llm.engine.cpu.head import Head
+from services.llm.engine.cpu.head import PrunedHead
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import mask, nucleus
 from tests.unit.llm.tiny_model import model
@@ -30,7 +30,7 @@ def hidden_of(on: SpeechTokenModel, seed: int) -> torch.Tensor:
 @pytest.mark.parametrize(("changes", "ids"), [((), SPEECH_ROWS), (((slice(100, 6000), -1e4),), SPEECH_ROWS - 5900)])
 def test_scores_are_those_of_the_whole_head(changes: tuple[tuple[slice, float], ...], ids: int) -> None:
     on = with_biases(*changes)
-    head = Head(on)
+    head = PrunedHead(on)
     assert head.ids == ids
     for seed in range(6):
         hidden = hidden_of(on, seed)
@@ -47,12 +47,12 @@ def test_scores_are_those_of_the_whole_head(changes: tuple[tuple[slice, float], 
 
 
 def test_what_could_still_have_a_weight_stays() -> None:
-    """exp(-700) is above 0 in the sampler's numbers, so that a repeated id may be drawn anew as
+    """exp(-700) is above 0 in the sampler's numbers, so that a repeated id may be drawn again as
     it.
     """
-    assert Head(with_biases((slice(0, 50), -700.0))).ids == SPEECH_ROWS
+    assert PrunedHead(with_biases((slice(0, 50), -700.0))).ids == SPEECH_ROWS
 
 
 def test_a_reserved_id_that_towers_above_all_takes_nobody_out() -> None:
     """It is masked, and then the others are what there is."""
-    assert Head(with_biases((slice(RESERVED_SPEECH, RESERVED_SPEECH + 1), 1e6))).ids == SPEECH_ROWS
+    assert PrunedHead(with_biases((slice(RESERVED_SPEECH, RESERVED_SPEECH + 1), 1e6))).ids == SPEECH_ROWS

@@ -1,4 +1,6 @@
-"""Two configurations that round differently are two engines; two that round alike are one."""
+"""Two configurations that round differently have different identities; two that round alike have
+the same.
+"""
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ def test_what_rounds_differently_differs(monkeypatch: pytest.MonkeyPatch) -> Non
         newer = identity()
     assert len({plain, *batched, threads, newer}) == 5
     assert torch.__version__ in plain.device
-    assert [found.precision for found in (plain, *batched)] == [
+    assert [identity.precision for identity in (plain, *batched)] == [
         "float32, rows alone",
         "float32, batches of up to 4 rows",
         "float32, batches of up to 16 rows",

@@ -1,4 +1,4 @@
-"""What is kept behind voices' prompts has a limit, and the voice that was away longest goes
+"""The cache of voice prompts has a limit, and the least recently used voice goes
 first.
 """
 
@@ -26,22 +26,22 @@ def heard(voice: int, positions: int = 20) -> tuple[tuple[Input, ...], SequenceC
     return (START, *text_inputs([voice] * (positions - 1))), cache
 
 
-def test_what_was_kept_comes_back_and_is_nobody_elses_memory() -> None:
+def test_an_entry_is_restored_as_a_copy() -> None:
     states, (inputs, cache) = PromptStates(1 << 20), heard(3)
-    states.keep(inputs, cache)
+    states.store(inputs, cache)
     cache.keys[:] = 99
     for _ in range(2):
-        found = empty()
-        assert states.restore(inputs, found)
-        assert found.length == 20
-        assert bool((found.keys[:, :, :20] == 3).all() and (found.values[:, :, :20] == -3).all())
-        found.keys[:] = 77
+        restored = empty()
+        assert states.restore(inputs, restored)
+        assert restored.length == 20
+        assert bool((restored.keys[:, :, :20] == 3).all() and (restored.values[:, :, :20] == -3).all())
+        restored.keys[:] = 77
     assert states.bytes == cache_bytes(CONFIG, 20)
 
 
 def test_an_unknown_voice_leaves_the_cache_empty() -> None:
     states, cache = PromptStates(1 << 20), empty()
-    states.keep(*heard(3))
+    states.store(*heard(3))
     assert not states.restore(heard(4)[0], cache)
     assert not states.restore(heard(3, 19)[0], cache)
     assert cache.length == 0
@@ -50,16 +50,16 @@ def test_an_unknown_voice_leaves_the_cache_empty() -> None:
 def test_the_voice_that_was_away_longest_goes() -> None:
     states = PromptStates(2 * cache_bytes(CONFIG, 20) + 8)
     for voice in (1, 2):
-        states.keep(*heard(voice))
+        states.store(*heard(voice))
     assert states.restore(heard(1)[0], empty())
-    states.keep(*heard(3))
+    states.store(*heard(3))
     assert [states.restore(heard(voice)[0], empty()) for voice in (1, 2, 3)] == [True, False, True]
     assert (len(states), states.bytes) == (2, 2 * cache_bytes(CONFIG, 20))
 
 
-def test_what_exceeds_the_limit_alone_is_not_kept_and_displaces_nobody() -> None:
+def test_what_exceeds_the_limit_alone_is_not_stored_and_evicts_nothing() -> None:
     states = PromptStates(cache_bytes(CONFIG, 20))
-    states.keep(*heard(1))
-    states.keep(*heard(2, 21))
+    states.store(*heard(1))
+    states.store(*heard(2, 21))
     assert states.restore(heard(1)[0], empty())
     assert (len(states), states.bytes) == (1, cache_bytes(CONFIG, 20))

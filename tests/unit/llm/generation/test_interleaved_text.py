@@ -1,4 +1,6 @@
-"""The scripts of text that arrives: blocks, FILLs, the end, and where the two profiles part."""
+"""The scripts of text that arrives over time: blocks, FILLs, the end, and the differences of the
+two profiles.
+"""
 
 from collections.abc import Sequence
 from random import Random
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 from cosyserve.errors import InternalFault
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
 from services.llm.generation.config import LlmConfig, SamplingParameters
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ArrivingText
 from services.llm.generation.request import FinishReason, Prompt
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
+from services.llm.generation.upstream_text import UpstreamText
 
 CONFIG = LlmConfig(
     **dict.fromkeys(
@@ -28,17 +32,17 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 
 class Says:
-    """Chooses by decision number: what it was told if that is not masked, else 100 + number; keeps
+    """Chooses by decision number: the given id if it is not masked, else 100 + number; records
     which ids were masked.
     """
 
     def __init__(self, **ids: int) -> None:
         self.ids, self.masked = {int(number[1:]): value for number, value in ids.items()}, []
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
-        wanted = self.ids.get(len(made))
-        return 100 + len(made) if wanted is None or wanted in self.masked[-1] else wanted
+        wanted = self.ids.get(len(decisions))
+        return 100 + len(decisions) if wanted is None or wanted in self.masked[-1] else wanted
 
 
 class Speaker:
@@ -154,7 +158,7 @@ def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
     said.script.feed([4, 5, 6])
     said.script.end()
     said.run()
-    assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 120, 120)
+    assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 120, 120)
 
 
 @pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
@@ -163,12 +167,12 @@ def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[Ar
     for first in range(0, 2000, 5):
         said.script.feed([first] * 5)
         said.run()
-    assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
+    assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
     at_the_end = speaker(kind)
     at_the_end.script.feed([1, 2, 3, 4, 5] * 41)
     at_the_end.script.end()
     at_the_end.run()
-    assert (at_the_end.script.finish, at_the_end.script.made) == (FinishReason.LENGTH, 4096)
+    assert (at_the_end.script.finish, at_the_end.script.token_count) == (FinishReason.LENGTH, 4096)
 
 
 @pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])
@@ -203,7 +207,7 @@ def test_continuous_does_not_depend_on_how_text_arrives(
 
 
 @pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
-def test_replay_takes_tokens_as_made_and_decides_fills_anew(kind: type[ArrivingText]) -> None:
+def test_replay_takes_tokens_and_decides_fills_again(kind: type[ArrivingText]) -> None:
     whole = speaker(kind, n4=FILL, n40=END_OF_SPEECH)
     replayed = speaker(kind, replay=(100, 101, 102, 103, *range(105, 110)), n4=FILL, n40=END_OF_SPEECH)
     for said in (whole, replayed):
@@ -214,4 +218,4 @@ def test_replay_takes_tokens_as_made_and_decides_fills_anew(kind: type[ArrivingT
         said.run()
     assert replayed.fed == whole.fed
     assert replayed.sent == whole.sent[9:]
-    assert replayed.script.made == whole.script.made
+    assert replayed.script.token_count == whole.script.token_count

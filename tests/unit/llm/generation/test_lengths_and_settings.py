@@ -1,6 +1,4 @@
-"""Settings that cannot be served stop the start by name, and slots are as long as a sentence can
-get.
-"""
+"""Invalid settings are refused by name, and slots are as long as a sentence can get."""
 
 from pathlib import Path
 
@@ -52,7 +50,7 @@ def test_a_slot_is_as_long_as_its_sentence_can_get() -> None:
     assert positions_of_whole_text(prompt, 10, 217) == 2 + 3 + 2 + 10 + 200
     with pytest.raises(
         InvalidRequest,
-        match="10 ids, which with this prompt may come to 217 positions; this server reserves at most 216",
+        match="10 ids, which with this prompt may need 217 positions; this server reserves at most 216",
     ):
         positions_of_whole_text(prompt, 10, 216)
 

@@ -1,4 +1,6 @@
-"""The sampler's rules: who is in the nucleus, what a draw chooses, when an id is drawn anew."""
+"""The sampler's rules: which ids are in the nucleus, what a draw chooses, when an id is drawn
+again.
+"""
 
 import numpy as np
 import pytest

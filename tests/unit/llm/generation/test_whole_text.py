@@ -1,4 +1,4 @@
-"""The script of a known text: layout, length bounds, what is masked when, replay."""
+"""The script of a known text: layout, length bounds, masks, replay."""
 
 from collections.abc import Sequence
 
@@ -16,14 +16,14 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 
 class Says:
-    """Chooses what it was told, and keeps which ids were masked."""
+    """Chooses the given ids, and records which ids were masked."""
 
     def __init__(self, *ids: int) -> None:
         self.ids, self.masked = list(ids), []
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
-        return self.ids.pop(0) if self.ids else 100 + len(made)
+        return self.ids.pop(0) if self.ids else 100 + len(decisions)
 
 
 def speak(script: WholeText) -> list[int]:
@@ -45,7 +45,7 @@ def test_prompt_and_text_stand_around_the_task() -> None:
 def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
     script = WholeText(Prompt(), (1, 2, 3), Profile.CONTINUOUS, Says())
     assert len(speak(script)) == 60
-    assert (script.finish, script.made) == (FinishReason.LENGTH, 60)
+    assert (script.finish, script.token_count) == (FinishReason.LENGTH, 60)
 
 
 def test_a_sentence_is_at_most_4096_tokens() -> None:
@@ -88,10 +88,10 @@ def test_replayed_tokens_are_fed_and_counted_but_not_sent() -> None:
     assert script.decide(SCORES) is None
     assert script.take() == speech_inputs([9])
     assert script.decide(SCORES) == 103
-    assert script.made == 4
+    assert script.token_count == 4
 
 
 def test_a_replay_of_the_whole_sentence_ends_it() -> None:
     script = WholeText(Prompt(), (1,), Profile.CONTINUOUS, Says(), replay=tuple(range(20)))
     assert speak(script) == []
-    assert (script.finish, script.made) == (FinishReason.LENGTH, 20)
+    assert (script.finish, script.token_count) == (FinishReason.LENGTH, 20)

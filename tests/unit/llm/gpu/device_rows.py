@@ -1,5 +1,5 @@
-"""Sequences on a device by hand: keys and values of the readable model in pages, rows of the state
-table.
+"""Writes sequences to device memory: keys and values of the readable model in pages, rows of the
+state table.
 """
 
 import torch
@@ -30,7 +30,7 @@ def begin(memory: Memory, slot: int, cache: SequenceCache, row: int, **columns: 
         page, inside = int(order[position // PAGE]), position % PAGE
         memory.cache[:, page, :, 0, inside] = cache.keys[:, :, position][..., turned].to(memory.cache.dtype)
         memory.cache[:, page, :, 1, inside] = cache.values[:, :, position].to(memory.cache.dtype)
-    told = {
+    values_by_column = {
         "LENGTH": cache.length,
         "INPUT": row,
         "ACTIVE": 1,
@@ -38,7 +38,7 @@ def begin(memory: Memory, slot: int, cache: SequenceCache, row: int, **columns: 
         "CAPACITY": 1000,
         "FILL_AT": -1,
     } | columns
-    for name, value in told.items():
+    for name, value in values_by_column.items():
         memory.state[slot, Column[name]] = value
 
 

@@ -1,5 +1,5 @@
-"""A device that decides by itself, made of the readable model and sampler: what the engine's fused
-steps are tested with on a CPU.
+"""A `Runner` on the readable model and sampler, with which the fused step runner is tested on a
+CPU.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ POSITIONS = 2048
 
 
 @dataclass(frozen=True)
-class Told:
+class Decisions:
     decisions: list[int]
 
     def read(self) -> list[int]:
@@ -27,7 +27,7 @@ class Told:
 
 
 class PlainRunner:
-    """Meets `Runner`; answers are worked out at once."""
+    """Implements `Runner`; decisions are computed at once."""
 
     page_bytes = 1
 
@@ -46,7 +46,7 @@ class PlainRunner:
     def row_of(self, table: int, row: int) -> int:
         return table * 1_000_000 + row
 
-    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+    def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
         assert 0 < slot <= self.slots
         assert all(0 < page <= self.pages for page in pages)
         self.caches[slot] = SequenceCache.reserve(self.model.config, POSITIONS, self.model.device)
@@ -72,10 +72,10 @@ class PlainRunner:
         assert self.caches[slot].length == state[Column.LENGTH]
         self.state[slot] = list(state)
 
-    def step(self, slots: Sequence[int]) -> Told:
+    def step(self, slots: Sequence[int]) -> Decisions:
         self.order.append("step")
         self.steps.append(tuple(slots))
-        return Told([self._decide(slot) for slot in slots])
+        return Decisions([self._decide(slot) for slot in slots])
 
     def close(self) -> None:
         pass

@@ -1,5 +1,5 @@
-"""What stands between a request and the fused steps: what they refuse, seats, the state row, what a
-chunk holds, packed weights.
+"""Fused steps without a device: suitability, slots, the state row, the contents of a chunk, packed
+weights.
 """
 
 import re
@@ -20,7 +20,7 @@ from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
 from services.llm.gpu.kernels.state_table import Column, Flag
-from services.llm.gpu.kv_slots import Seat, Seats
+from services.llm.gpu.kv_slots import KvSlot, KvSlotPool
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
 from services.llm.gpu.state_row import state_row
@@ -89,15 +89,15 @@ OBSTACLES = [
 
 
 @pytest.mark.usefixtures("on_a_gpu")
-@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
-async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unless_fused_is_asked_for(
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES)
+async def test_what_fused_steps_lack_is_reported_and_the_readable_engine_serves_unless_fused_is_asked_for(
     obstacle: Callable[[pytest.MonkeyPatch], None],
-    told: str,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     obstacle(monkeypatch)
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reason):
         TorchBackend.load(settings(device="auto", gpu_engine="fused"))
     assert not caplog.records
     served = TorchBackend.load(settings(device="auto"))
@@ -105,7 +105,7 @@ async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unle
     assert (await tokens(served, sentence(2))) == tokens_alone(model(), sentence(2))
     await served.close()
     (record,) = caplog.records
-    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+    assert re.search(f"^the readable engine is used, which is much slower: .*{reason}", record.getMessage())
 
 
 @pytest.mark.usefixtures("on_a_gpu")
@@ -113,7 +113,7 @@ def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.Mo
     pytest.importorskip("triton")
 
     def start_engine(*parts: object, **settings: object) -> Engine:
-        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit beside the weights")
+        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit next to the weights")
 
     monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
     with pytest.raises(SettingsError, match="KV_BUDGET"):
@@ -130,42 +130,42 @@ def test_every_bucket_has_its_blocks() -> None:
     assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]
 
 
-def test_seats_are_never_shared_and_all_come_back() -> None:
-    seats = Seats(slots=3, pages=10)
-    taken = [seats.take(4), seats.take(1), seats.take(1)]
-    assert seats.extend(taken[2], 1) == taken[2].pages[1:]
-    used = [page for seat in taken for page in seat.pages]
+def test_slots_are_never_shared_and_all_come_back() -> None:
+    pool = KvSlotPool(slots=3, pages=10)
+    taken = [pool.take(4), pool.take(1), pool.take(1)]
+    assert pool.extend(taken[2], 1) == taken[2].pages[1:]
+    used = [page for slot in taken for page in slot.pages]
     assert len(set(used)) == 7
-    assert [seat.room for seat in taken] == [256, 64, 128]
-    assert {seat.slot for seat in taken} == {1, 2, 3}
+    assert [slot.room for slot in taken] == [256, 64, 128]
+    assert {slot.index for slot in taken} == {1, 2, 3}
     assert 0 not in used
-    for seat in taken:
-        seats.give_back(seat)
-    assert seats.free_pages == 10
+    for slot in taken:
+        pool.release(slot)
+    assert pool.free_pages == 10
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
-        seats.take(11)
+        pool.take(11)
 
 
 def test_the_state_row_says_what_the_script_rules() -> None:
     chooser = RepetitionAwareChooser(CONFIG.sampling, SeededDraw((7 << 32) | 0xFFFFFFFE, 3))
     script = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
-    row = state_row(script.rules, 0, Seat(1, [1], length=29, last=77), capacity=100)
-    told = {column: row[column] for column in Column}
-    assert told == {
+    row = state_row(script.rules, 0, KvSlot(1, [1], length=29, last=77), capacity=100)
+    columns = {column: row[column] for column in Column}
+    assert columns == {
         Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0,
         Column.SHORTEST: 6,
         Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
         Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
     }  # fmt: skip
     upstream = WholeText(PROMPT, (1,), Profile.UPSTREAM, chooser)
-    assert state_row(upstream.rules, 0, Seat(1, [1]), 100)[Column.FLAGS] == 0
+    assert state_row(upstream.rules, 0, KvSlot(1, [1]), 100)[Column.FLAGS] == 0
     with pytest.raises(TypeError, match="GreedyChooser"):
-        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, Seat(1, [1]), 100)
+        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, KvSlot(1, [1]), 100)
 
 
 def test_a_chunk_says_whose_each_row_is() -> None:
-    told = describe([Stretch(3, 60, list(range(100, 120)), [9, 4]), Stretch(5, 0, [7], [2])])
-    inputs, positions, places, slots, begins, counts = told.split([CHUNK] * 3 + [CHUNK // TILE] * 3)
+    contents = describe([Stretch(3, 60, list(range(100, 120)), [9, 4]), Stretch(5, 0, [7], [2])])
+    inputs, positions, places, slots, begins, counts = contents.split([CHUNK] * 3 + [CHUNK // TILE] * 3)
     assert inputs[:20].tolist() == list(range(100, 120))
     assert (positions[4], places[3], places[4], places[19]) == (64, 9 * 64 + 63, 4 * 64, 4 * 64 + 15)
     assert places[20:32].tolist() == [-1] * 12

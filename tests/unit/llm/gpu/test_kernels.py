@@ -76,10 +76,10 @@ def test_rows_of_a_step_are_the_readable_model(plain: SpeechTokenModel, blocks: 
     for index in range(packed.config.layers):
         step.layer(index)
     step.score()
-    found = torch.log_softmax(step.logits, dim=-1)
+    computed = torch.log_softmax(step.logits, dim=-1)
     for row in range(batch):
         if row != 1:
-            torch.testing.assert_close(found[row], wanted[row], atol=1e-4, rtol=0)
+            torch.testing.assert_close(computed[row], wanted[row], atol=1e-4, rtol=0)
 
 
 @torch.inference_mode()
@@ -104,14 +104,16 @@ def test_a_chunk_of_two_prompts_is_the_readable_model(plain: SpeechTokenModel) -
             torch.nn.functional.embedding(torch.tensor(prompt, device=DEVICE), plain.tables[Table.TEXT]), cache
         )
         for part, filled in ((0, cache.keys[..., paired(plain.config.head_size).to(DEVICE)]), (1, cache.values)):
-            found = torch.stack([memory.cache[:, own[at // 64], :, part, at % 64] for at in range(len(prompt))], dim=2)
-            torch.testing.assert_close(found, filled[:, :, : len(prompt)], atol=1e-4, rtol=0)
+            computed = torch.stack(
+                [memory.cache[:, own[at // 64], :, part, at % 64] for at in range(len(prompt))], dim=2
+            )
+            torch.testing.assert_close(computed, filled[:, :, : len(prompt)], atol=1e-4, rtol=0)
 
 
 @torch.inference_mode()
 def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> None:
-    """A plain draw, a repeated id drawn anew, a fill that is due, a replayed token, scores that are
-    no numbers.
+    """A plain draw, a repeated id drawn again, a fill that is due, a replayed token, scores that
+    are no numbers.
     """
     packed = pack(plain, torch.float32, POSITIONS)
     memory = Memory.reserve(packed, pages=32, slots=4, positions=POSITIONS)
@@ -123,7 +125,7 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
     limits, barred = plain.config.sampling, [6562, 6563]
     history: list[list[int]] = [[5, 6], [1, 4711], []]
     empty = SequenceCache.reserve(plain.config, 16, DEVICE)
-    for slot, made in enumerate(history, start=1):
+    for slot, decided in enumerate(history, start=1):
         flags = Flag.MASK_RESERVED | Flag.MASK_FILL
         begin(
             memory,
@@ -131,13 +133,13 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
             empty,
             0,
             FLAGS=int(flags),
-            DECISIONS=len(made),
-            TOKENS=len(made),
+            DECISIONS=len(decided),
+            TOKENS=len(decided),
             SEED_LOW=-slot,
             SEED_HIGH=slot,
             SENTENCE=2,
         )
-        memory.history[slot, : len(made)] = torch.tensor(made, dtype=torch.int32)
+        memory.history[slot, : len(decided)] = torch.tensor(decided, dtype=torch.int32)
     step.logits.copy_(torch.from_numpy(scores))
     memory.state[3, Column.FILL_AT] = 0
     step.decide()

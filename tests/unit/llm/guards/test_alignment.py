@@ -42,8 +42,8 @@ def test_the_path_is_the_best_of_all(seed: int) -> None:
     starts = of.starts(tuple(ids), tokens)
     assert starts is not None
     assert starts == sorted(starts)
-    found = tuple(int(place) for place in np.searchsorted(starts, np.arange(6), side="right") - 1)
-    assert score(of, ids, tokens, found) == pytest.approx(score(of, ids, tokens, best), rel=1e-6)
+    aligned = tuple(int(place) for place in np.searchsorted(starts, np.arange(6), side="right") - 1)
+    assert score(of, ids, tokens, aligned) == pytest.approx(score(of, ids, tokens, best), rel=1e-6)
 
 
 def test_too_few_tokens_have_no_path() -> None:

@@ -1,4 +1,4 @@
-"""Words that are said twice are found by what a step back in the text gains."""
+"""Words that are spoken twice are detected by the gain of a step back in the text."""
 
 import itertools
 

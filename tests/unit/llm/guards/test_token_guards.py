@@ -1,4 +1,4 @@
-"""Verdicts on tokens: what is a fault, what is none, and that cutting does not matter."""
+"""Token guards: what is a fault, what is not, and that the cutting into hops does not matter."""
 
 import numpy as np
 import pytest
@@ -70,11 +70,11 @@ def test_a_pause_or_a_held_sound_is_no_repetition() -> None:
 
 @pytest.mark.usefixtures("any_run")
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("made", [[5] * 1024, [*[5] * 999, *range(RUN_TOKENS)], [5, 6, 7] * 341])
-def test_a_held_sound_against_a_long_prompt_of_it_is_told_apart_at_once(made: list[int]) -> None:
+@pytest.mark.parametrize("tokens", [[5] * 1024, [*[5] * 999, *range(RUN_TOKENS)], [5, 6, 7] * 341])
+def test_a_held_sound_against_a_long_prompt_of_it_is_distinguished_at_once(tokens: list[int]) -> None:
     """Every stretch equals every stretch: comparing them all took half a minute."""
-    prompt = (made * 2)[:900] + [5] * 600
-    guards(prompt).see(made)
+    prompt = (tokens * 2)[:900] + [5] * 600
+    guards(prompt).see(tokens)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 25, 1000])

@@ -1,7 +1,8 @@
-"""A module with the signatures of TensorRT-LLM 1.x that we use, strict about them. Its logits
-processors get the shapes and types that are documented, and go through pickle where the engine
-would run in a process of its own. There a constructor may wait for ever, too, as the library's does
-when MPI cannot start that process."""
+"""A fake of the TensorRT-LLM 1.x interface that we use, with strict signatures. Its logits
+processors receive the documented shapes and types, and are pickled where the engine would run in a
+process of its own. There the constructor may hang, as the library's does when MPI cannot start that
+process.
+"""
 
 import asyncio
 import enum
@@ -62,11 +63,11 @@ class SchedulerConfig:
 class Completion:
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
-    told: int = 0
+    delivered: int = 0
 
     @property
     def token_ids_diff(self) -> list[int]:
-        return self.token_ids[self.told :]
+        return self.token_ids[self.delivered :]
 
 
 class RequestOutput:
@@ -80,7 +81,7 @@ class RequestOutput:
         self._queue: asyncio.Queue[tuple[int | Exception, bool]] = asyncio.Queue()
         self.request: Request
 
-    def tell(self, what: int | Exception, last: bool) -> None:
+    def deliver(self, what: int | Exception, last: bool) -> None:
         self._loop.call_soon_threadsafe(self._queue.put_nowait, (what, last))
 
     def __aiter__(self) -> "RequestOutput":
@@ -94,7 +95,7 @@ class RequestOutput:
         if isinstance(what, Exception):
             raise RuntimeError(f"RequestError: {what}")
         completion = self.outputs[0]
-        completion.told = len(completion.token_ids)
+        completion.delivered = len(completion.token_ids)
         stopped = what in self.request.stops
         if not stopped or self._end_in_output:
             completion.token_ids.append(what)
@@ -111,7 +112,8 @@ class LLM:
     spawn_fails: threading.Event | None = None
     """Set at the end of a test in which a process of its own cannot be started."""
     passes_over: int | None = None
-    """Number of a decision that is made without the processor, as of a request that comes back."""
+    """Number of a decision that is sampled without the processor, as of a request that comes back.
+    """
     passes_to = 0
     """What is drawn there."""
 
@@ -145,14 +147,14 @@ class LLM:
         output = RequestOutput(self.engine, self.end_in_output)
 
         def adjust(row: Logits) -> None:
-            told = [[*inputs, *output.request.made]]
-            if len(output.request.made) == self.passes_over:
+            all_ids = [[*inputs, *output.request.generated]]
+            if len(output.request.generated) == self.passes_over:
                 row[self.passes_to] = 99.0
                 return
-            assert processor(7, row.view(1, 1, -1), told, None, None) is None
+            assert processor(7, row.view(1, 1, -1), all_ids, None, None) is None
 
         output.request = Request(
-            list(inputs), adjust, sampling_params.max_tokens, frozenset([sampling_params.end_id]), output.tell
+            list(inputs), adjust, sampling_params.max_tokens, frozenset([sampling_params.end_id]), output.deliver
         )
         self.engine.submit(output.request)
         return output
@@ -164,9 +166,9 @@ class LLM:
 
 def module(version: str = "1.2.0") -> types.ModuleType:
     """What `import tensorrt_llm` gives."""
-    made = types.ModuleType("tensorrt_llm")
-    made.__dict__.update(__version__=version, LLM=LLM, SamplingParams=SamplingParams)
-    made.__dict__["llmapi"] = types.SimpleNamespace(
+    module = types.ModuleType("tensorrt_llm")
+    module.__dict__.update(__version__=version, LLM=LLM, SamplingParams=SamplingParams)
+    module.__dict__["llmapi"] = types.SimpleNamespace(
         KvCacheConfig=KvCacheConfig, SchedulerConfig=SchedulerConfig, CapacitySchedulerPolicy=CapacitySchedulerPolicy
     )
-    return made
+    return module

@@ -1,6 +1,7 @@
-"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments
-go through json, as they must be plain to reach the process that runs the model; the logits
-processor is loaded by its name and follows a batch, and so is a model that was registered."""
+"""A fake of the interface of vLLM 0.11 to 0.33 that we use, with strict signatures. Extra arguments
+are converted to json and back, as they must be plain data to reach the process that runs the model;
+the logits processor and a registered model are loaded by name.
+"""
 
 import asyncio
 import enum
@@ -131,10 +132,12 @@ class Qwen2ForCausalLM(nn.Module):
         """As the library: a name that the model has no place for is an error, one that it lacks
         too.
         """
-        found = {name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")}
+        tensors = {
+            name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")
+        }
         places = dict(self.lm_head.named_parameters())
-        assert found.keys() == places.keys()
-        for name, value in found.items():
+        assert tensors.keys() == places.keys()
+        for name, value in tensors.items():
             places[name].data[: len(value)] = value
 
 
@@ -194,9 +197,9 @@ class AsyncLLM:
         self.processors = []
         for name in arguments.logits_processors or []:
             module, kind = name.split(":")
-            found = getattr(importlib.import_module(module), kind)
-            assert issubclass(found, AdapterLogitsProcessor)
-            self.processors.append(found(config, torch.device("cpu"), False))
+            processor_class = getattr(importlib.import_module(module), kind)
+            assert issubclass(processor_class, AdapterLogitsProcessor)
+            self.processors.append(processor_class(config, torch.device("cpu"), False))
             assert self.processors[-1].is_argmax_invariant() is False
 
     @classmethod
@@ -225,22 +228,22 @@ class AsyncLLM:
         index = id(queue)
 
         def adjust(row: Logits) -> Logits:
-            made = len(request.made)
-            if self.left_out_after in (made, made - 1) or made == self.set_aside_after:
-                open_ids = [*request.made[:-1], -1] if made == self.left_out_after else request.made
+            count = len(request.generated)
+            if self.left_out_after in (count, count - 1) or count == self.set_aside_after:
+                open_ids = [*request.generated[:-1], -1] if count == self.left_out_after else request.generated
                 for processor in self.processors:
                     processor.add(index, sampling_params, open_ids)
             for processor in self.processors:
                 row = processor.of[index](row)
             return row
 
-        def tell(what: int | Exception, last: bool) -> None:
+        def deliver(what: int | Exception, last: bool) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, (what, last))
 
         stops = frozenset(sampling_params.stop_token_ids or [])
-        request = Request(inputs, adjust, sampling_params.max_tokens or 16, stops, tell)
+        request = Request(inputs, adjust, sampling_params.max_tokens or 16, stops, deliver)
         for processor in self.processors:
-            processor.add(index, sampling_params, request.made)
+            processor.add(index, sampling_params, request.generated)
         self.engine.submit(request)
         last = False
         try:
@@ -284,11 +287,11 @@ def modules(version: str = "0.19.0") -> dict[str, types.ModuleType]:
         "vllm.v1.sample": {},
         "vllm.v1.sample.logits_processor": {"AdapterLogitsProcessor": AdapterLogitsProcessor},
     }
-    made = {name: types.ModuleType(name) for name in contents}
+    modules_by_name = {name: types.ModuleType(name) for name in contents}
     for name, inside in contents.items():
-        made[name].__dict__.update(inside)
-        made[name].__path__ = []  # type: ignore[attr-defined]
+        modules_by_name[name].__dict__.update(inside)
+        modules_by_name[name].__path__ = []  # type: ignore[attr-defined]
         parent, _, last = name.rpartition(".")
         if parent:
-            setattr(made[parent], last, made[name])
-    return made
+            setattr(modules_by_name[parent], last, modules_by_name[name])
+    return modules_by_name

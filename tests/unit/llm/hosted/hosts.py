@@ -1,4 +1,4 @@
-"""The hosted backends on their fake libraries, and what a test may do to the engine below."""
+"""The hosted backends on their fake libraries, and access to the engine of the fake."""
 
 import contextlib
 import importlib.machinery
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cosyserve.engines.gpu_facts import Gpu, library_versions
-from services.llm.backends import candidates as rungs
+from services.llm.hosted import installed_libraries
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
@@ -49,12 +49,12 @@ def library(
     in another process.
     """
     kind = backend_of(kind)
-    found = (
+    modules = (
         fake_vllm.modules(version or "0.19.0")
         if kind == "vllm"
         else {kind: fake_tensorrt_llm.module(version or "1.2.0")}
     )
-    for name, module in found.items():
+    for name, module in modules.items():
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
     for name in MODULES:
@@ -64,12 +64,14 @@ def library(
         "entry_points",
         lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)],
     )
-    monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(installed_libraries, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
     monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)
-    told = found[kind].__dict__["__version__"]
+    installed = modules[kind].__dict__["__version__"]
     monkeypatch.setattr(
-        rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {})
+        installed_libraries,
+        "library_versions",
+        lambda *names: library_versions(*names) | ({kind: installed} if kind in names else {}),
     )
     yield
     for name in MODULES:
@@ -78,13 +80,13 @@ def library(
 
 def load(kind: str, converted: Path, **changes: Any) -> HostedBackend:
     """By the loader of the service."""
-    from services.llm.backends.backend import load_backend
+    from services.llm.loading import load_backend
 
     faults = changes.pop("on_fault", None)
     served = converted.with_name("vllm") if kind == "vllm embeddings" else converted
-    made = load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
-    assert isinstance(made, HostedBackend)
-    return made
+    backend = load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
+    assert isinstance(backend, HostedBackend)
+    return backend
 
 
 @contextlib.asynccontextmanager
@@ -106,11 +108,11 @@ def host(backend: HostedBackend) -> Any:
 
 
 def engine_of(backend: HostedBackend) -> StepEngine:
-    found: StepEngine = host(backend).engine
-    return found
+    engine: StepEngine = host(backend).engine
+    return engine
 
 
 def first_row(backend: HostedBackend) -> int:
     """Of speech in the head's logits."""
     runtime: Any = backend._runtime
-    return runtime._inlet.first if hasattr(runtime, "_inlet") else backend._vocabulary.text_ids
+    return runtime._prompt_format.first if hasattr(runtime, "_prompt_format") else backend._vocabulary.text_ids

@@ -1,7 +1,8 @@
-"""What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread
-for all requests that are in.
+"""The engine of the fake libraries: a converted model, loaded by transformers, whose thread steps
+all requests.
 
-The model is the stock Qwen2 of the conversion, with no bias in its head. Nothing of it is ours.
+The model is the stock Qwen2 of the conversion, with no bias in its head. It uses no code of
+services.llm.
 """
 
 import threading
@@ -18,15 +19,15 @@ Logits = torch.Tensor
 @dataclass(eq=False)
 class Request:
     """inputs: ids, or embeddings [n, hidden]. adjust: changes a row of logits [rows] in place, or
-    returns another. tell: gets each id and whether it is the last; an exception ends the request.
-    Both are called on the engine's thread."""
+    returns another. deliver: receives each id and whether it is the last; an exception ends the
+    request. Both are called on the engine's thread."""
 
     inputs: list[int] | torch.Tensor
     adjust: Callable[[Logits], Logits | None]
     most: int
     stops: frozenset[int]
-    tell: Callable[[int | Exception, bool], None]
-    made: list[int] = field(default_factory=list)
+    deliver: Callable[[int | Exception, bool], None]
+    generated: list[int] = field(default_factory=list)
     computed: int = 0
     cache: Any = None
     aborted: bool = False
@@ -104,21 +105,25 @@ class StepEngine:
             token = int((row if adjusted is None else adjusted).argmax())
         except Exception as error:
             self._drop(request)
-            request.tell(error, True)
+            request.deliver(error, True)
             return
         self.steps += 1
         if request.computed < len(request.inputs):
             return
-        request.made.append(token)
-        last = token in request.stops or len(request.made) >= request.most
+        request.generated.append(token)
+        last = token in request.stops or len(request.generated) >= request.most
         if last:
             self._drop(request)
-        request.tell(token, last)
+        request.deliver(token, last)
 
     def _row(self, request: Request) -> Logits:
         """Logits behind the next step's inputs."""
-        new = request.inputs[request.computed : request.computed + self.part] if not request.made else request.made[-1:]
-        request.computed += 0 if request.made else len(new)
+        new = (
+            request.inputs[request.computed : request.computed + self.part]
+            if not request.generated
+            else request.generated[-1:]
+        )
+        request.computed += 0 if request.generated else len(new)
         given = {"inputs_embeds": new[None]} if isinstance(new, torch.Tensor) else {"input_ids": torch.tensor([new])}
         out = self.model.model(**given, past_key_values=request.cache, use_cache=True)
         request.cache = out.past_key_values

@@ -1,5 +1,5 @@
-"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an
-ImportError.
+"""The candidates of each setting, and the refusal of a machine that lacks them, which is a reason
+and never an ImportError.
 """
 
 import json
@@ -12,17 +12,17 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.backends import candidates as ladder
-from services.llm.backends.backend import load_chosen
-from services.llm.backends.candidates import hosted_first, rungs
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.candidates import candidates, hosted_first
+from services.llm.hosted import installed_libraries
+from services.llm.loading import load_chosen
 from tests.unit.llm.hosted.hosts import GPU, library
 from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 
 
 def names(**changes: object) -> list[str]:
-    told = settings(**changes)
-    return [name for name, _ in rungs(told, hosted_first(told))]
+    wanted = settings(**changes)
+    return [name for name, _ in candidates(wanted, hosted_first(wanted))]
 
 
 def test_auto_is_our_own_engines_unless_another_is_named() -> None:
@@ -41,21 +41,21 @@ def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    told = engine_note.facts("llm", TINY, "")
-    assert told["gpu"] == "NVIDIA L4"
-    engine_note.write(tmp_path, told, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
+    facts = engine_note.facts("llm", TINY, "")
+    assert facts["gpu"] == "NVIDIA L4"
+    engine_note.write(tmp_path, facts, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
     assert names(device="auto", engines=tmp_path) == ["vllm", "fused", "readable", "cpu"]
     assert names(device="auto", engines=tmp_path, auto_first="tensorrt_llm")[0] == "tensorrt_llm"
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU | {"driver": "580.1"}])
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    engine_note.write(tmp_path, told, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
+    engine_note.write(tmp_path, facts, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     next(tmp_path.glob("fastest-*")).write_text("cut off")
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
 
 
-def test_names_are_their_part_of_the_ladder() -> None:
+def test_a_setting_selects_its_part_of_the_candidates() -> None:
     assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
     assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
     assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
@@ -67,13 +67,13 @@ def test_names_are_their_part_of_the_ladder() -> None:
 
 
 async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "visible_gpus", list)
+    monkeypatch.setattr(installed_libraries, "visible_gpus", list)
     footing = load_chosen(settings(device="auto", auto_first="vllm"))
     try:
         assert isinstance(footing.engine, TorchBackend)
         assert footing.rung == "cpu"
         assert [(one.rung, one.reason) for one in footing.refused] == [
-            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi tells of none"),
+            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi reports none"),
             ("fused", "torch finds no CUDA device"),
             ("readable", "torch finds no CUDA device"),
         ]
@@ -84,7 +84,7 @@ async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch:
 
 @pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
 def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(installed_libraries, "visible_gpus", lambda: [GPU])
     assert kind not in sys.modules
     with pytest.raises(SettingsError, match=f"the package {kind} is not installed: pip install {kind}"):
         load_chosen(settings(backend=kind, device="auto"))
@@ -103,7 +103,7 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
         raise error
 
     with library(kind, monkeypatch):
-        monkeypatch.setattr(ladder.importlib, "import_module", broken)
+        monkeypatch.setattr(installed_libraries.importlib, "import_module", broken)
         wanted = settings(backend=kind, device="auto", converted=converted)
         with pytest.raises(
             SettingsError,
@@ -115,11 +115,11 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
 @pytest.mark.parametrize(
     ("kind", "version", "converted", "message"),
     [
-        ("tensorrt_llm", "0.19.0", True, "0.20 is the oldest that can be served"),
-        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves built engines alone"),
+        ("tensorrt_llm", "0.19.0", True, "the oldest supported is 0.20"),
+        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves only built engines"),
         ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
         ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
-        ("vllm", "0.9.2", True, "0.11 is the oldest"),
+        ("vllm", "0.9.2", True, "the oldest supported is 0.11"),
         ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target vllm"),
     ],
 )
@@ -152,9 +152,9 @@ def test_a_conversion_of_another_model_is_refused(
         if path.is_file():
             (other / path.relative_to(converted)).parent.mkdir(exist_ok=True)
             (other / path.relative_to(converted)).write_bytes(path.read_bytes())
-    told = json.loads((other / "manifest.json").read_text())
-    told["identity"]["source"] = "0123456789abcdef"
-    (other / "manifest.json").write_text(json.dumps(told))
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["identity"]["source"] = "0123456789abcdef"
+    (other / "manifest.json").write_text(json.dumps(manifest))
     with library("vllm", monkeypatch), pytest.raises(ModelError, match="was made of model 0123456789abcdef, this is"):
         load_chosen(settings(backend="vllm", device="auto", converted=other))
     with library("vllm", monkeypatch), pytest.raises(ModelError, match="no conversion of ours"):

@@ -1,4 +1,4 @@
-"""One numbering for text and speech: what goes in, what comes out, and what may not."""
+"""One numbering for text and speech: inputs, results, and refused ids."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused,
-what breaks is told, what closes ends.
+"""Behaviour of a hosted backend: a cancelled sentence is aborted, one too many is refused, a
+failure is reported, and closing ends all runs.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ async def ours(
 
 async def idle(backend: HostedBackend) -> None:
     """Until nothing runs; the test's own time limit is the bound."""
-    while engine_of(backend).active or backend.places.taken:
+    while engine_of(backend).active or backend.admission.admitted:
         await asyncio.sleep(0.001)
 
 
@@ -76,7 +76,7 @@ async def test_one_too_many_is_refused_and_comes_in_later(ours: HostedBackend) -
     streams = [ours.generate(sentence(seed)) for seed in range(3)]
     for stream in streams:
         await anext(stream)
-    with pytest.raises(Overloaded, match="3 sentences are in") as refused:
+    with pytest.raises(Overloaded, match="3 sentences are admitted") as refused:
         await tokens(ours, sentence(4))
     assert refused.value.retry_after == 3
     open_text = [ours.generate(sentence(seed, text=never())) for seed in range(3)]
@@ -114,19 +114,19 @@ async def test_numbers_that_are_none_end_that_sentence_alone(ours: HostedBackend
 async def test_an_engine_that_fails_again_and_again_is_given_up(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    told: list[str] = []
-    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append) as ours:
+    faults: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=faults.append) as ours:
 
         def broken(row: torch.Tensor) -> torch.Tensor:
             raise ZeroDivisionError
 
         engine_of(ours).spoil = broken
         for _ in range(MOST_FAILED_RUNS):
-            assert not told
+            assert not faults
             with pytest.raises(InternalFault, match="the speech-token engine failed: RuntimeError"):
                 await tokens(ours, sentence(1))
-        assert told == ["the speech-token engine broke with RuntimeError and has to be started anew"]
-        with pytest.raises(InternalFault, match="has to be started anew"):
+        assert faults == ["the speech-token engine failed with RuntimeError and has to be restarted"]
+        with pytest.raises(InternalFault, match="has to be restarted"):
             await tokens(ours, sentence(1))
 
 
@@ -145,24 +145,24 @@ async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monk
 async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    told: list[str] = []
-    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append, max_sequences=2) as ours:
+    faults: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=faults.append, max_sequences=2) as ours:
         monkeypatch.setattr(hosted_backend, "SILENT_SECONDS", 0.2)
         engine_of(ours).hold.clear()
         ended = await asyncio.gather(*(tokens(ours, sentence(seed)) for seed in range(3)), return_exceptions=True)
         assert {type(one) for one in ended} == {InternalFault}
-        assert told == ["the speech-token engine broke with EngineSilent and has to be started anew"]
+        assert faults == ["the speech-token engine failed with EngineSilent and has to be restarted"]
         engine_of(ours).hold.set()
 
 
 async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    told: list[str] = []
-    async with hosted("vllm", monkeypatch, converted, on_fault=told.append) as ours:
+    faults: list[str] = []
+    async with hosted("vllm", monkeypatch, converted, on_fault=faults.append) as ours:
         assert await tokens(ours, sentence(1))
         host(ours).errored = True
         with pytest.raises(InternalFault):
             await tokens(ours, sentence(1))
-        assert len(told) == 1
+        assert len(faults) == 1
 
 
 async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBackend) -> None:
@@ -171,7 +171,7 @@ async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBacke
         asyncio.create_task(tokens(ours, one))
         for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))
     ]
-    while ours.places.taken < 4:
+    while ours.admission.admitted < 4:
         await asyncio.sleep(0.001)
     engine_of(ours).hold.set()
     await ours.close()
@@ -192,7 +192,7 @@ async def test_what_cannot_be_is_refused_before_any_work(ours: HostedBackend) ->
     with pytest.raises(InvalidRequest, match="text has more than"):
         await tokens(ours, sentence(1, prompt=Prompt(), text=arriving([1] * 200)))
     assert engine_of(ours).active == 0
-    assert ours.places.taken == 0
+    assert ours.admission.admitted == 0
 
 
 async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:
@@ -201,9 +201,9 @@ async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: Hosted
         return row
 
     engine_of(ours).spoil = endless
-    told = await hops(ours, sentence(1, words=2))
-    assert told[-1].outcome is not None
-    assert (told[-1].outcome.reason.value, told[-1].outcome.tokens) == ("length", 40)
+    received = await hops(ours, sentence(1, words=2))
+    assert received[-1].outcome is not None
+    assert (received[-1].outcome.reason.value, received[-1].outcome.tokens) == ("length", 40)
 
 
 @pytest.mark.parametrize("kind", SEAMS)
@@ -222,7 +222,7 @@ async def test_warm_up_leaves_nothing_behind(kind: str, monkeypatch: pytest.Monk
 async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever steps down from a broken engine must come to the next one."""
+    """Closing a failed engine must not raise, so that the next candidate can be loaded."""
     served = (converted.with_name("vllm") if kind == "vllm embeddings" else converted) / "manifest.json"
 
     def broken() -> None:
@@ -250,14 +250,14 @@ def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(
         load(kind, converted)
 
 
-async def test_an_engine_that_samples_without_asking_is_found_out(
+async def test_an_engine_that_samples_without_the_processor_is_a_fault(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).passes_over = 3
         for drawn, message in (
             (5, "id 5, which is no speech token"),
-            (ours._vocabulary.text_ids + 17, "without asking for a decision"),
+            (ours._vocabulary.text_ids + 17, "sampled a token without its logits processor"),
         ):
             host(ours).passes_to = drawn
             with pytest.raises(InternalFault, match=message):

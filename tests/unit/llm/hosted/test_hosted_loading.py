@@ -1,5 +1,5 @@
-"""Loading on the fake libraries: what a container and a shared GPU refuse, and an engine that dies
-while nothing runs in it.
+"""Loading of the fake libraries in a container and on a shared GPU, and an engine that dies while
+it is idle.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ import pytest
 
 from cosyserve.engines.gpu_facts import Gpu
 from cosyserve.errors import InternalFault, SettingsError
-from services.llm.backends import candidates as rungs
-from services.llm.backends.backend import load_chosen
+from services.llm.hosted import installed_libraries
 from services.llm.hosted.trtllm_backend import SINGLE_PROCESS
 from services.llm.hosted.vllm import vllm_backend
+from services.llm.loading import load_chosen
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
 from tests.unit.llm.hosted.hosts import host, hosted, library, load
 from tests.unit.llm.tiny_llm import sentence, settings, tokens
@@ -39,7 +39,7 @@ async def test_tensorrt_llm_runs_in_this_process_unless_the_user_wants_another(
             monkeypatch.delenv(SINGLE_PROCESS)
         else:
             monkeypatch.setenv(SINGLE_PROCESS, chosen)
-        monkeypatch.setattr(rungs, "importlib", _Imports(watched))
+        monkeypatch.setattr(installed_libraries, "importlib", _Imports(watched))
         backend = load("tensorrt_llm", converted)
         try:
             assert at_import == [chosen or "1"]
@@ -97,8 +97,8 @@ async def test_vllm_that_has_no_room_is_refused_before_it_fills_the_gpu(
 def test_the_share_of_the_gpu_that_is_asked_for(
     memory_mib: int | None, kv_gib: int, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [] if memory_mib is None else [Gpu("GPU", (8, 9), "1", memory_mib, memory_mib)]
-    monkeypatch.setattr(vllm_backend, "gpus", lambda: found)
+    visible = [] if memory_mib is None else [Gpu("GPU", (8, 9), "1", memory_mib, memory_mib)]
+    monkeypatch.setattr(vllm_backend, "gpus", lambda: visible)
     assert vllm_backend.gpu_share(tmp_path, kv_gib << 30) == pytest.approx(share, abs=0.001)
 
 
@@ -132,9 +132,9 @@ def test_a_library_without_a_distribution_of_its_name_is_asked_itself(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     with library("vllm", monkeypatch, "0.9.1"):
-        monkeypatch.setattr(rungs, "library_versions", lambda *names: {})
-        with pytest.raises(SettingsError, match=r"vllm 0\.9 is installed, 0\.11 is the oldest"):
+        monkeypatch.setattr(installed_libraries, "library_versions", lambda *names: {})
+        with pytest.raises(SettingsError, match=r"vllm 0\.9 is installed, the oldest supported is 0\.11"):
             load_chosen(settings(backend="vllm", device="auto", converted=converted))
     with library("vllm", monkeypatch, "0.33.0"):
-        monkeypatch.setattr(rungs, "library_versions", lambda *names: {})
-        assert rungs.vllm_refusal(settings(backend="vllm", device="auto", converted=converted)) == ""
+        monkeypatch.setattr(installed_libraries, "library_versions", lambda *names: {})
+        assert installed_libraries.vllm_refusal(settings(backend="vllm", device="auto", converted=converted)) == ""

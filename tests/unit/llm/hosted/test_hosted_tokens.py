@@ -1,8 +1,8 @@
-"""A hosted engine makes the tokens that the torch backend makes of the same request: whole,
-replayed, with text that arrives, with company.
+"""A hosted engine generates the tokens of the torch backend for the same request: with whole text,
+a replay, text that arrives over time, and other requests.
 
-The engine below is transformers', so log-probabilities differ by up to 4e-6. Seeds are such that no
-two candidates lie that close: in 8 seeds of 260 tokens one had two, 2e-7 apart.
+The fake runs the model in transformers, so log-probabilities differ by up to 4e-6. The seeds are
+chosen so that no two candidates are that close: in 8 seeds of 260 tokens one had two, 2e-7 apart.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(
                 wanted = sentence(
                     seed, words=2 + seed % 3, sampling=Sampling(seed=seed << 30, sentence_index=seed, profile=profile)
                 )
-                told, theirs = await hops(ours, wanted), await hops(torch, wanted)
-                assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
-                assert told[-1].outcome is not None
+                received, theirs = await hops(ours, wanted), await hops(torch, wanted)
+                assert [hop.tokens for hop in received] == [hop.tokens for hop in theirs]
+                assert received[-1].outcome is not None
                 assert theirs[-1].outcome is not None
-                assert (told[-1].outcome.reason, told[-1].outcome.tokens) == (
+                assert (received[-1].outcome.reason, received[-1].outcome.tokens) == (
                     theirs[-1].outcome.reason,
                     theirs[-1].outcome.tokens,
                 )
-                assert [timing.name for hop in told for timing in hop.timings] == [
+                assert [timing.name for hop in received for timing in hop.timings] == [
                     timing.name for hop in theirs for timing in hop.timings
                 ]
 
@@ -49,7 +49,7 @@ async def test_in_company_tokens_are_those_of_torch(
         together = await asyncio.gather(*(tokens(ours, one) for one in wanted))
         assert 1 < engine_of(ours).most_at_once <= 3
         assert together == [await tokens(torch, one) for one in wanted]
-        assert ours.places.taken == 0
+        assert ours.admission.admitted == 0
 
 
 @pytest.mark.parametrize("kind", SEAMS)
@@ -60,8 +60,8 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         for seed, cut in ((1, 1), (2, 13)):
             pieces = [TEXT[at : at + cut] for at in range(0, len(TEXT), cut)]
-            made = [await tokens(on, sentence(seed, text=arriving(*pieces), prompt=prompt)) for on in (ours, torch)]
-            assert made[0] == made[1] != []
+            results = [await tokens(on, sentence(seed, text=arriving(*pieces), prompt=prompt)) for on in (ours, torch)]
+            assert results[0] == results[1] != []
 
 
 @pytest.mark.parametrize("kind", SEAMS)
@@ -71,25 +71,25 @@ async def test_what_is_replayed_goes_on_as_it_would_have(
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         whole = await tokens(torch, sentence(9, prompt=PROMPT))
         streamed = await tokens(torch, sentence(9, prompt=PROMPT, text=arriving(TEXT)))
-        for made in (1, len(whole) // 2, len(whole)):
-            told = await hops(
-                ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5))
+        for replayed in (1, len(whole) // 2, len(whole)):
+            received = await hops(
+                ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:replayed]), grouping=Grouping(first=400, rest=5))
             )
             theirs = await hops(
-                torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5))
+                torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:replayed]), grouping=Grouping(first=400, rest=5))
             )
-            assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
-            assert told[-1].outcome is not None
-            assert told[-1].outcome.tokens == len(whole)
-        for made in (1, 16, len(streamed)):
-            taken_over = sentence(9, prompt=PROMPT, text=arriving(TEXT), replay=tuple(streamed[:made]))
-            assert await tokens(ours, taken_over) == streamed[made:]
+            assert [hop.tokens for hop in received] == [hop.tokens for hop in theirs]
+            assert received[-1].outcome is not None
+            assert received[-1].outcome.tokens == len(whole)
+        for replayed in (1, 16, len(streamed)):
+            taken_over = sentence(9, prompt=PROMPT, text=arriving(TEXT), replay=tuple(streamed[:replayed]))
+            assert await tokens(ours, taken_over) == streamed[replayed:]
 
 
 async def test_an_end_that_is_left_out_of_the_output_is_an_end(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    """Releases differ in whether the id that ends a sequence is among those that are told."""
+    """Releases differ in whether the id that ends a sequence is among those that are returned."""
     async with backend() as torch, hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).end_in_output = False
         for seed in (1, 2):

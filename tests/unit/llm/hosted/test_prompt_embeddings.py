@@ -1,5 +1,6 @@
-"""What goes into vLLM as embeddings is what the torch model looks up; a conversion without its
-tables, or a plugin that vLLM will not call, is said before anything is loaded."""
+"""The prompt embeddings for vLLM equal those of the torch model; a conversion without its tables,
+or a plugin that vLLM will not call, is refused before the engine is loaded.
+"""
 
 import pkgutil
 import shutil
@@ -12,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.backends.backend import load_chosen
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.hosted.vllm import vllm_plugin
 from services.llm.hosted.vllm.prompt_embeddings import PROMPT_EMBEDDINGS_FILE, PromptEmbeddings
+from services.llm.loading import load_chosen
 from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
 from tests.unit.llm.tiny_llm import settings
@@ -37,8 +38,8 @@ def test_rows_are_those_of_the_model(export: Path) -> None:
     vocabulary, reference = vocabulary_of(export), model()
     ids = [vocabulary.start, 3, vocabulary.text_ids - 1, vocabulary.task, vocabulary.text_ids, vocabulary.end, 3]
     wanted = [(0, 0), (1, 3), (1, vocabulary.text_ids - 1), (0, 1), (2, 0), (2, 6561), (1, 3)]
-    found = PromptEmbeddings.open(export, vocabulary).rows(ids)
-    assert torch.equal(found, torch.stack([reference.tables[table][row] for table, row in wanted]))
+    rows = PromptEmbeddings.open(export, vocabulary).rows(ids)
+    assert torch.equal(rows, torch.stack([reference.tables[table][row] for table, row in wanted]))
 
 
 def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_path: Path) -> None:
@@ -53,8 +54,8 @@ def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_p
 
 
 def test_the_entry_point_of_the_distribution_is_the_plugin() -> None:
-    told = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))
-    points = told["project"]["entry-points"][vllm_plugin.GROUP]
+    project_file = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))
+    points = project_file["project"]["entry-points"][vllm_plugin.GROUP]
     assert points == {vllm_plugin.NAME: "services.llm.hosted.vllm.vllm_plugin:register"}
     assert pkgutil.resolve_name(points[vllm_plugin.NAME]) is vllm_plugin.register
 

@@ -1,5 +1,5 @@
-"""A run decides as its script would, for all kinds of scripts, with or without a replay, and
-survives a message format.
+"""A run chooses the ids of its script, for all kinds of scripts, with or without a replay, also
+after serialization.
 """
 
 import json
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
-from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.generation.continuous_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, Scores, SeededDraw
 from services.llm.generation.script import Script
 from services.llm.generation.whole_text import WholeText
-from services.llm.hosted.run_sampler import NOT_FINITE, Decider
+from services.llm.hosted.run_sampler import NOT_FINITE, RunSampler
 from tests.unit.llm.generation.test_interleaved_text import CONFIG
 
 PROMPT = Prompt((1, 2, 3, 4, 5, 6), tuple(range(20)))
@@ -22,9 +22,9 @@ LIKELY = [3, 4, 5, END_OF_SPEECH, FILL, RESERVED_SPEECH]
 
 def scores(number: int) -> Scores:
     """Few ids likely, so that repetitions and reserved ids come up."""
-    made = np.random.default_rng(number).normal(size=SPEECH_ROWS).astype(np.float32)
-    made[LIKELY] += 9
-    return made
+    drawn = np.random.default_rng(number).normal(size=SPEECH_ROWS).astype(np.float32)
+    drawn[LIKELY] += 9
+    return drawn
 
 
 def script(kind: str, replay: tuple[int, ...]) -> Script:
@@ -40,22 +40,24 @@ def script(kind: str, replay: tuple[int, ...]) -> Script:
 @pytest.mark.parametrize("kind", ["continuous", "upstream", "arriving"])
 @pytest.mark.parametrize("replay", [(), (9, 9, 9, 8, 7)])
 def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
-    plain, told = script(kind, replay), script(kind, replay)
+    plain, remote = script(kind, replay), script(kind, replay)
     decisions: list[int] = []
     number = 0
-    while told.finish is None:
-        run = Decider.from_plain(json.loads(json.dumps(Decider.of(told.rules, told.made, decisions).plain())))
+    while remote.finish is None:
+        run = RunSampler.from_plain(
+            json.loads(json.dumps(RunSampler.of(remote.rules, remote.token_count, decisions).plain()))
+        )
         before, over, most = len(decisions), False, run.most
-        while not over and told.finish is None:
+        while not over and remote.finish is None:
             assert len(decisions) - before < most
             plain.take()
-            told.take()
+            remote.take()
             chosen = run.decide(scores(number))
             over = chosen >= SPEECH_VOCABULARY
-            actual = (FILL if told.rules.fill_at is not None else END_OF_SPEECH) if over else chosen
+            actual = (FILL if remote.rules.fill_at is not None else END_OF_SPEECH) if over else chosen
             decisions.append(actual)
-            assert told.accept(actual) == plain.decide(scores(number))
-            assert (told.made, told.finish, told.ready) == (plain.made, plain.finish, plain.ready)
+            assert remote.accept(actual) == plain.decide(scores(number))
+            assert (remote.token_count, remote.finish, remote.ready) == (plain.token_count, plain.finish, plain.ready)
             number += 1
         # an engine that works ahead asks once more
         assert run.decide(scores(number)) == END_OF_SPEECH
@@ -63,36 +65,36 @@ def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
 
 
 def test_numbers_that_are_none_stay_none() -> None:
-    run = Decider.of(script("continuous", ()).rules, 0, [])
+    run = RunSampler.of(script("continuous", ()).rules, 0, [])
     bad = scores(0)
     bad[7] = np.nan
     assert [run.decide(bad), run.decide(scores(1))] == [NOT_FINITE, NOT_FINITE]
-    assert (run.made, run.decisions) == (0, [])
+    assert (run.token_count, run.decisions) == (0, [])
 
 
 def test_draws_that_are_not_counter_based_are_refused() -> None:
     greedy = WholeText(PROMPT, (1,), Profile.CONTINUOUS, GreedyChooser())
     with pytest.raises(TypeError, match="no run can decide as GreedyChooser does"):
-        Decider.of(greedy.rules, 0, [])
+        RunSampler.of(greedy.rules, 0, [])
 
 
 def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> None:
-    run = Decider.of(script("continuous", ()).rules, 3, [5, 6, 7])
-    made = [run.decide(scores(number)) for number in range(4)]
-    run.back_to(1)
-    assert (run.made, run.decisions) == (4, [5, 6, 7, made[0]])
-    assert [run.decide(scores(number)) for number in range(1, 4)] == made[1:]
+    run = RunSampler.of(script("continuous", ()).rules, 3, [5, 6, 7])
+    first = [run.decide(scores(number)) for number in range(4)]
+    run.rewind(1)
+    assert (run.token_count, run.decisions) == (4, [5, 6, 7, first[0]])
+    assert [run.decide(scores(number)) for number in range(1, 4)] == first[1:]
     bad = np.full_like(scores(0), np.nan)
     assert run.decide(bad) == NOT_FINITE
-    run.back_to(0)
-    assert (run.made, run.decide(scores(0))) == (3, made[0])
+    run.rewind(0)
+    assert (run.token_count, run.decide(scores(0))) == (3, first[0])
 
 
 def test_an_end_stays_one_as_long_as_it_counts() -> None:
     rules = script("continuous", ()).rules
-    run = Decider.of(rules, rules.longest - 1, [1] * (rules.longest - 1))
+    run = RunSampler.of(rules, rules.longest - 1, [1] * (rules.longest - 1))
     last = run.decide(scores(0))
-    run.back_to(1)
+    run.rewind(1)
     assert run.decide(scores(1)) == END_OF_SPEECH
-    run.back_to(0)
+    run.rewind(0)
     assert run.decide(scores(0)) == last

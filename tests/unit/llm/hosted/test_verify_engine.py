@@ -1,5 +1,5 @@
-"""`cosyserve model verify llm --runtime`: an engine that decides as torch does passes, one that
-does not is found, decision by decision.
+"""`cosyserve model verify llm --runtime`: an engine that chooses as torch does passes, another one
+fails with the decisions that differ.
 """
 
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cosyserve.commands.terminal.error_output import WrongUsage
 from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from tests.unit.llm.hosted.hosts import library
@@ -34,9 +35,9 @@ def test_an_engine_that_decides_as_torch_does_passes(
 ) -> None:
     with library(runtime, monkeypatch):
         assert verify.main(arguments(converted.with_name(form), runtime)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [row["error"] for row in told["arrays"]] == [0.0, 0.0]
-    assert all(int(row["array"].split()[-2]) > 5 for row in told["arrays"])
+    report = json.loads(capsys.readouterr().out)
+    assert [row["error"] for row in report["arrays"]] == [0.0, 0.0]
+    assert all(int(row["array"].split()[-2]) > 5 for row in report["arrays"])
 
 
 def test_one_decision_that_differs_is_one_and_what_follows_is_compared(
@@ -54,10 +55,10 @@ def test_one_decision_that_differs_is_one_and_what_follows_is_compared(
     monkeypatch.setattr(spoken, "spoken", turned)
     with library("vllm", monkeypatch):
         status = verify.main(arguments(converted, "vllm"))
-    told = json.loads(capsys.readouterr().out)
-    assert status == (told["arrays"][-1]["error"] > 0.1)
-    assert [line.partition(": ")[2] for line in told["first_differences"]] == ["decisions 4 differ"]
-    assert [row["error"] * int(row["array"].split()[-2]) for row in told["arrays"]] == [pytest.approx(1.0)] * 2
+    report = json.loads(capsys.readouterr().out)
+    assert status == (report["arrays"][-1]["error"] > 0.1)
+    assert [line.partition(": ")[2] for line in report["first_differences"]] == ["decisions 4 differ"]
+    assert [row["error"] * int(row["array"].split()[-2]) for row in report["arrays"]] == [pytest.approx(1.0)] * 2
 
 
 def test_an_engine_without_its_bias_fails(
@@ -99,9 +100,8 @@ def test_rounding_is_judged_by_all_decisions_and_a_fault_by_each_sentence(
     assert len(lines) == sum(bool(one.differing) for one in sentences)
 
 
-def test_what_cannot_run_here_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_run_here_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main(["llm", str(TINY), "--runtime", "tensorrt_llm"]) == 1
     assert "tensorrt_llm needs an NVIDIA GPU" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
+    with pytest.raises(WrongUsage, match="CONVERSION is missing"):
         verify_llm.main([str(TINY)])
-    assert "CONVERSION is missing" in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""Loads the first backend of the candidates that serves on this machine. Each backend imports its
+own heavy libraries, so that only the chosen one is imported.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from cosyserve.engines.fallback import Below, Footing, Rung, descend
+from services.llm.backends.backend import Backend
+from services.llm.candidates import HOSTED, candidates, hosted_first
+from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
+from services.llm.settings import LlmSettings
+
+
+def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
+    """As `load_chosen`, without the report of which candidates were refused."""
+    return load_chosen(settings, on_fault).engine
+
+
+def load_chosen(
+    settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None
+) -> Footing[Backend]:
+    """Load the first backend that the settings allow and that this machine can run; its warm-up is
+    left to the caller. below: continue after a candidate that failed in its first sentence. Blocks
+    while it reads the model.
+
+    on_fault: called with the reason, from any thread, when the engine fails for good. Raises
+    ModelError naming what is wrong in the model directory, SettingsError when no candidate can
+    serve here.
+    """
+
+    def rung(name: str, wanted: LlmSettings) -> Rung[Backend]:
+        return Rung(
+            name,
+            lambda: _load(wanted, on_fault),
+            needs_files=name in HOSTED,
+            discard=lambda late: asyncio.run(late.close()),
+        )
+
+    ladder = [rung(name, wanted) for name, wanted in candidates(settings, hosted_first(settings))]
+    return descend(
+        "llm",
+        ladder,
+        strict=settings.strict,
+        setting="COSYSERVE_LLM_STRICT",
+        below=below,
+        load_seconds=settings.load_seconds,
+    )
+
+
+def _load(settings: LlmSettings, on_fault: Callable[[str], None] | None) -> Backend:
+    if settings.backend == "fake":
+        from services.llm.backends.fake_backend import FakeBackend
+
+        return FakeBackend(settings)
+    if settings.backend == TENSORRT_LLM:
+        from services.llm.hosted.trtllm_backend import load_trtllm
+
+        return load_trtllm(settings, on_fault)
+    if settings.backend == VLLM:
+        from services.llm.hosted.vllm.vllm_backend import load_vllm
+
+        return load_vllm(settings, on_fault)
+    from services.llm.backends.torch_backend import TorchBackend
+
+    return TorchBackend.load(settings, on_fault)
