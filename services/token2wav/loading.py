@@ -6,7 +6,9 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV, noted
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
 from cosyserve.engines.gpu_facts import visible_gpus
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from cosyserve.errors import SettingsError
+from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
+from services.token2wav.inputs.prompt_trimming import check_first_hop
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
 _WITHOUT_FILES = ("torch", "fake")
@@ -74,3 +76,43 @@ def _without_auto(settings: EngineSettings) -> str:
     if settings.device != "auto":
         return settings.device
     return "cuda" if visible_gpus() else "cpu"
+
+
+def load_backend(name: str, settings: EngineSettings) -> Backend:
+    """Blocks while the weights are read. Raises SettingsError for settings that do not go together,
+    ModelError for an unusable model.
+    """
+    check_first_hop(settings.first_hop_tokens)
+    backend = _load(name, settings)
+    if (
+        settings.first_hop_tokens
+    ):  # part of what decides the samples: another replica must cut alike to go on with a sentence
+        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
+        backend = replace(backend, identity=replace(backend.identity, precision=precision))
+    return backend
+
+
+def _load(name: str, settings: EngineSettings) -> Backend:
+    if name not in BACKENDS:
+        raise SettingsError(f"backend {name!r} is not known; there are {', '.join(BACKENDS)}")
+    if name == "fake":
+        from services.token2wav.decoders.fake import load_fake
+
+        if settings.fake_fault and settings.fake_fault not in FAKE_FAULTS:
+            raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
+        if not 0 <= settings.fake_fault_share <= 1:
+            raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
+        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
+    if settings.model is None:
+        raise SettingsError(f"backend {name} needs a model directory, and none is set")
+    if name == "onnxruntime":
+        from services.token2wav.engines.backend import load_onnx
+
+        return load_onnx(settings.model, settings)
+    if name == "tensorrt":
+        from services.token2wav.engines.tensorrt import load_tensorrt
+
+        return load_tensorrt(settings.model, settings)
+    from services.token2wav.torch_backend import load_torch
+
+    return load_torch(settings.model, settings)

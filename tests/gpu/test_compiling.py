@@ -64,7 +64,7 @@ def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.Monk
         asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.gpu_vocoder}"))
 
     monkeypatch.setattr(TorchBackend, "load", llm)
-    monkeypatch.setattr("services.token2wav.decoders.backend.load_backend", token2wav)
+    monkeypatch.setattr("services.token2wav.loading.load_backend", token2wav)
     for load in LOADS.values():
         load()
     assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.speaking import GOLDEN, golden
 
 pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve[engines]'")

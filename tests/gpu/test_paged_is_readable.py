@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.gpu.compiling import SMALL_POOL

@@ -25,7 +25,7 @@ from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheSta
 from services.token2wav.flow.flow import Flow
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.window import window_frames
@@ -210,10 +210,3 @@ class ContinuousDecoder:
         for (i, _, _), sound in zip(work, made, strict=True):
             samples[i] = None if sound is None else sound.cpu().numpy()
         return samples
-
-
-def as_prompt(voice: Voice) -> VoicePrompt:
-    """The voice as tensors."""
-    return VoicePrompt(
-        torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key
-    )

@@ -3,7 +3,11 @@ token on.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from torch import Tensor
+
+from services.token2wav.inputs.cancellation import Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
@@ -40,3 +44,13 @@ class OneStepState:
     def stop(self) -> bool:
         """Asked before each Euler step and between the convolutions of the vocoder."""
         return self.cancelled
+
+
+class WholeFlow(Protocol):
+    """See `Flow`, whose methods these are."""
+
+    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor: ...
+
+    def prefix(
+        self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never
+    ) -> Tensor: ...

@@ -12,6 +12,7 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
@@ -29,7 +30,6 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.tensor_file import read_tensors
-from services.token2wav.torch_backend import WEIGHTS, device_of, device_text
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 Load = Callable[[str, Stored, Sequence[Built]], Engine]

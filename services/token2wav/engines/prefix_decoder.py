@@ -17,7 +17,6 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.continuous import as_prompt
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
@@ -25,6 +24,7 @@ from services.token2wav.engines.shapes import USUAL_TOKENS, padded
 from services.token2wav.flow.checks import check_length, check_tokens, check_voice
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch, StretchState
 from services.token2wav.vocoder.vocoder import Vocoder

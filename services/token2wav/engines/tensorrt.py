@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cosyserve.engines.gpu_facts import driver_version
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.artifacts import Stored
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import VERSION, plan_file
-from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
-from services.token2wav.torch_backend import device_of
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -234,3 +234,14 @@ class _TensorRTContext:
 
 def _lengths(shape: "trt.Dims") -> Shape:
     return tuple(int(shape[at]) for at in range(len(shape)))
+
+
+def machine_facts(device: torch.device, tensorrt: str) -> dict[str, str]:
+    """For the key of a plan. tensorrt: its version."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return {
+        "gpu": torch.cuda.get_device_name(device),
+        "compute_capability": f"{major}.{minor}",
+        "tensorrt": tensorrt,
+        "driver": driver_version() or "unknown",
+    }

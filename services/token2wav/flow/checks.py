@@ -1,5 +1,6 @@
 """What the flow refuses, before any work."""
 
+import torch
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
@@ -8,6 +9,10 @@ from services.token2wav.flow.state import FlowState
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
+LARGEST = 88.0
+"""Mels are natural logarithms of magnitudes: beyond this there is no such float32. Speech lies
+between -12 and 3.
+"""
 _MAX_TOKENS = MAX_FLOW_FRAMES // MEL_FRAMES_PER_TOKEN
 
 
@@ -61,3 +66,15 @@ def check_block(state: FlowState, block: Tensor, ahead: Tensor, vocabulary: int)
             f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
         )
     check_length(state.position + count)
+
+
+def sane(mels: Tensor) -> Tensor:
+    """mels [n, ...] -> bool [n]: whether all values of a row are numbers that stand for a
+    magnitude. Not finite: they do not.
+    """
+    return (mels.abs() <= LARGEST).flatten(1).all(dim=1)
+
+
+def all_sane(mels: Tensor) -> bool:
+    """The same for all rows together. Waits for the device."""
+    return bool(torch.all(sane(mels)))

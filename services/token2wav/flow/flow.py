@@ -17,9 +17,8 @@ from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
+from services.token2wav.flow.checks import all_sane, check_block, check_length, check_tokens, check_voice, sane
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.mel_range import all_sane, sane
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState

@@ -11,6 +11,7 @@ import triton
 from cosyserve.engines.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.flow.checkpoint import read_flow_tensors
@@ -22,7 +23,6 @@ from services.token2wav.gpu.memory_check import pages_within, room_beside
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
-from services.token2wav.torch_backend import WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights
@@ -67,7 +67,7 @@ def load_paged(
     decoder = PagedDecoder(paged, sounding, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=kept)
     return Backend(
         Identity(
-            directory.content_hash(("flow.pt", "hift.pt", directory.yaml_name)),
+            directory.content_hash((*WEIGHTS, directory.yaml_name)),
             "torch",
             paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
-from services.token2wav.decoders.continuous import as_prompt
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.flow.checks import check_length, check_voice
-from services.token2wav.flow.mel_range import LARGEST
+from services.token2wav.flow.checks import LARGEST, check_length, check_voice
 from services.token2wav.gpu.device.host_staging import Landing
 from services.token2wav.gpu.flow_step import Blocks
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
@@ -28,6 +26,7 @@ from services.token2wav.gpu.step_work import Turn
 from services.token2wav.gpu.stream_state import PagedState, Slots, border
 from services.token2wav.gpu.vocoder_step import ReadableSounding, Sounding
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from services.token2wav.inputs.request import Voice
 
 
 @dataclass(frozen=True)
@@ -18,3 +21,10 @@ class VoicePrompt:
     mel: Tensor
     embedding: Tensor
     key: str = ""
+
+
+def as_prompt(voice: Voice) -> VoicePrompt:
+    """The voice as tensors."""
+    return VoicePrompt(
+        torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key
+    )

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cosyserve import philox
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.inputs.cancellation import Stop, never, unless
 from services.token2wav.vocoder.config import VocoderConfig
 
 HALF_FRAME = SAMPLES_PER_MEL_FRAME // 2
@@ -105,3 +107,17 @@ class Source:
         first = 0 if before is None else HALF_FRAME
         voiced = voiced[:, first : first + sines.shape[1], None]
         return sines * self._config.nsf_alpha * voiced, voiced, Phase(centres[:, -1], f0[:, -1:])
+
+
+def draw(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
+    """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples
+    first..end-1 of a sentence.
+
+    Drawn a second at a time, which gives the same draws, with `stop` asked before each: raises
+    Cancelled when it says so.
+    """
+    seconds = []
+    for at in range(first, max(end, first + 1), SAMPLE_RATE):
+        unless(stop)
+        seconds.append(torch.from_numpy(philox.normal(seed, sentence, at, min(SAMPLE_RATE, end - at), harmonics)))
+    return torch.cat(seconds)

@@ -21,9 +21,8 @@ from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
-from services.token2wav.vocoder.noise import draw
 from services.token2wav.vocoder.receptive_field import context
-from services.token2wav.vocoder.source import Phase, Source, joined
+from services.token2wav.vocoder.source import Phase, Source, draw, joined
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights
 from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window, next_window

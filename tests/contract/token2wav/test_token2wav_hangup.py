@@ -7,7 +7,8 @@ import grpc
 import pytest
 
 from cosyserve.v1 import token2wav_pb2
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.stream_slot import Lane
 from tests.contract.token2wav.token2wav_service import rest, said, serving, setup
 from tests.unit.token2wav.speaking import tokens, torch_backend

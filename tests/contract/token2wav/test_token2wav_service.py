@@ -12,7 +12,8 @@ from cosyserve import telemetry
 from cosyserve.rpc.replicas import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
 from tests.stacks.conversation import conversation
 from tests.unit.token2wav.speaking import tokens

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.mel_range import LARGEST, all_sane, sane
+from services.token2wav.flow.checks import LARGEST, all_sane, sane
 from services.token2wav.guards.saturation import LIMIT, MOST, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000

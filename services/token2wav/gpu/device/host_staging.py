@@ -2,6 +2,9 @@
 by the next step.
 """
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,3 +36,32 @@ class Landing:
         here = self._parts[self._part][self._used : self._used + size].view(tensor.dtype).view(tensor.shape)
         self._used += -(-size // _ALIGNED) * _ALIGNED
         return here.copy_(tensor, non_blocking=True)
+
+
+class Staging:
+    """Pinned copies of a device tensor, in turns: one is written while the copies of others may
+    still be under way.
+    """
+
+    def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
+        self._to = device_tensor
+        cuda = device_tensor.device.type == "cuda"
+        self._hosts = [torch.zeros_like(device_tensor, device="cpu", pin_memory=cuda) for _ in range(turns)]
+        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]  # type: ignore[no-untyped-call]
+        self._turn = 0
+
+    def begin(self) -> "np.ndarray[Any, Any]":
+        """Memory to write the next content to, all of it."""
+        self._turn = (self._turn + 1) % len(self._hosts)
+        event = self._sent[self._turn]
+        if event is not None:
+            event.synchronize()
+        array: np.ndarray[Any, Any] = self._hosts[self._turn].numpy()
+        return array
+
+    def send(self) -> None:
+        """Queue the copy of what was written."""
+        self._to.copy_(self._hosts[self._turn], non_blocking=True)
+        event = self._sent[self._turn]
+        if event is not None:
+            event.record()

@@ -4,13 +4,12 @@ size, for CUDA graphs to read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.gpu.device.host_staging import Staging
 
 TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
@@ -43,35 +42,6 @@ class Unit:
     def position(self) -> int:
         """Blocks before this one."""
         return len(self.pages) - 1
-
-
-class Staging:
-    """Pinned copies of a device tensor, in turns: one is written while the copies of others may
-    still be under way.
-    """
-
-    def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
-        self._to = device_tensor
-        cuda = device_tensor.device.type == "cuda"
-        self._hosts = [torch.zeros_like(device_tensor, device="cpu", pin_memory=cuda) for _ in range(turns)]
-        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]  # type: ignore[no-untyped-call]
-        self._turn = 0
-
-    def begin(self) -> "np.ndarray[Any, Any]":
-        """Memory to write the next content to, all of it."""
-        self._turn = (self._turn + 1) % len(self._hosts)
-        event = self._sent[self._turn]
-        if event is not None:
-            event.synchronize()
-        array: np.ndarray[Any, Any] = self._hosts[self._turn].numpy()
-        return array
-
-    def send(self) -> None:
-        """Queue the copy of what was written."""
-        self._to.copy_(self._hosts[self._turn], non_blocking=True)
-        event = self._sent[self._turn]
-        if event is not None:
-            event.record()
 
 
 class UnitTable:

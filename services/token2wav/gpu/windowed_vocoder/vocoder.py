@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.gpu.device.host_staging import Staging
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.kernels.pitch import phases
-from services.token2wav.gpu.paged_flow.unit_table import Staging
 from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
 from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
 from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from cosyserve.engines.engine_cache import EngineCache
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.engines.artifacts import Stored
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.speaking import GOLDEN
 from tools.model.export import export

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from cosyserve.engines.engine_cache import EngineCache
-from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines import backend
 from services.token2wav.engines import tensorrt as trt
 from services.token2wav.engines.cache_keys import PUBLISHED_FILE
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, settings
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice

@@ -16,11 +16,11 @@ import pytest
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.host.doctor.library_checks import SUPPORT
-from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
 from services.token2wav.inputs.request import Hops, Profile, Sentence
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record

@@ -14,9 +14,10 @@ import torch
 
 from cosyserve.errors import SettingsError
 from services.token2wav import torch_backend
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
+from services.token2wav.loading import load_backend
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
 GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device="cuda")
