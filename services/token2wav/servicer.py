@@ -13,7 +13,7 @@ from cosyserve import telemetry
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.inputs.prompt_trimming import trimmed
+from services.token2wav.inputs.prompt_trimming import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
@@ -93,7 +93,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         sentence = _sentence(setup)
         if sentence.profile is not Profile.CONTINUOUS:
             return sentence
-        return replace(sentence, voice=trimmed(sentence.voice, self._first_hop_tokens))
+        return replace(sentence, voice=trim_prompt(sentence.voice, self._first_hop_tokens))
 
     async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
         spent, first = _Spent(), True

@@ -66,7 +66,7 @@ class AcousticStream:
         self._saturation = SaturationGuard() if sentence.guards else None
         self._silent = np.zeros(0, np.float32)
         """Samples from the beginning that are kept back, as nothing can be heard in them yet."""
-        self._lane = batcher.open(sentence, self._deliver)
+        self._slot = batcher.open(sentence, self._deliver)
 
     async def feed(self, tokens: list[int]) -> None:
         """The next speech tokens, 25 per second. Raises InvalidRequest for a wrong id or more than
@@ -76,13 +76,13 @@ class AcousticStream:
         self._tokens += len(ids)
         if self._tokens > MAX_TOKENS:
             raise InvalidRequest(f"the sentence has more than {MAX_TOKENS} speech tokens")
-        self._batcher.feed(self._lane, ids)
+        self._batcher.feed(self._slot, ids)
 
     async def finish(self) -> None:
         """The sentence has all its tokens. Raises InvalidRequest when it has none."""
         if self._tokens == 0:
             raise InvalidRequest(f"the sentence has no speech tokens; 1 to {MAX_TOKENS} are needed")
-        self._batcher.finish(self._lane)
+        self._batcher.finish(self._slot)
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for
@@ -93,13 +93,13 @@ class AcousticStream:
             hop = await self._arrivals.get()
             if isinstance(hop, Exception):
                 raise hop
-            self._batcher.taken(self._lane)
+            self._batcher.taken(self._slot)
             last = hop.last
             yield self._piece(hop)
 
     def close(self) -> None:
         """Stop and free everything, before the next Euler step at the latest."""
-        self._batcher.cancel(self._lane)
+        self._batcher.cancel(self._slot)
 
     def _deliver(self, arrival: HopAudio | Exception) -> None:
         self._loop.call_soon_threadsafe(self._arrivals.put_nowait, arrival)

@@ -88,10 +88,10 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
     if isinstance(decoder, ContinuousDecoder):
         sound = decoder._sound
 
-        def readable(strides: Any, fresh: Any) -> Any:
-            for stride, mel in zip(strides, fresh, strict=True):
-                heard.setdefault(id(stride.state), []).append(mel.T.cpu())
-            return sound(strides, fresh)
+        def readable(step_inputs: Any, fresh: Any) -> Any:
+            for step_input, mel in zip(step_inputs, fresh, strict=True):
+                heard.setdefault(id(step_input.state), []).append(mel.T.cpu())
+            return sound(step_inputs, fresh)
 
         monkeypatch.setattr(decoder, "_sound", readable)
         return heard
@@ -121,14 +121,14 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]
         while todo:
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
             untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
-            strides = [
+            step_inputs = [
                 Stride(states[at], tokens[at], until, until == end)
                 for at, until, end in zip(todo, untils, ends, strict=True)
             ]
-            for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
+            for at, step_input, result in zip(list(todo), step_inputs, decoder.step(step_inputs), strict=True):
                 assert isinstance(result, Decoded)
                 made[at].append(result.samples)
-                if stride.final:
+                if step_input.final:
                     todo.remove(at)
     return [
         Spoken(torch.cat(heard[id(state)]), torch.from_numpy(np.concatenate(pieces)))

@@ -26,21 +26,21 @@ from services.token2wav.vocoder.state import VocoderState
 
 Span = tuple[int, int]
 """Begin and end of some work, in nanoseconds since the epoch."""
-Made = tuple[Tensor | None, Span]
+TimedMel = tuple[Tensor | None, Span]
 """The mel of a block, float32 [80, 50], None where the stream was cancelled or has a fault; and
 when it was made.
 """
 
 
 @dataclass(eq=False)
-class Ahead:
+class EarlyBlock:
     """A block that is being made, or was. flow: the stream behind it. until: the position in tokens
     where it ends.
     """
 
     flow: FlowState
     until: int
-    made: "Future[Made]"
+    made: "Future[TimedMel]"
 
 
 class Stream(Protocol):
@@ -51,7 +51,7 @@ class Stream(Protocol):
     prompt: Tensor
     flow: FlowState
     vocoder: VocoderState
-    ahead: Ahead | None
+    ahead: EarlyBlock | None
 
 
 class BlocksAhead:
@@ -62,7 +62,7 @@ class BlocksAhead:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="token2wav-ahead")
-        self._latest: Future[Made] | None = None
+        self._latest: Future[TimedMel] | None = None
 
     def begin(self, stream: Stream, tokens: NDArray[np.int64]) -> None:
         """Begin the block behind a stream that stands at a border, if its tokens are known and no
@@ -83,17 +83,17 @@ class BlocksAhead:
         self._latest = self._thread.submit(
             self._make, fork, known[flow.position : until], known[until : until + LOOKAHEAD_TOKENS]
         )
-        stream.ahead = Ahead(fork, until, self._latest)
+        stream.ahead = EarlyBlock(fork, until, self._latest)
         # Whoever cancelled the stream before this line did not see the fork.
         fork.cancelled = fork.cancelled or flow.cancelled
 
-    def _make(self, state: FlowState, tokens: Tensor, lookahead: Tensor) -> Made:
+    def _make(self, state: FlowState, tokens: Tensor, lookahead: Tensor) -> TimedMel:
         began = time.time_ns()
         (mel,) = self._flow.blocks([state], [tokens], [lookahead])
         return mel, (began, time.time_ns())
 
 
-def taken(stream: Stream, until: int) -> Made | None:
+def take_early(stream: Stream, until: int) -> TimedMel | None:
     """The block up to `until` if it was begun early; waits for it, and the stream then stands
     behind it. Raises what the flow raised.
     """

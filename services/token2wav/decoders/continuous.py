@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, taken
+from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, take_early
 from services.token2wav.decoders.continuous_state import ContinuousState as ContinuousState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
@@ -95,58 +95,60 @@ class ContinuousDecoder:
         return len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
         """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
-        starts = [stride.state.position for stride in strides]
-        mels, flows = self._made(strides)
+        starts = [step_input.state.position for step_input in step_inputs]
+        mels, flows = self._made(step_inputs)
         middle = time.time_ns()
-        fresh = [self._spoken(*each) for each in zip(strides, starts, mels, strict=True)]
-        samples = self._sound(strides, fresh)
+        fresh = [self._spoken(*each) for each in zip(step_inputs, starts, mels, strict=True)]
+        samples = self._sound(step_inputs, fresh)
         end = time.time_ns()
         return [
-            stride.state.flow.fault or stride.state.vocoder.fault
+            step_input.state.flow.fault or step_input.state.vocoder.fault
             if mel is None or sound is None
-            else Decoded(sound, stride.until - start, mel.shape[1], flow, (middle, end) if mel.shape[1] else None)
-            for stride, start, mel, flow, sound in zip(strides, starts, fresh, flows, samples, strict=True)
+            else Decoded(sound, step_input.until - start, mel.shape[1], flow, (middle, end) if mel.shape[1] else None)
+            for step_input, start, mel, flow, sound in zip(step_inputs, starts, fresh, flows, samples, strict=True)
         ]
 
-    def _made(self, strides: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
+    def _made(self, step_inputs: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
         """The mel of each stream's block, and when the flow made it; blocks that follow are
         begun.
         """
-        found = [taken(stride.state, stride.until) for stride in strides]
+        found = [take_early(step_input.state, step_input.until) for step_input in step_inputs]
         began = time.time_ns()
-        missing = iter(self._blocks([stride for stride, early in zip(strides, found, strict=True) if early is None]))
+        missing = iter(
+            self._blocks([step_input for step_input, early in zip(step_inputs, found, strict=True) if early is None])
+        )
         blocks = [(next(missing), None) if early is None else early for early in found]
         now = (began, time.time_ns())
-        for stride in strides:
-            if self._ahead is not None and not stride.final:
-                self._ahead.begin(stride.state, stride.tokens)
+        for step_input in step_inputs:
+            if self._ahead is not None and not step_input.final:
+                self._ahead.begin(step_input.state, step_input.tokens)
         return [mel for mel, _ in blocks], [span or now for _, span in blocks]
 
-    def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+    def _blocks(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
         """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a
         block that another stream made.
         """
-        mels: list[Tensor | None] = [None] * len(strides)
+        mels: list[Tensor | None] = [None] * len(step_inputs)
         ours, theirs, claimed = [], [], set[tuple[str, int]]()
-        for at, stride in enumerate(strides):
-            if self._taken_over(stride.state, stride.until):
+        for at, step_input in enumerate(step_inputs):
+            if self._taken_over(step_input.state, step_input.until):
                 mels[at] = self._nothing
-            elif self._is_shared(stride) and (stride.state.key, stride.until) in claimed:
+            elif self._is_shared(step_input) and (step_input.state.key, step_input.until) in claimed:
                 theirs.append(at)
             else:
-                claimed.add((stride.state.key, stride.until))
+                claimed.add((step_input.state.key, step_input.until))
                 ours.append(at)
-        for at, mel in zip(ours, self._computed([strides[at] for at in ours]), strict=True):
+        for at, mel in zip(ours, self._computed([step_inputs[at] for at in ours]), strict=True):
             mels[at] = mel
         for at in theirs:
             # Without an answer, as its leader was cancelled: it is due again in the next step.
-            mels[at] = self._nothing if self._taken_over(strides[at].state, strides[at].until) else None
+            mels[at] = self._nothing if self._taken_over(step_inputs[at].state, step_inputs[at].until) else None
         return mels
 
-    def _is_shared(self, stride: Stride[ContinuousState]) -> bool:
-        return bool(stride.state.key) and stride.until <= stride.state.inside
+    def _is_shared(self, step_input: Stride[ContinuousState]) -> bool:
+        return bool(step_input.state.key) and step_input.until <= step_input.state.inside
 
     def _taken_over(self, state: ContinuousState, until: int) -> bool:
         """Go on from where another stream of the voice has come to inside the prompt."""
@@ -162,17 +164,19 @@ class ContinuousDecoder:
         state.kept = weakref.ref(found) if state.key in self._prompts else None
         return True
 
-    def _computed(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
-        tokens = [torch.cat([stride.state.prompt, torch.from_numpy(stride.tokens)]) for stride in strides]
-        spans = [(stride.state.position, stride.until) for stride in strides]
+    def _computed(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+        tokens = [
+            torch.cat([step_input.state.prompt, torch.from_numpy(step_input.tokens)]) for step_input in step_inputs
+        ]
+        spans = [(step_input.state.position, step_input.until) for step_input in step_inputs]
         mels = self._flow.blocks(
-            [stride.state.flow for stride in strides],
+            [step_input.state.flow for step_input in step_inputs],
             [known[begin:end] for known, (begin, end) in zip(tokens, spans, strict=True)],
             [known[end : end + LOOKAHEAD_TOKENS] for known, (_, end) in zip(tokens, spans, strict=True)],
         )
-        for stride, mel in zip(strides, mels, strict=True):
+        for step_input, mel in zip(step_inputs, mels, strict=True):
             if mel is not None:
-                self._remember(stride.state)
+                self._remember(step_input.state)
         return mels
 
     def _remember(self, state: ContinuousState) -> None:
@@ -189,23 +193,23 @@ class ContinuousDecoder:
         kept = state.key in self._prompts
         state.kept, state.begun = (weakref.ref(fork), None) if kept else (None, fork)
 
-    def _spoken(self, stride: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
+    def _spoken(self, step_input: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
         """The frames behind the prompt."""
-        prompt = max(len(stride.state.prompt) - start, 0)
+        prompt = max(len(step_input.state.prompt) - start, 0)
         return None if mel is None else mel[:, MEL_FRAMES_PER_TOKEN * prompt :]
 
     def _sound(
-        self, strides: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]
+        self, step_inputs: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]
     ) -> list[NDArray[np.float32] | None]:
         """Stretch and vocode the streams that have new frames, all in one vocoder step."""
         samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in fresh]
-        work = [(i, strides[i], mel) for i, mel in enumerate(fresh) if mel is not None and mel.shape[1]]
+        work = [(i, step_inputs[i], mel) for i, mel in enumerate(fresh) if mel is not None and mel.shape[1]]
         if not work:
             return samples
         made = self._vocoder.step(
-            [stride.state.vocoder for _, stride, _ in work],
-            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
-            [stride.final for _, stride, _ in work],
+            [step_input.state.vocoder for _, step_input, _ in work],
+            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.final for _, step_input, _ in work],
         )
         for (i, _, _), sound in zip(work, made, strict=True):
             samples[i] = None if sound is None else sound.cpu().numpy()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from services.token2wav.decoders.blocks_ahead import Ahead
+from services.token2wav.decoders.blocks_ahead import EarlyBlock
 from services.token2wav.flow.state import FlowState
 from services.token2wav.inputs.chunking import last_border, next_border
 from services.token2wav.vocoder.state import VocoderState
@@ -32,7 +32,7 @@ class ContinuousState:
     begun: FlowState | None = None
     prompt_cached: bool | None = None
     recomputing: bool = False
-    ahead: Ahead | None = None
+    ahead: EarlyBlock | None = None
     """The block behind `position`, where it was begun early."""
 
     @property

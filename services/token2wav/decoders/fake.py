@@ -80,26 +80,26 @@ class FakeDecoder:
         """A stream at the first prompt token."""
         return FakeState(sentence)
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
-        """One stride of each stream, one after the other; see `Decoder.step`."""
-        return [self._one(stride) for stride in strides]
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        """One step_input of each stream, one after the other; see `Decoder.step`."""
+        return [self._one(step_input) for step_input in step_inputs]
 
     def start_bytes(self, voice: Voice) -> int:
         """Pretended memory for the prompt."""
         return 1024 * (1 + len(voice.tokens))
 
-    def _one(self, stride: Stride[FakeState]) -> Decoded | None:
-        began, state = time.time_ns(), stride.state
+    def _one(self, step_input: Stride[FakeState]) -> Decoded | None:
+        began, state = time.time_ns(), step_input.state
         self.steps += 1
-        work = stride.until - state.position
+        work = step_input.until - state.position
         if state.cancelled.wait(work * self._token_seconds):
             return None
         middle = time.time_ns()
         prompt = len(state.sentence.voice.tokens)
-        spoken, before = max(stride.until - prompt, 0), max(state.position - prompt, 0)
-        state.position = stride.until
-        end = _length(spoken, state.sentence.speed) - (0 if stride.final else HOLD_BACK_SAMPLES)
-        samples = self._spoilt(tone(stride.tokens, state.sentence, state.samples, max(end, state.samples)), state)
+        spoken, before = max(step_input.until - prompt, 0), max(state.position - prompt, 0)
+        state.position = step_input.until
+        end = _length(spoken, state.sentence.speed) - (0 if step_input.final else HOLD_BACK_SAMPLES)
+        samples = self._spoilt(tone(step_input.tokens, state.sentence, state.samples, max(end, state.samples)), state)
         state.samples += samples.size
         frames = (spoken - before) * MEL_FRAMES_PER_TOKEN
         return Decoded(samples, work, frames, (began, middle), (middle, time.time_ns()))

@@ -115,8 +115,8 @@ class Decoder(Protocol[S]):
         InvalidRequest for an unusable voice.
         """
 
-    def step(self, strides: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
-        """One stride of each stream, results in the same order; what a stream gets does not depend
+    def step(self, step_inputs: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
+        """One step_input of each stream, results in the same order; what a stream gets does not depend
         on the others in the step.
 
         An error: this stream, and no other, can go no further. None: it was cancelled. Raises when

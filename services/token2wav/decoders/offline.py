@@ -53,19 +53,19 @@ class OfflineDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
         """See `Decoder.step`. Raises NonFinite when numbers are not finite."""
-        return [self._whole(stride) for stride in strides]
+        return [self._whole(step_input) for step_input in step_inputs]
 
-    def _whole(self, stride: Stride[OfflineState]) -> Decoded | None:
-        state, began = stride.state, time.time_ns()
+    def _whole(self, step_input: Stride[OfflineState]) -> Decoded | None:
+        state, began = step_input.state, time.time_ns()
         sentence = state.sentence
         try:
-            mel = self._flow.offline(state.voice, torch.from_numpy(stride.tokens), stop=state.stop)
+            mel = self._flow.offline(state.voice, torch.from_numpy(step_input.tokens), stop=state.stop)
             middle = time.time_ns()
             stretched = MelStretch.offline(mel, sentence.speed)
             samples = self._vocoder.offline(stretched, sentence.seed, sentence.sentence_index, stop=state.stop)
         except Cancelled:
             return None
-        work, state.position = stride.until - state.position, stride.until
+        work, state.position = step_input.until - state.position, step_input.until
         return Decoded(samples.cpu().numpy(), work, mel.shape[1], (began, middle), (middle, time.time_ns()))

@@ -58,24 +58,24 @@ class UpstreamDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
         """See `Decoder.step`. Raises NonFinite when numbers are not finite."""
-        return [self._hop(stride) for stride in strides]
+        return [self._hop(step_input) for step_input in step_inputs]
 
-    def _hop(self, stride: Stride[UpstreamState]) -> Decoded | None:
-        state, began = stride.state, time.time_ns()
+    def _hop(self, step_input: Stride[UpstreamState]) -> Decoded | None:
+        state, began = step_input.state, time.time_ns()
         prompt = len(state.voice.tokens)
         spoken = state.position - prompt
-        known = stride.until - prompt + (0 if stride.final else LOOKAHEAD_TOKENS)
-        tokens = torch.from_numpy(stride.tokens[:known])
+        known = step_input.until - prompt + (0 if step_input.final else LOOKAHEAD_TOKENS)
+        tokens = torch.from_numpy(step_input.tokens[:known])
         try:
             mel = self._flow.prefix(
-                state.voice, tokens, streaming=not stride.final, final=stride.final, stop=state.stop
+                state.voice, tokens, streaming=not step_input.final, final=step_input.final, stop=state.stop
             )
             middle = time.time_ns()
             new = mel[:, MEL_FRAMES_PER_TOKEN * spoken :]
-            samples = self._vocoder.step_upstream(state.vocoder, new, stride.final, stop=state.stop)
+            samples = self._vocoder.step_upstream(state.vocoder, new, step_input.final, stop=state.stop)
         except Cancelled:
             return None
-        work, state.position = stride.until - state.position, stride.until
+        work, state.position = step_input.until - state.position, step_input.until
         return Decoded(np.asarray(samples.cpu().numpy()), work, new.shape[1], (began, middle), (middle, time.time_ns()))

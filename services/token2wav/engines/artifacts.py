@@ -26,7 +26,7 @@ from services.token2wav.engines.shapes import Profile
 log = logging.getLogger(__name__)
 
 
-class Stored:
+class CachedEngines:
     """graphs: those of the model with the precision and estimator of the settings. held: what is
     handed out is held until this is closed.
 

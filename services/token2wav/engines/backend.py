@@ -16,11 +16,11 @@ from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, devi
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.cache_keys import COMPATIBILITIES, COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file
 from services.token2wav.engines.flow import EngineFlow
-from services.token2wav.engines.not_offered import NotOffered
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
+from services.token2wav.engines.refusing_decoder import RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
 from services.token2wav.engines.shapes import profiles
@@ -32,7 +32,7 @@ from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.tensor_file import read_tensors
 from services.token2wav.vocoder.vocoder import load_vocoder
 
-Load = Callable[[str, Stored, Sequence[Built]], Engine]
+Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
 """Component, what is in the cache, the profiles that it is asked for -> the engine."""
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def load_onnx(model: Path, settings: EngineSettings) -> Backend:
 
     version = onnx_library().__version__
 
-    def load(component: str, stored: Stored, built: Sequence[Built]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Built]) -> Engine:
         return OnnxEngine(component, stored.graphs.file(graph_file(component)), device, settings.threads, built)
 
     return assemble(model, settings, device, "onnxruntime", load, f", onnxruntime {version}")
@@ -67,7 +67,7 @@ def assemble(
     config, masked = FlowConfig.read(directory), settings.engine_estimator == OWN
     streams = settings.widest_step or (1 if device.type == "cpu" else 16)
     with contextlib.ExitStack() as held:
-        stored = Stored(model, model_hash, settings, streams, held)
+        stored = CachedEngines(model, model_hash, settings, streams, held)
         engines = {
             component: load(component, stored, profiles(component, streams, config.encoder_width, masked=masked))
             for component in COMPONENTS
@@ -82,7 +82,7 @@ def assemble(
         vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
         release = held.pop_all().close
     continuous: Decoder[Any] = (
-        PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else NotOffered()
+        PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else RefusingDecoder()
     )
     if not flow.masked:
         log.warning("%s: the published estimator has full attention only; PROFILE_CONTINUOUS is refused", model)

@@ -18,7 +18,7 @@ from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
-from services.token2wav.engines.slots import Fixed, Slot, Slots, filled
+from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
 from services.token2wav.flow.checks import check_length, check_tokens, check_voice
 from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.layers import Linear
@@ -169,7 +169,7 @@ class EngineFlow:
             self._euler(estimator, x, t, dt)
         return x
 
-    def _euler(self, estimator: Fixed, x: Tensor, t: float, dt: float) -> None:
+    def _euler(self, estimator: BoundEngine, x: Tensor, t: float, dt: float) -> None:
         """One Euler step of x [streams, 80, frames] in place."""
         given = estimator.inputs
         given["x"].view(-1, ROWS, *x.shape[1:]).copy_(x[:, None])

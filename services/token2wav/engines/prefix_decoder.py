@@ -96,46 +96,46 @@ class PrefixDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
         """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
         began = time.time_ns()
-        prefixes = [self._prefix(stride) for stride in strides]
+        prefixes = [self._prefix(step_input) for step_input in step_inputs]
         mels = self._mels(prefixes)
         middle = time.time_ns()
-        results: list[Decoded | CosyserveError | None] = [None] * len(strides)
+        results: list[Decoded | CosyserveError | None] = [None] * len(step_inputs)
         work = []
-        for at, (stride, mel) in enumerate(zip(strides, mels, strict=True)):
-            if mel is None or stride.state.cancelled:
+        for at, (step_input, mel) in enumerate(zip(step_inputs, mels, strict=True)):
+            if mel is None or step_input.state.cancelled:
                 continue
             if not bool(torch.isfinite(mel).all()):
                 results[at] = NonFinite(
-                    f"the flow produced values that are not finite behind token {stride.state.position}"
+                    f"the flow produced values that are not finite behind token {step_input.state.position}"
                 )
                 continue
-            work.append((at, stride, mel[:, MEL_FRAMES_PER_TOKEN * stride.state.position :]))
+            work.append((at, step_input, mel[:, MEL_FRAMES_PER_TOKEN * step_input.state.position :]))
         sounds = self._vocoder.step(
-            [stride.state.vocoder for _, stride, _ in work],
-            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
-            [stride.final for _, stride, _ in work],
+            [step_input.state.vocoder for _, step_input, _ in work],
+            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.final for _, step_input, _ in work],
         )
         end = time.time_ns()
-        for (at, stride, mel), sound in zip(work, sounds, strict=True):
+        for (at, step_input, mel), sound in zip(work, sounds, strict=True):
             if sound is None:
-                results[at] = stride.state.vocoder.fault
+                results[at] = step_input.state.vocoder.fault
                 continue
-            tokens, stride.state.position = stride.until, stride.until
+            tokens, step_input.state.position = step_input.until, step_input.until
             results[at] = Decoded(np.asarray(sound.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end))
         return results
 
-    def _prefix(self, stride: Stride[PrefixState]) -> Prefix:
-        state = stride.state
-        spoken = torch.from_numpy(stride.tokens)
+    def _prefix(self, step_input: Stride[PrefixState]) -> Prefix:
+        state = step_input.state
+        spoken = torch.from_numpy(step_input.tokens)
         if spoken.numel():
             check_tokens(spoken, self.flow.config.vocabulary)
         known = torch.cat([state.voice.tokens, spoken])
-        check_length(stride.until)
-        ahead = known[stride.until : stride.until + LOOKAHEAD_TOKENS]
-        return Prefix(known[: stride.until], ahead, state.voice.mel, state.speaker, state.stop)
+        check_length(step_input.until)
+        ahead = known[step_input.until : step_input.until + LOOKAHEAD_TOKENS]
+        return Prefix(known[: step_input.until], ahead, state.voice.mel, state.speaker, state.stop)
 
     def _mels(self, prefixes: Sequence[Prefix]) -> list[Tensor | None]:
         """The mel of each prefix [80, 2n], batches side by side in the slots."""

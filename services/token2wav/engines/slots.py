@@ -27,7 +27,7 @@ MOST_BYTES = 1 << 30
 """Of the buffers that a slot keeps, all engines together."""
 
 
-class Fixed:
+class BoundEngine:
     """An engine at one set of shapes in one slot: buffers whose addresses never change, and the
     work that reads and writes them.
     """
@@ -68,10 +68,10 @@ class Slot:
     def __init__(self, device: torch.device, stream: Stream) -> None:
         self._device = device
         self.stream = stream
-        self._fixed: OrderedDict[tuple[Engine, tuple[tuple[str, Shape], ...]], Fixed] = OrderedDict()
+        self._fixed: OrderedDict[tuple[Engine, tuple[tuple[str, Shape], ...]], BoundEngine] = OrderedDict()
         self._scratch: Tensor = torch.zeros(0, dtype=torch.uint8, device=device)
 
-    def at(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> Fixed:
+    def at(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> BoundEngine:
         """The engine at these shapes; made when it was not, or no longer, there."""
         key = (engine, tuple(sorted(inputs.items())))
         found = self._fixed.get(key)
@@ -101,7 +101,7 @@ class Slot:
             for key in going:
                 del self._fixed[key]
 
-    def _made(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> Fixed:
+    def _made(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> BoundEngine:
         dtypes = {port.name: port.dtype for port in (*engine.inputs, *engine.outputs)}
 
         def buffers(shapes: Shapes) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ class Slot:
             self._scratch = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if context.scratch_bytes:
             context.give_scratch(self._scratch.data_ptr(), self._scratch.numel())
-        return Fixed(engine, context, given, made, self._scratch, self.stream)
+        return BoundEngine(engine, context, given, made, self._scratch, self.stream)
 
 
 class Slots:

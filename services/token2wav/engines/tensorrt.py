@@ -19,7 +19,7 @@ from cosyserve.engines.gpu_facts import driver_version
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import VERSION, plan_file
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
@@ -68,7 +68,7 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
         raise SettingsError(f"backend tensorrt needs a GPU; device is {settings.device!r}")
     machine = machine_facts(device, trt.__version__)
 
-    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         plan = stored.plan(component, machine, built)
         return TensorRTEngine(
             component,

@@ -8,7 +8,7 @@ from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.inputs.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import Plan, plan
@@ -52,7 +52,7 @@ class EngineFilter:
         made = []
         with self._slots.lease() as slot:
             for begin, end in stretches(last - first):
-                unless(stop)
+                raise_if_stopped(stop)
                 begin, end = first + begin, first + end
                 from_frame, to_frame = max(0, begin - CONTEXT_FRAMES), min(mel.shape[2], end + CONTEXT_FRAMES)
                 count, frames = mel.shape[0], to_frame - from_frame

@@ -68,13 +68,13 @@ def check_block(state: FlowState, block: Tensor, ahead: Tensor, vocabulary: int)
     check_length(state.position + count)
 
 
-def sane(mels: Tensor) -> Tensor:
+def plausible(mels: Tensor) -> Tensor:
     """mels [n, ...] -> bool [n]: whether all values of a row are numbers that stand for a
     magnitude. Not finite: they do not.
     """
     return (mels.abs() <= LARGEST).flatten(1).all(dim=1)
 
 
-def all_sane(mels: Tensor) -> bool:
+def all_plausible(mels: Tensor) -> bool:
     """The same for all rows together. Waits for the device."""
-    return bool(torch.all(sane(mels)))
+    return bool(torch.all(plausible(mels)))

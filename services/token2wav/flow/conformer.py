@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, Tensors
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 
 _QUERIES_AT_ONCE = 512
 
@@ -56,7 +56,7 @@ class RelativeAttention:
         self._content_bias = tensors["pos_bias_u"][:, None]
         self._distance_bias = tensors["pos_bias_v"][:, None]
 
-    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, cache: CachedPass, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
         """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed
         bool [queries, keys].
         """
@@ -67,7 +67,7 @@ class RelativeAttention:
         attended = [
             self._attend(query, known, self._position(table), allowed)
             for query, known, table in zip(
-                window.split(asked.squeeze(0)), window.keys_values(new), positions, strict=True
+                cache.split(asked.squeeze(0)), cache.keys_values(new), positions, strict=True
             )
         ]
         joined = attended[0] if len(attended) == 1 else torch.cat(attended)
@@ -106,7 +106,7 @@ class ConformerLayer:
         self._widen = Linear.of(tensors.within("feed_forward.w_1"))
         self._narrow = Linear.of(tensors.within("feed_forward.w_2"))
 
-    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, cache: CachedPass, positions: list[Tensor], allowed: Tensor | None = None) -> Tensor:
         """x [streams, time, width]; the rest as in RelativeAttention."""
-        x = x + self._attention(self._norm_attention(x), window, positions, allowed)
+        x = x + self._attention(self._norm_attention(x), cache, positions, allowed)
         return x + self._narrow(F.silu(self._widen(self._norm_feed_forward(x))))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 
 
 class Mask:
@@ -39,8 +39,8 @@ class CausalBlock:
         self._convolution = ProductConvolution.of(tensors.within("block.0"))
         self._norm = LayerNorm.of(tensors.within("block.2"))
 
-    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        return _real(mish(self._norm(self._convolution(window.before(_real(x, mask), self._convolution.reach)))), mask)
+    def __call__(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        return _real(mish(self._norm(self._convolution(cache.before(_real(x, mask), self._convolution.reach)))), mask)
 
 
 class Resnet:
@@ -58,10 +58,10 @@ class Resnet:
         """
         return self._time(F.mish(embedding))[:, None]
 
-    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
+    def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
         """time: as `time` made it."""
-        h = self._first(x, window, mask) + time
-        return self._second(h, window, mask) + self._beside(_real(x, mask))
+        h = self._first(x, cache, mask) + time
+        return self._second(h, cache, mask) + self._beside(_real(x, mask))
 
 
 class Transformer:
@@ -76,19 +76,19 @@ class Transformer:
         self._widen = Linear.of(tensors.within("ff.net.0.proj"))
         self._narrow = Linear.of(tensors.within("ff.net.2"))
 
-    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        x = x + self._attend(self._norm_attention(x), window, None if mask is None else mask.keys)
+    def __call__(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        x = x + self._attend(self._norm_attention(x), cache, None if mask is None else mask.keys)
         return x + self._narrow(F.gelu(self._widen(self._norm_feed_forward(x))))
 
-    def _attend(self, x: Tensor, window: Window, allowed: Tensor | None) -> Tensor:
+    def _attend(self, x: Tensor, cache: CachedPass, allowed: Tensor | None) -> Tensor:
         rows, time, _ = x.shape
         projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
         # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
         queries, new = projected.split_with_sizes((1, 2))
-        found = [known.unbind() for known in window.keys_values(new)]
+        found = [known.unbind() for known in cache.keys_values(new)]
         parts = [
             F.scaled_dot_product_attention(query, keys, values, attn_mask=allowed)
-            for query, (keys, values) in zip(window.split(queries.squeeze(0)), found, strict=True)
+            for query, (keys, values) in zip(cache.split(queries.squeeze(0)), found, strict=True)
         ]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
@@ -101,15 +101,15 @@ class Level:
         self.resnet = Resnet(tensors.within("0"))
         self._transformers = [Transformer(tensors.within(f"1.{at}"), heads) for at in range(transformers)]
 
-    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        x = self.resnet(x, time, window, mask)
+    def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        x = self.resnet(x, time, cache, mask)
         for transformer in self._transformers:
-            x = transformer(x, window, mask)
+            x = transformer(x, cache, mask)
         return x
 
 
 class Estimator:
-    """Weights only; what a stream has left behind is in the window."""
+    """Weights only; what a stream has left behind is in the cache."""
 
     def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
         self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
@@ -144,19 +144,19 @@ class Estimator:
         """
         return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
 
-    def __call__(self, inputs: Tensor, time: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
+    def __call__(self, inputs: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 *
         channels] -> velocity [rows, time, 80].
         """
-        return self.velocity(inputs, self.times(time), window, mask)
+        return self.velocity(inputs, self.times(time), cache, mask)
 
-    def velocity(self, inputs: Tensor, times: Sequence[Tensor], window: Window, mask: Mask | None = None) -> Tensor:
+    def velocity(self, inputs: Tensor, times: Sequence[Tensor], cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """The same where a time is met again and again: `times` of its embedding are kept."""
         first, *between, last = times
-        x = skip = self._down(inputs, first, window, mask)
-        x = self._down_end(window.before(_real(x, mask), self._down_end.reach))
+        x = skip = self._down(inputs, first, cache, mask)
+        x = self._down_end(cache.before(_real(x, mask), self._down_end.reach))
         for level, time in zip(self._middle, between, strict=True):
-            x = level(x, time, window, mask)
-        x = self._up(torch.cat((x, skip), dim=2), last, window, mask)
-        x = self._up_end(window.before(_real(x, mask), self._up_end.reach))
-        return _real(self._project(_real(self._final(x, window, mask), mask)), mask)
+            x = level(x, time, cache, mask)
+        x = self._up(torch.cat((x, skip), dim=2), last, cache, mask)
+        x = self._up_end(cache.before(_real(x, mask), self._up_end.reach))
+        return _real(self._project(_real(self._final(x, cache, mask), mask)), mask)

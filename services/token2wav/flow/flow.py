@@ -17,12 +17,19 @@ from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.checks import all_sane, check_block, check_length, check_tokens, check_voice, sane
+from services.token2wav.flow.checks import (
+    all_plausible,
+    check_block,
+    check_length,
+    check_tokens,
+    check_voice,
+    plausible,
+)
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import Past, Window, Workspace, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache, Workspace, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
@@ -96,7 +103,7 @@ class Flow:
         else:
             ahead = ids[:0]
         frames = MEL_FRAMES_PER_TOKEN * ids.numel()
-        mu = self.mu([ids], [ahead], [0], Window.whole(1), chunked=streaming)
+        mu = self.mu([ids], [ahead], [0], CachedPass.whole(1), chunked=streaming)
         inputs = Solver.inputs(
             mu, self.speaker(voice)[None], self._condition(voice.mel.to(self.device), 0, frames)[None]
         )
@@ -108,7 +115,7 @@ class Flow:
         mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
-        if not all_sane(mel):
+        if not all_plausible(mel):
             raise NonFinite("the flow produced values that are not finite, or beyond any mel")
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
@@ -170,7 +177,7 @@ class Flow:
         return self._network.embed(ids.to(self.device))
 
     def mu(
-        self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False
+        self, ids: list[Tensor], ahead: list[Tensor], before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
         """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing
         look-ahead is zeros once embedded.
@@ -179,7 +186,7 @@ class Flow:
         known = torch.tensor(
             [[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device
         )
-        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, window, chunked=chunked)
+        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, cache, chunked=chunked)
 
     def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
         live = self._uncancelled(states, list(range(len(states))))
@@ -187,16 +194,16 @@ class Flow:
             return [None] * len(states)
         frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
         before = [states[at].position for at in live]
-        window = Window([states[at].encoder for at in live], 1, workspace=self._workspace)
-        mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, window)
-        encoders = dict(zip(live, window.after(), strict=True))
+        cache = CachedPass([states[at].encoder for at in live], 1, workspace=self._workspace)
+        mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, cache)
+        encoders = dict(zip(live, cache.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
         conditions = torch.stack(
             [self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)]
         )
         inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
         x = torch.stack([self.noise[first : first + frames] for first in firsts])
-        steps: dict[int, list[Past]] = {at: [] for at in live}
+        steps: dict[int, list[StreamCache]] = {at: [] for at in live}
         for step in range(EULER_STEPS):
             still = self._uncancelled(states, live)
             if not still:
@@ -204,12 +211,12 @@ class Flow:
             if len(still) < len(live):
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
-            window = Window([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
-            x = self._solver.step(step, x, inputs, window)
-            for at, past in zip(live, window.after(), strict=True):
+            cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
+            x = self._solver.step(step, x, inputs, cache)
+            for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(past)
         made: list[Tensor | None] = [None] * len(states)
-        good = sane(x).tolist()
+        good = plausible(x).tolist()
         for row, at in enumerate(live):
             state = states[at]
             if not good[row]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Estimator
 from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 
 
@@ -44,13 +44,13 @@ class Network:
         return self.encoder.embed(F.embedding(ids, self._tokens))
 
     def mu(
-        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], window: Window, *, chunked: bool = False
+        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
         """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3]
         exists -> float32 [rows, 2n, 80].
 
-        Look-ahead that is missing is zeros once embedded. before, window and chunked: as the
+        Look-ahead that is missing is zeros once embedded. before, cache and chunked: as the
         encoder takes them.
         """
         seen = self.embed(ahead) * known[:, :, None]
-        return self._project(self.encoder(self.embed(ids), seen, before, window, chunked=chunked))
+        return self._project(self.encoder(self.embed(ids), seen, before, cache, chunked=chunked))

@@ -17,7 +17,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
 from services.token2wav.flow.estimator import Estimator, Mask
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.inputs.cancellation import Stop
 
 NOISE_SHA256 = "584a26e6eaad944407a96c5999aaa5cd0a6a359309a841eade68bf805c072322"
@@ -99,16 +99,14 @@ class Solver:
         rows[:, 0, :, MEL_BINS:] = torch.cat((mu, speaker[:, None].expand(-1, frames, -1), condition), dim=2)
         return rows
 
-    def step(self, at: int, x: Tensor, inputs: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
+    def step(self, at: int, x: Tensor, inputs: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first
         channels of `inputs`.
         """
         with self._measured(x.shape[0]):
             inputs[..., :MEL_BINS] = x[:, None]
             rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-            velocity = (
-                self._estimator.velocity(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
-            )
+            velocity = self._estimator.velocity(rows, self._times[at], cache, mask).float().view(-1, ROWS, *x.shape[1:])
             guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
             return x + self._dt[at] * guided
 
@@ -119,7 +117,7 @@ class Solver:
         for at in range(EULER_STEPS):
             if stop():
                 return None
-            x = self.step(at, x, inputs, Window.whole(ROWS), mask)
+            x = self.step(at, x, inputs, CachedPass.whole(ROWS), mask)
         return x
 
     @contextmanager

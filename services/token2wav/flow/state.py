@@ -6,10 +6,10 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.stream_cache import Past
+from services.token2wav.flow.stream_cache import StreamCache
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-NOTHING = Past()
+NOTHING = StreamCache()
 NOTHING_PER_STEP = (NOTHING,) * EULER_STEPS
 
 
@@ -33,8 +33,8 @@ class FlowState:
     """
     fault: InternalFault | None = None
     """Why this stream, and no other of its batch, can go no further."""
-    encoder: Past = NOTHING
-    steps: tuple[Past, ...] = NOTHING_PER_STEP
+    encoder: StreamCache = NOTHING
+    steps: tuple[StreamCache, ...] = NOTHING_PER_STEP
 
     @property
     def bytes(self) -> int:

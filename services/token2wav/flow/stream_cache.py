@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Past:
+class StreamCache:
     """Of one stream and one network; never written to, so a fork may share it.
 
     convolutions: per convolution [rows, reach, channels]. attentions: per attention one tensor per
@@ -52,17 +52,17 @@ class Workspace:
         return torch.cat(list(blocks), dim=dim, out=self._flat[:size].view(shape))
 
 
-class Window:
+class CachedPass:
     """One pass over the next block of several streams, whose rows lie together: stream i has rows
     [i * rows, (i + 1) * rows).
 
-    Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own
+    Tensors that go into `StreamCache` are copied out of the batch, so that a stream's memory is its own
     and starts aligned. workspace: where what an attention of a lone stream looks at is put
     together; none: in fresh memory, as on a GPU.
     """
 
     def __init__(
-        self, pasts: Sequence[Past], rows: int, *, keep: bool = True, workspace: Workspace | None = None
+        self, pasts: Sequence[StreamCache], rows: int, *, keep: bool = True, workspace: Workspace | None = None
     ) -> None:
         self._workspace = workspace
         self._pasts = list(pasts)
@@ -74,9 +74,9 @@ class Window:
         self._attention = 0
 
     @classmethod
-    def whole(cls, rows: int) -> "Window":
+    def whole(cls, rows: int) -> "CachedPass":
         """For a pass over everything at once: nothing before it, nothing kept."""
-        return cls([Past()], rows, keep=False)
+        return cls([StreamCache()], rows, keep=False)
 
     @property
     def rows(self) -> int:
@@ -127,9 +127,9 @@ class Window:
         """x [all rows, ...] per stream."""
         return [x] if len(self._pasts) == 1 else [x[self._span(stream)] for stream in range(len(self._pasts))]
 
-    def after(self) -> list[Past]:
+    def after(self) -> list[StreamCache]:
         """What each stream's next block needs; call once, after the pass."""
-        return [Past(tuple(c), tuple(a)) for c, a in zip(self._convolutions, self._attentions, strict=True)]
+        return [StreamCache(tuple(c), tuple(a)) for c, a in zip(self._convolutions, self._attentions, strict=True)]
 
     def _span(self, stream: int) -> slice:
         return slice(stream * self._rows, (stream + 1) * self._rows)

@@ -19,7 +19,7 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile
-from services.token2wav.gpu.memory_check import pages_within, room_beside
+from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
@@ -51,7 +51,7 @@ def load_paged(
     pages = 1 + pages_within(budget, config, dtype, device)
     began = time.perf_counter()
     sounding: WindowedVocoder | Vocoder = vocoder
-    with room_beside(budget, device), kernels_compile():
+    with reporting_out_of_memory(budget, device), kernels_compile():
         tensors = read_flow_tensors(directory, config, device, torch.float32)
         paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
         if settings.gpu_vocoder == "windowed":

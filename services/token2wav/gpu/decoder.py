@@ -19,12 +19,12 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
 from services.token2wav.flow.checks import LARGEST, check_length, check_voice
-from services.token2wav.gpu.device.host_staging import Landing
-from services.token2wav.gpu.flow_step import Blocks
+from services.token2wav.gpu.device.host_staging import DeviceToHost
+from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
-from services.token2wav.gpu.step_work import Turn
+from services.token2wav.gpu.step_work import StepWork
 from services.token2wav.gpu.stream_state import PagedState, Slots, border
-from services.token2wav.gpu.vocoder_step import ReadableSounding, Sounding
+from services.token2wav.gpu.vocoder_step import ReadableVocoderStep, VocoderStep
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
@@ -59,14 +59,16 @@ class PagedDecoder:
         self._pages, self._slots = Pages(pages), Slots(slots)
         self._prompts = PagedPrompts(self._pages, prompt_pages, flow.page_bytes)
         self._cuda = flow.device.type == "cuda"
-        self._landing = Landing(pinned=self._cuda)
+        self._to_host = DeviceToHost(pinned=self._cuda)
         self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []  # type: ignore[no-untyped-call]
-        self._blocks = Blocks(flow, self._pages, self._prompts, self._landing)
-        self._sounding = ReadableSounding(vocoder) if isinstance(vocoder, Vocoder) else Sounding(vocoder, self._landing)
+        self._blocks = FlowStep(flow, self._pages, self._prompts, self._to_host)
+        self._sounding = (
+            ReadableVocoderStep(vocoder) if isinstance(vocoder, Vocoder) else VocoderStep(vocoder, self._to_host)
+        )
 
     @property
     def recomputed(self) -> int:
-        """Blocks made again because there was no room to keep them."""
+        """FlowStep made again because there was no room to keep them."""
         return self._blocks.recomputed
 
     @property
@@ -127,12 +129,12 @@ class PagedDecoder:
         return state
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:
-        """Blocks and windows of all streams; see `Decoder.step`."""
+    def step(self, step_inputs: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:
+        """FlowStep and windows of all streams; see `Decoder.step`."""
         began = time.time_ns()
-        self._landing.begin()
+        self._to_host.begin()
         self._mark(0)
-        turns = [Turn(stride, stride.state.position) for stride in strides]
+        turns = [StepWork(step_input, step_input.state.position) for step_input in step_inputs]
         self._blocks.make(turns)
         self._mark(1)
         middle = time.time_ns()
@@ -157,7 +159,9 @@ class PagedDecoder:
         padded = F.pad(mel, (0, 0, 0, CHUNK_FRAMES * blocks - len(mel))).view(blocks, CHUNK_FRAMES, mel.shape[1])
         return padded.to(self._flow.device, torch.float32)
 
-    def _result(self, turn: Turn, flow: tuple[int, int], vocoder: tuple[int, int]) -> Decoded | CosyserveError | None:
+    def _result(
+        self, turn: StepWork, flow: tuple[int, int], vocoder: tuple[int, int]
+    ) -> Decoded | CosyserveError | None:
         state = turn.state
         if state.cancelled or turn.idle:
             return None
@@ -173,4 +177,4 @@ class PagedDecoder:
             state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")
         if state.fault is not None:
             return state.fault
-        return Decoded(samples, turn.stride.until - turn.start, turn.frames, flow, vocoder if turn.frames else None)
+        return Decoded(samples, turn.step_input.until - turn.start, turn.frames, flow, vocoder if turn.frames else None)

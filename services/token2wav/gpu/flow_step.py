@@ -11,37 +11,37 @@ from torch import Tensor
 
 from cosyserve.errors import Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.gpu.device.host_staging import Landing
+from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages, PromptPages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from services.token2wav.gpu.step_work import Turn
+from services.token2wav.gpu.step_work import StepWork
 from services.token2wav.gpu.stream_state import PagedState
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.paged_flow.flow import PagedFlow
 
 
-class Blocks:
+class FlowStep:
     """For the engine's thread."""
 
-    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts, landing: Landing) -> None:
-        self._flow, self._pages, self._prompts, self._landing = flow, pages, prompts, landing
+    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts, to_host: DeviceToHost) -> None:
+        self._flow, self._pages, self._prompts, self._to_host = flow, pages, prompts, to_host
         self.recomputed = 0
-        """Blocks made again because there was no room to keep them."""
+        """FlowStep made again because there was no room to keep them."""
 
-    def make(self, turns: list[Turn]) -> None:
-        """Take each stream to its stride's end, all blocks of all streams in as few passes as their
+    def make(self, turns: list[StepWork]) -> None:
+        """Take each stream to its step_input's end, all blocks of all streams in as few passes as their
         number allows.
         """
-        leaders: dict[tuple[str, int], Turn] = {}
-        followers: list[Turn] = []
-        work: list[tuple[Turn, Unit]] = []
+        leaders: dict[tuple[str, int], StepWork] = {}
+        followers: list[StepWork] = []
+        work: list[tuple[StepWork, Unit]] = []
         for turn in turns:
             state = turn.state
             if state.cancelled or self._taken_over(turn):
                 continue
-            place = (state.key, turn.stride.until)
-            if state.key and turn.stride.until <= state.inside and not state.recomputing and place in leaders:
+            place = (state.key, turn.step_input.until)
+            if state.key and turn.step_input.until <= state.inside and not state.recomputing and place in leaders:
                 followers.append(turn)
                 continue
             units = self._units(turn)
@@ -58,7 +58,7 @@ class Blocks:
                 turn.largest.append(largest[at, : MEL_FRAMES_PER_TOKEN * unit.tokens.numel()])
                 self._spoken(turn, unit.position, unit.tokens.numel(), mels[at])
         for turn in followers:
-            leader = leaders[turn.state.key, turn.stride.until]
+            leader = leaders[turn.state.key, turn.step_input.until]
             turn.idle = not self._taken_over(turn, of=leader.state)
             # Pages that are not finite fault whoever goes on from them, so that nobody keeps them
             # for the next.
@@ -68,14 +68,14 @@ class Blocks:
         """A copy of mels [units, 50, 80], which the next pass overwrites; and each frame's largest
         magnitude, when the step has waited.
         """
-        largest: NDArray[np.float32] = self._landing.receive(mels.abs().amax(dim=2)).numpy()
+        largest: NDArray[np.float32] = self._to_host.receive(mels.abs().amax(dim=2)).numpy()
         return mels.clone(), largest
 
-    def _taken_over(self, turn: Turn, of: PagedState | None = None) -> bool:
+    def _taken_over(self, turn: StepWork, of: PagedState | None = None) -> bool:
         """Go on from the pages of the prompt cache, or of a stream of the same voice, instead of
         making them.
         """
-        state, until = turn.state, turn.stride.until
+        state, until = turn.state, turn.step_input.until
         if not state.key or until > state.inside or state.recomputing:
             return False
         kept = self._prompts.get(state.key, count=False)
@@ -89,14 +89,14 @@ class Blocks:
         state.position = CHUNK_TOKENS * len(pages)
         return True
 
-    def _known(self, turn: Turn) -> Tensor:
-        return torch.cat([turn.state.prompt, torch.from_numpy(turn.stride.tokens)])
+    def _known(self, turn: StepWork) -> Tensor:
+        return torch.cat([turn.state.prompt, torch.from_numpy(turn.step_input.tokens)])
 
-    def _units(self, turn: Turn) -> list[Unit] | None:
-        """The blocks up to the stride's end, with pages taken for them; None when there are no
+    def _units(self, turn: StepWork) -> list[Unit] | None:
+        """The blocks up to the step_input's end, with pages taken for them; None when there are no
         pages.
         """
-        state, until = turn.state, turn.stride.until
+        state, until = turn.state, turn.step_input.until
         if state.recomputing:
             return None
         count = -(-until // CHUNK_TOKENS) - len(state.pages)
@@ -121,11 +121,11 @@ class Blocks:
         condition = state.conditions[at] if at < len(state.conditions) else None
         return Unit(pages, known[CHUNK_TOKENS * at : end], ahead, state.speaker, condition)
 
-    def _recompute(self, turn: Turn) -> None:
-        """All blocks up to the stride's end over scratch pages; those from the position on are
+    def _recompute(self, turn: StepWork) -> None:
+        """All blocks up to the step_input's end over scratch pages; those from the position on are
         new.
         """
-        state, until = turn.state, turn.stride.until
+        state, until = turn.state, turn.step_input.until
         count, first = -(-until // CHUNK_TOKENS), turn.start // CHUNK_TOKENS
         if count > self._flow.most:
             state.fault = Overloaded(
@@ -142,7 +142,7 @@ class Blocks:
             self._spoken(turn, at, units[at].tokens.numel(), mels[at - first])
         state.position = until
 
-    def _spoken(self, turn: Turn, block: int, tokens: int, mel: Tensor) -> None:
+    def _spoken(self, turn: StepWork, block: int, tokens: int, mel: Tensor) -> None:
         """Keep the frames behind the prompt."""
         first = max(MEL_FRAMES_PER_TOKEN * len(turn.state.prompt) - CHUNK_FRAMES * block, 0)
         last = MEL_FRAMES_PER_TOKEN * tokens
@@ -150,7 +150,7 @@ class Blocks:
             turn.mels.append(mel[first:last])
             turn.frames += last - first
 
-    def remember(self, turn: Turn) -> None:
+    def remember(self, turn: StepWork) -> None:
         """Keep the pages inside the prompt when they are complete, for the next stream of the
         voice.
         """

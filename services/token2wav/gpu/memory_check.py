@@ -27,7 +27,7 @@ def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: to
 
 
 @contextmanager
-def room_beside(budget: int, device: torch.device) -> Iterator[None]:
+def reporting_out_of_memory(budget: int, device: torch.device) -> Iterator[None]:
     """While weights are read and graphs recorded beside `budget` bytes of pages; raises
     SettingsError where memory runs out.
     """

@@ -11,10 +11,10 @@ from services.token2wav.gpu.stream_state import PagedState
 
 
 @dataclass(eq=False)
-class Turn:
+class StepWork:
     """What a step does for one stream."""
 
-    stride: Stride[PagedState]
+    step_input: Stride[PagedState]
     start: int
     mels: list[Tensor] = field(default_factory=list)
     """Frames behind the prompt, float32 [n, 80] each."""
@@ -30,4 +30,4 @@ class Turn:
 
     @property
     def state(self) -> PagedState:
-        return self.stride.state
+        return self.step_input.state

@@ -15,7 +15,7 @@ def never() -> bool:
     return False
 
 
-def unless(stop: Stop) -> None:
+def raise_if_stopped(stop: Stop) -> None:
     """Raise Cancelled when `stop` says so."""
     if stop():
         raise Cancelled("stopped between two pieces of work")

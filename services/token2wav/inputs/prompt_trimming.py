@@ -26,7 +26,7 @@ def check_first_hop(tokens: int) -> None:
         )
 
 
-def trimmed(voice: Voice, first_hop: int) -> Voice:
+def trim_prompt(voice: Voice, first_hop: int) -> Voice:
     """The voice with a first hop of `first_hop` tokens, 0: unchanged. A prompt that would become
     shorter than two seconds stays.
     """

@@ -7,13 +7,15 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded
 from services.token2wav.inputs.request import Profile
-from services.token2wav.scheduling.next_step import Work
+from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
 
 Results = Sequence[Decoded | CosyserveError | None]
 
 
-def account(works: Sequence[Work], results: Results, seconds: float, costs: StepCosts, load: EngineLoad) -> None:
+def record_step(
+    works: Sequence[ScheduledWork], results: Results, seconds: float, costs: StepCosts, load: EngineLoad
+) -> None:
     """Tell `costs` and `load` of a step that took so long. `load` is told of a step that made no
     sound when its streams make some, not when they are cancelled before."""
     if _tells_costs(works, results):
@@ -25,16 +27,16 @@ def account(works: Sequence[Work], results: Results, seconds: float, costs: Step
         _cost_of_speech(works, results, seconds, load)
 
 
-def _cost_of_speech(works: Sequence[Work], results: Results, seconds: float, load: EngineLoad) -> None:
-    made = [(work.lane, one.samples.size) for work, one in zip(works, results, strict=True) if isinstance(one, Decoded)]
+def _cost_of_speech(works: Sequence[ScheduledWork], results: Results, seconds: float, load: EngineLoad) -> None:
+    made = [(work.slot, one.samples.size) for work, one in zip(works, results, strict=True) if isinstance(one, Decoded)]
     samples = sum(size for _, size in made)
     if not samples:
-        for lane, _ in made:
-            lane.silent_seconds += seconds / len(made)
+        for slot, _ in made:
+            slot.silent_seconds += seconds / len(made)
         return
-    for lane, size in made:
+    for slot, size in made:
         if size:
-            seconds, lane.silent_seconds = seconds + lane.silent_seconds, 0.0
+            seconds, slot.silent_seconds = seconds + slot.silent_seconds, 0.0
     load.worked(seconds, samples / SAMPLE_RATE)
 
 
@@ -46,21 +48,21 @@ def _alone(decoded: Decoded) -> float:
     return sum(end - begin for begin, end in spans) / 1e9
 
 
-def _tells_costs(works: Sequence[Work], results: Results) -> bool:
+def _tells_costs(works: Sequence[ScheduledWork], results: Results) -> bool:
     """Whether the time is that of steps of the served profile; where a step takes one stream, only
     one that made sound says it.
     """
-    if works[0].lane.sentence.profile is not Profile.CONTINUOUS:
+    if works[0].slot.sentence.profile is not Profile.CONTINUOUS:
         return False
     first = results[0]
-    return works[0].lane.decoder.widest_step > 1 or (isinstance(first, Decoded) and first.vocoder_ns is not None)
+    return works[0].slot.decoder.widest_step > 1 or (isinstance(first, Decoded) and first.vocoder_ns is not None)
 
 
-def _makes_kept_prompt(works: Sequence[Work]) -> bool:
+def _makes_kept_prompt(works: Sequence[ScheduledWork]) -> bool:
     """Whether a step did nothing but work on prompts whose state is kept: done once for a voice, it
     is no part of what speech costs.
     """
     return all(
-        work.stride.state.prompt_cached is False and work.stride.until <= work.lane.schedule.prompt_tokens
+        work.step_input.state.prompt_cached is False and work.step_input.until <= work.slot.schedule.prompt_tokens
         for work in works
     )

@@ -29,7 +29,7 @@ CROWD = 2.5
 
 
 @dataclass(frozen=True)
-class Due:
+class PendingBlocks:
     """A stream's next piece of work. blocks: grid blocks it takes. by: when it should be done, in
     seconds. sounded: its player plays.
     """
@@ -39,7 +39,7 @@ class Due:
     sounded: bool
 
 
-def admitted(dues: Sequence[Due], now: float, costs: StepCosts, widest: int) -> int:
+def admitted(dues: Sequence[PendingBlocks], now: float, costs: StepCosts, widest: int) -> int:
     """How many of `dues`, which are sorted by `by`, the next step takes; at least one. widest:
     streams in a step at most. A width that was never tried is, as soon as it is of use: no guess
     keeps a step narrow."""

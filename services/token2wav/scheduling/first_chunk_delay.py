@@ -3,7 +3,7 @@ waits until that is no longer so.
 
 Nothing is computed later for it, and no sample changes; only the moment at which sound that is
 finished is handed out. A piece lasts as long as can be heard of it
-(`services.token2wav.scheduling.stream_slot.Lane.held_seconds`), as leading silence may not be
+(`services.token2wav.scheduling.stream_slot.StreamSlot.held_seconds`), as leading silence may not be
 played.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.forecast_errors import ForecastErrors
-from services.token2wav.scheduling.next_step import Work
-from services.token2wav.scheduling.second_chunk_forecast import SecondPiece
+from services.token2wav.scheduling.next_step import ScheduledWork
+from services.token2wav.scheduling.second_chunk_forecast import SecondChunkForecast
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.scheduling.token_pace import TokenPace
 
 HOLD_SECONDS = 0.5
@@ -47,7 +47,7 @@ LOOK_AGAIN_SECONDS = 0.005
 """What is late is looked at no more often than that."""
 
 
-class Holding:
+class FirstChunkDelay:
     """longest: seconds that a first piece waits at most; 0: none waits; None: as suits an engine
     whose steps take several streams (`batches`) or one."""
 
@@ -55,21 +55,21 @@ class Holding:
         by_engine = HOLD_SECONDS if batches else SINGLE_HOLD_SECONDS
         self._longest = by_engine if longest is None else longest
         self._costs, self._pace = costs, pace
-        self._second = SecondPiece(costs, pace)
+        self._second = SecondChunkForecast(costs, pace)
         self._errors = ForecastErrors()
 
-    def applies(self, lane: Lane) -> bool:
+    def applies(self, slot: StreamSlot) -> bool:
         """Whether the finished sound of this stream may wait at all: not when its listener hears
         something already (it was resumed, or is a later sentence of its request)."""
-        return self._longest > 0 and lane.sentence.profile is Profile.CONTINUOUS and not lane.is_heard
+        return self._longest > 0 and slot.sentence.profile is Profile.CONTINUOUS and not slot.is_heard
 
-    def may_hold(self, lane: Lane) -> bool:
-        """Whether sound of `lane` that has just been finished may wait. A whole sentence in one
+    def may_hold(self, slot: StreamSlot) -> bool:
+        """Whether sound of `slot` that has just been finished may wait. A whole sentence in one
         piece does where steps take one stream and the next sentence has been begun: the player may
         have played it before that one sounds."""
-        return self.applies(lane) and (not lane.is_spoken or _awaited_follower(lane) is not None)
+        return self.applies(slot) and (not slot.is_spoken or _awaited_follower(slot) is not None)
 
-    def begins(self, works: Sequence[Work], now: float) -> None:
+    def begins(self, works: Sequence[ScheduledWork], now: float) -> None:
         """A step begins now."""
         self._second.begins(works, now)
 
@@ -77,57 +77,57 @@ class Holding:
         """The step is over."""
         self._second.ends()
 
-    def over(self, lanes: Sequence[Lane], works: Sequence[Work], now: float) -> list[Lane]:
+    def over(self, slots: Sequence[StreamSlot], works: Sequence[ScheduledWork], now: float) -> list[StreamSlot]:
         """Streams whose held sound may go. `works`: the step that begins now, if one does. Nothing
         waits for one of another profile, which may take seconds."""
-        blocks, begun = sum(work.due.blocks for work in works), {work.lane for work in works}
-        soon = now + self._costs.slow(blocks) + _margin(lanes)
-        decoder = works[0].lane.decoder if works else None
+        blocks, begun = sum(work.due.blocks for work in works), {work.slot for work in works}
+        soon = now + self._costs.slow(blocks) + _margin(slots)
+        decoder = works[0].slot.decoder if works else None
         return [
-            lane
-            for lane in lanes
-            if lane.held is not None
-            and not lane.cancelled
+            slot
+            for slot in slots
+            if slot.held is not None
+            and not slot.cancelled
             and (
-                decoder not in (None, lane.decoder)
-                or (_batches(lane) and lane in begun and soon <= now + lane.held_seconds)
-                or self._until(lane, lanes, now) <= now
+                decoder not in (None, slot.decoder)
+                or (_batches(slot) and slot in begun and soon <= now + slot.held_seconds)
+                or self._until(slot, slots, now) <= now
             )
         ]
 
-    def soonest(self, lanes: Sequence[Lane], now: float) -> float | None:
+    def soonest(self, slots: Sequence[StreamSlot], now: float) -> float | None:
         """Seconds until it is worth asking again if nothing else happens; None: nothing is held."""
-        moments = [self._until(lane, lanes, now) for lane in lanes if lane.held is not None and not lane.cancelled]
+        moments = [self._until(slot, slots, now) for slot in slots if slot.held is not None and not slot.cancelled]
         return max(min(moments) - now, 0.0 if min(moments) <= now else LOOK_AGAIN_SECONDS) if moments else None
 
-    def _until(self, lane: Lane, lanes: Sequence[Lane], now: float) -> float:
+    def _until(self, slot: StreamSlot, slots: Sequence[StreamSlot], now: float) -> float:
         """When what is held goes if nothing new is known by then."""
-        if not lane.held_seconds or not self.applies(lane) or (lane.held_hops > 1 and _batches(lane)):
+        if not slot.held_seconds or not self.applies(slot) or (slot.held_hops > 1 and _batches(slot)):
             return now
-        behind = _awaited_follower(lane) if lane.is_spoken else lane
+        behind = _awaited_follower(slot) if slot.is_spoken else slot
         if behind is None:
             return now
-        missing, last = behind.missing_tokens(), lane.held_since + self._longest
+        missing, last = behind.missing_tokens(), slot.held_since + self._longest
         if not self._costs.known or (missing and not self._pace.known):
             return last  # of a first request, and safe
-        if not _batches(lane):
-            return self._until_single(lane, behind, lanes, now)
+        if not _batches(slot):
+            return self._until_single(slot, behind, slots, now)
         # What has yet to come comes while some step is under way and goes with the one after it;
         # what is there may not fit into the next.
-        there = max(now, (lane.fed or now) + missing * self._pace.expected) if missing else now
-        until = there + self._costs.two_more + _margin(lanes) - lane.held_seconds
+        there = max(now, (slot.fed or now) + missing * self._pace.expected) if missing else now
+        until = there + self._costs.two_more + _margin(slots) - slot.held_seconds
         if until <= now or until > last:  # the second piece comes in time, or waiting cannot help
             return now
         # overdue: released when tokens or a step change the forecast
         return until if there > now else last
 
-    def _until_single(self, lane: Lane, behind: Lane, lanes: Sequence[Lane], now: float) -> float:
+    def _until_single(self, slot: StreamSlot, behind: StreamSlot, slots: Sequence[StreamSlot], now: float) -> float:
         """In an engine of single steps, by a forecast and by how wrong forecasts were. behind: the
         stream that makes the next piece.
         """
-        last, streams = lane.held_since + self._longest, len(lanes)
-        made = self._second.expected(behind, lanes, now)
-        until = made + self._errors.worst(streams, made - now) + _single_margin(streams) - lane.held_seconds
+        last, streams = slot.held_since + self._longest, len(slots)
+        made = self._second.expected(behind, slots, now)
+        until = made + self._errors.worst(streams, made - now) + _single_margin(streams) - slot.held_seconds
         if until > now:
             return min(until, last)
         if behind.awaited is None:
@@ -135,24 +135,24 @@ class Holding:
         return now
 
 
-def _awaited_follower(lane: Lane) -> Lane | None:
+def _awaited_follower(slot: StreamSlot) -> StreamSlot | None:
     """The stream of the next sentence, in an engine that takes one stream at a time, if some of its
     tokens are there: text that somebody is still writing is not waited for."""
-    behind = lane.followed_by
-    return None if behind is None or behind.over or behind.fed is None or _batches(lane) else behind
+    behind = slot.followed_by
+    return None if behind is None or behind.over or behind.fed is None or _batches(slot) else behind
 
 
-def _batches(lane: Lane) -> bool:
-    return lane.decoder.widest_step > 1
+def _batches(slot: StreamSlot) -> bool:
+    return slot.decoder.widest_step > 1
 
 
 def _single_margin(streams: int) -> float:
     return SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
 
 
-def _margin(lanes: Sequence[Lane]) -> float:
-    """lanes: in the order in which they were opened; what the latest setup says of the caller holds
+def _margin(slots: Sequence[StreamSlot]) -> float:
+    """slots: in the order in which they were opened; what the latest setup says of the caller holds
     for all.
     """
-    told = lanes[-1].sentence.caller_streams if lanes else 0
-    return MARGIN_SECONDS * math.sqrt(max(len(lanes), told))
+    told = slots[-1].sentence.caller_streams if slots else 0
+    return MARGIN_SECONDS * math.sqrt(max(len(slots), told))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import Overloaded
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 RETRY_AFTER_SECONDS = 1.0
 
@@ -37,19 +37,19 @@ class Budget:
         self.peak = 0
         """Most bytes held at once since the start."""
 
-    def check_room(self, lanes: Sequence[Lane], needed: int, *, follows: bool = False) -> None:
+    def check_room(self, slots: Sequence[StreamSlot], needed: int, *, follows: bool = False) -> None:
         """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be
-        opened beside `lanes`.
+        opened beside `slots`.
 
         follows: it is of a request that has a stream among them, where one of them does not count:
         each request may have one ahead.
         """
-        if not follows and sum(lane.follows is None or lane.follows.over for lane in lanes) >= self._limits.max_streams:
+        if not follows and sum(slot.follows is None or slot.follows.over for slot in slots) >= self._limits.max_streams:
             raise Overloaded(
                 f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS
             )
-        claimed = sum(max(lane.bytes, lane.reserved) for lane in lanes)
-        if lanes and claimed + needed > self._limits.state_bytes:
+        claimed = sum(max(slot.bytes, slot.reserved) for slot in slots)
+        if slots and claimed + needed > self._limits.state_bytes:
             raise Overloaded(
                 f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs "
                 f"{needed}",
@@ -60,23 +60,23 @@ class Budget:
         """Bytes that a stream claims when it is opened."""
         return start_bytes + self._limits.reserve_tokens * token_bytes
 
-    def used_up(self, lanes: Sequence[Lane]) -> bool:
+    def used_up(self, slots: Sequence[StreamSlot]) -> bool:
         """Whether the streams hold all there is."""
-        return held(lanes) >= self._limits.state_bytes
+        return held_bytes(slots) >= self._limits.state_bytes
 
-    def account(self, lanes: Sequence[Lane]) -> None:
+    def recount(self, slots: Sequence[StreamSlot]) -> None:
         """Count anew what each stream holds: a step makes its streams grow, the prompt cache takes
         over what they made or drops what they only shared, and a stream that gives its memory back
         will not ask for any again."""
-        for lane in lanes:
-            if lane.state is None:
+        for slot in slots:
+            if slot.state is None:
                 continue
-            lane.bytes = lane.state.bytes if lane.state.position else max(lane.bytes, lane.state.bytes)
-            if lane.state.recomputing:
-                lane.reserved = 0
-        self.peak = max(self.peak, held(lanes))
+            slot.bytes = slot.state.bytes if slot.state.position else max(slot.bytes, slot.state.bytes)
+            if slot.state.recomputing:
+                slot.reserved = 0
+        self.peak = max(self.peak, held_bytes(slots))
 
 
-def held(lanes: Sequence[Lane]) -> int:
+def held_bytes(slots: Sequence[StreamSlot]) -> int:
     """Bytes of state that the streams hold."""
-    return sum(lane.bytes for lane in lanes)
+    return sum(slot.bytes for slot in slots)

@@ -57,7 +57,7 @@ must not block.
 
 
 @dataclass(eq=False)
-class Lane:
+class StreamSlot:
     """Written by the event loop and the batcher's thread under the batcher's lock; `state` is
     touched by the batcher's thread only.
     """
@@ -115,11 +115,11 @@ class Lane:
     """How long what is held can be played: while nothing has been heard, from its first audible
     sample on, or all of it if it has none.
     """
-    follows: "Lane | None" = None
+    follows: "StreamSlot | None" = None
     """The stream of an earlier sentence of the same request while it is not over: the player plays
     that one first.
     """
-    followed_by: "Lane | None" = None
+    followed_by: "StreamSlot | None" = None
     """The stream that follows it, if one was begun."""
     over: bool = False
     """It has made all its sound, has failed or was cancelled."""
@@ -137,7 +137,7 @@ class Lane:
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
 
-    def opens(self, now: float, follows: "Lane | None" = None, followed_by: "Lane | None" = None) -> None:
+    def opens(self, now: float, follows: "StreamSlot | None" = None, followed_by: "StreamSlot | None" = None) -> None:
         """It is admitted. Its listener may have heard something of the request, and still play it.
         follows, followed_by: streams of the sentences of the request before and behind it that are
         not over."""
@@ -181,7 +181,7 @@ class Lane:
         seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
         return max(begun, now) + max(seconds - self._spoken / SAMPLE_RATE, 0.0)
 
-    def next_stride(self) -> Stride[StreamState] | None:
+    def next_input(self) -> Stride[StreamState] | None:
         """The next piece of work; None when the stream is not started yet, has to wait for tokens
         or the reader, or has made all.
         """
@@ -267,20 +267,20 @@ class Lane:
         self.has_sound, self.is_heard = True, self.is_heard or begins
 
 
-def neighbours(sentence: Sentence, lanes: Sequence[Lane]) -> tuple[Lane | None, Lane | None]:
+def neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:
     """Of the streams of the same request, those nearest in front of `sentence` and behind it; None
     where there is none.
     """
     same = (
-        [lane for lane in lanes if lane.sentence.utterance == sentence.utterance and not lane.cancelled]
+        [slot for slot in slots if slot.sentence.utterance == sentence.utterance and not slot.cancelled]
         if sentence.utterance
         else []
     )
-    ahead = [lane for lane in same if lane.sentence.sentence_index < sentence.sentence_index]
-    behind = [lane for lane in same if lane.sentence.sentence_index > sentence.sentence_index]
+    ahead = [slot for slot in same if slot.sentence.sentence_index < sentence.sentence_index]
+    behind = [slot for slot in same if slot.sentence.sentence_index > sentence.sentence_index]
     return (
-        max(ahead, key=lambda lane: lane.sentence.sentence_index, default=None),
-        min(behind, key=lambda lane: lane.sentence.sentence_index, default=None),
+        max(ahead, key=lambda slot: slot.sentence.sentence_index, default=None),
+        min(behind, key=lambda slot: slot.sentence.sentence_index, default=None),
     )
 
 

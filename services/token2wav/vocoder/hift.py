@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.receptive_field import LevelPlan, Plan, Span, plan, residual_reach
 from services.token2wav.vocoder.spectrum import Spectrum
@@ -131,7 +131,7 @@ class ResidualBlock:
         """
         ahead = self.reach
         for dilation, snake1, spread, snake2, plain in self._layers:
-            unless(stop)
+            raise_if_stopped(stop)
             ahead -= self._half * (dilation + 1)
             out = wanted.widened(ahead).within(length)
             between = out.widened(self._half).within(length)

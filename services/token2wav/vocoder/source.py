@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from cosyserve import philox
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig
 
 HALF_FRAME = SAMPLES_PER_MEL_FRAME // 2
@@ -109,7 +109,7 @@ class Source:
         return sines * self._config.nsf_alpha * voiced, voiced, Phase(centres[:, -1], f0[:, -1:])
 
 
-def draw(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
+def source_noise(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
     """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples
     first..end-1 of a sentence.
 
@@ -118,6 +118,6 @@ def draw(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: S
     """
     seconds = []
     for at in range(first, max(end, first + 1), SAMPLE_RATE):
-        unless(stop)
+        raise_if_stopped(stop)
         seconds.append(torch.from_numpy(philox.normal(seed, sentence, at, min(SAMPLE_RATE, end - at), harmonics)))
     return torch.cat(seconds)

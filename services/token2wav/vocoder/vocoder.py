@@ -16,13 +16,13 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never, unless
+from services.token2wav.inputs.cancellation import Cancelled, Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.receptive_field import context
-from services.token2wav.vocoder.source import Phase, Source, draw, joined
+from services.token2wav.vocoder.source import Phase, Source, joined, source_noise
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights
 from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window, next_window
@@ -105,9 +105,9 @@ class Vocoder:
 
     def noise(self, seed: int, sentence: int, first: int, end: int, stop: Stop = never) -> Tensor:
         """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a
-        sentence; see `draw`.
+        sentence; see `source_noise`.
         """
-        return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
+        return source_noise(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
     def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = SHORT_FRAMES) -> VocoderState:
         """A sentence in the `continuous` profile.
@@ -220,9 +220,9 @@ class Vocoder:
 
     def _whole_source(self, mel: Tensor, noise: Tensor, stop: Stop) -> Tensor:
         """Excitation [1, 480 T] of all frames of mel [1, 80, T], the phase starting anew."""
-        unless(stop)
+        raise_if_stopped(stop)
         f0 = self.f0(mel)
-        unless(stop)
+        raise_if_stopped(stop)
         return self.source.generate(f0, None, noise, ended=True)[0]
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:

@@ -29,10 +29,10 @@ class Losing(FakeDecoder):
 
     lost = False
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
         if self.lost:
             raise RuntimeError("CUDA error: unspecified launch failure")
-        return super().step(strides)
+        return super().step(step_inputs)
 
 
 async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.ServingStatus":

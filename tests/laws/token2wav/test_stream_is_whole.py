@@ -19,10 +19,10 @@ from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.next_step import NextStep, Work
+from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.scheduling.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
@@ -148,21 +148,21 @@ async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile, start_sam
     assert tail == whole[2 * start_sample :]
 
 
-class Capricious(Holding):
+class Capricious(FirstChunkDelay):
     """Hands finished sound out or keeps it, as the dice say."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(60.0, StepCosts(), TokenPace(), batches=True)
         self._dice = random.Random(seed)
 
-    def applies(self, lane: Lane) -> bool:
+    def applies(self, slot: StreamSlot) -> bool:
         return True
 
-    def over(self, lanes: Sequence[Lane], works: Sequence[Work], now: float) -> list[Lane]:
-        return [lane for lane in lanes if lane.held is not None and self._dice.random() < 0.3]
+    def over(self, slots: Sequence[StreamSlot], works: Sequence[ScheduledWork], now: float) -> list[StreamSlot]:
+        return [slot for slot in slots if slot.held is not None and self._dice.random() < 0.3]
 
-    def soonest(self, lanes: Sequence[Lane], now: float) -> float | None:
-        return 0.001 if any(lane.held is not None for lane in lanes) else None
+    def soonest(self, slots: Sequence[StreamSlot], now: float) -> float | None:
+        return 0.001 if any(slot.held is not None for slot in slots) else None
 
 
 class CapriciousStep(NextStep):
@@ -172,8 +172,8 @@ class CapriciousStep(NextStep):
         super().__init__(batcher._costs, batcher._budget, batches=True)
         self._dice = random.Random(seed)
 
-    def of(self, lanes: Sequence[Lane], now: float) -> list[Work]:
-        works = super().of(lanes, now)
+    def of(self, slots: Sequence[StreamSlot], now: float) -> list[ScheduledWork]:
+        works = super().of(slots, now)
         return self._dice.sample(works, self._dice.randint(1, len(works))) if works else []
 
 

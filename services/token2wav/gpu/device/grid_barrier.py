@@ -22,7 +22,7 @@ ends.
 """
 
 
-def may_meet(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
+def claim_grid_barrier(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether this process may have such programs on the GPU of this UUID, from now on. Says so in
     the log when another one has them, or when nobody can tell."""
     pipes = Path(environ.get(_PIPES) or _USUAL_PIPES)

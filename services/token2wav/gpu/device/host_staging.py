@@ -12,7 +12,7 @@ _PART = 1 << 22
 _ALIGNED = 256
 
 
-class Landing:
+class DeviceToHost:
     """For one owner thread, which has waited for the device before it begins the next step."""
 
     def __init__(self, *, pinned: bool) -> None:
@@ -38,7 +38,7 @@ class Landing:
         return here.copy_(tensor, non_blocking=True)
 
 
-class Staging:
+class HostToDevice:
     """Pinned copies of a device tensor, in turns: one is written while the copies of others may
     still be under way.
     """

@@ -16,7 +16,7 @@ from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.paged_flow.transformers import TransformerRoom, Transformers
+from services.token2wav.gpu.paged_flow.transformers import TransformerBuffers, Transformers
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Norm, Product, convolution, product
 
@@ -25,7 +25,7 @@ class PagedEstimator:
     """Weights and the buffers of a pass over at most `most` units; the state of streams is in the
     pool's pages.
 
-    splits, split_units, meeting_units, by_head: see `TransformerRoom`; keys are split in `long`
+    splits, split_units, meeting_units, by_head: see `TransformerBuffers`; keys are split in `long`
     passes.
     """
 
@@ -61,7 +61,7 @@ class PagedEstimator:
         self._a, self._b, self._y, self._beside = (room(rows, channels) for _ in range(4))
         self._h = room(rows, channels, kind=dtype)
         self._no_rows = room(1)
-        self.transformer_room = TransformerRoom(
+        self.transformer_room = TransformerBuffers(
             config, most, dtype, device, launch, splits, split_units, meeting_units, by_head
         )
 

@@ -15,18 +15,18 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.paged_flow.transformers import meeting_programs
+from services.token2wav.gpu.paged_flow.transformers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
 LONG_BUCKETS = (48, 64, 96, 128)
 """Of sentences that are made again from their start and are longer than a batch."""
-MEETING_CHANNELS = (128, 256)
+BARRIER_CHANNELS = (128, 256)
 """Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the
 matrix units, and fits beside its rows.
 """
@@ -57,7 +57,7 @@ class PagedFlowStats:
     longest_seconds: float = 0.0
 
 
-def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
+def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
     """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there
     are multiprocessors; 0: none.
     """
@@ -65,7 +65,7 @@ def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multip
     for size in sorted(sizes):
         rows = size * ROWS * CHUNK_FRAMES
         tile = launch.tile("feed forward", rows)
-        if meeting_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
+        if barrier_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
             break
         widest = size
     return widest
@@ -77,7 +77,7 @@ class PagedFlow:
 
     dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated
     here. Page 0 is nobody's: units that fill a batch up write there. meeting_units, by_head: see
-    `TransformerRoom`. `recompute` makes a sentence from its start in one pass, over scratch pages
+    `TransformerBuffers`. `recompute` makes a sentence from its start in one pass, over scratch pages
     that no step or layer outlives.
     """
 
@@ -120,11 +120,11 @@ class PagedFlow:
         """Units whose feed-forward programs are all at once on the device, one to a multiprocessor;
         0 where they are not known to be, or another process has such programs there."""
         channels = self.config.channels
-        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in MEETING_CHANNELS:
+        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in BARRIER_CHANNELS:
             return 0
         gpu = torch.cuda.get_device_properties(self.device)
-        widest = widest_meeting(self.buckets, self.launch, channels, gpu.multi_processor_count)
-        return widest if widest and may_meet(str(gpu.uuid)) else 0
+        widest = widest_barrier_step(self.buckets, self.launch, channels, gpu.multi_processor_count)
+        return widest if widest and claim_grid_barrier(str(gpu.uuid)) else 0
 
     @property
     def page_bytes(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.gpu.paged_flow.unit_table import SPARE_PAGE
+from services.token2wav.gpu.paged_flow.unit_table import DUMMY_PAGE
 
 
 class Pages:
@@ -22,7 +22,7 @@ class Pages:
 
     def __init__(self, count: int) -> None:
         self.count = count - 1
-        self._free = deque(page for page in range(count) if page != SPARE_PAGE)
+        self._free = deque(page for page in range(count) if page != DUMMY_PAGE)
         self._owners = [0] * count
         self._kept: set[int] = set()
         # Reentrant: the collector may run while pages are taken, and a state that it frees gives

@@ -20,12 +20,12 @@ from services.token2wav.gpu.paged_flow.weights import Product, Transformer
 _EPSILON = 1e-5
 
 
-def meeting_programs(tile: Tile, channels: int) -> int:
+def barrier_programs(tile: Tile, channels: int) -> int:
     """Programs that share the rows of a feed-forward and meet, see `kernels.feed_forward`."""
     return 4 * channels // tile.inner
 
 
-class TransformerRoom:
+class TransformerBuffers:
     """Buffers of a pass over at most `most` units.
 
     splits: parts of the keys of one query that are attended to side by side in passes that split
@@ -43,7 +43,7 @@ class TransformerRoom:
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
         rows, widest, meeting = most * each, splits * min(most, split_units) * each, max(meeting_units, 1) * each
-        programs = max(meeting_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
+        programs = max(barrier_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
 
         def room(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
@@ -69,7 +69,7 @@ class Transformers:
     """Of one Euler step over the first `units` units of the table; splits: parts of the keys."""
 
     def __init__(
-        self, room: TransformerRoom, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout,
+        self, room: TransformerBuffers, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout,
         units: int, splits: int
     ) -> None:  # fmt: skip
         self._o, self._launch, self._step, self._table, self._pool, self._layout = (
@@ -148,7 +148,7 @@ class Transformers:
         meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
         heads = o.config.estimator_heads if self._by_head else 0
         self._launch(
-            feed_forward, (meeting_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias,
+            feed_forward, (barrier_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias,
             weights.widen.weight,
             weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o.partial, o.counters, self._pool,
             self._table["own"],

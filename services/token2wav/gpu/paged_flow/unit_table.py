@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.gpu.device.host_staging import Staging
+from services.token2wav.gpu.device.host_staging import HostToDevice
 
 TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
@@ -18,7 +18,7 @@ _ALIGNED = 32
 """Units by which tables grow: kernels are compiled for what is known of their arguments' alignment,
 so it should not vary.
 """
-SPARE_PAGE = 0
+DUMMY_PAGE = 0
 """Where the units that only fill a batch up write."""
 
 
@@ -71,7 +71,7 @@ class UnitTable:
         for name, size in sizes.items():
             self.fields[name] = self._device[at : at + most * size]
             at += most * size
-        self._staging = Staging(self._device)
+        self._staging = HostToDevice(self._device)
         self._shapes = {name: (most, size) for name, size in sizes.items()}
         self.speaker = torch.zeros(most, MEL_BINS, device=device)
         self.condition = torch.zeros(most, CHUNK_FRAMES, MEL_BINS, device=device)
@@ -88,7 +88,7 @@ class UnitTable:
             views[name] = host[at : at + shape[0] * shape[1]].reshape(shape)
             at += shape[0] * shape[1]
         for name, value in {
-            "own": SPARE_PAGE,
+            "own": DUMMY_PAGE,
             "before": -1,
             "counts": 1,
             "frames": CHUNK_FRAMES,
@@ -97,7 +97,7 @@ class UnitTable:
             views[name][:size] = value
         for name in ("position", "ids", "known"):
             views[name][:size] = 0
-        views["pages"][len(units) : size, 0] = SPARE_PAGE
+        views["pages"][len(units) : size, 0] = DUMMY_PAGE
         for at, unit in enumerate(units):
             pages, count, ahead = len(unit.pages), unit.tokens.numel(), unit.ahead.numel()
             views["pages"][at, :pages] = unit.pages

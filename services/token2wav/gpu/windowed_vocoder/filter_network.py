@@ -18,8 +18,8 @@ from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNA
 from services.token2wav.gpu.windowed_vocoder.tiles import EXACT_SOUND_TILES, SOUND_TILES
 from services.token2wav.gpu.windowed_vocoder.weights import (
     OPERANDS,
-    Blocks,
     Convolution,
+    ResidualBlocks,
     Snakes,
     Weights,
     raising,
@@ -226,13 +226,13 @@ class _Level:
         self._down = strided(
             weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype
         )
-        self._source = Blocks(
+        self._source = ResidualBlocks(
             weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
             [config.source_resblock_dilation_sizes[level]], dtype, averaged=False,
         )  # fmt: skip
         blocks = len(config.resblock_kernel_sizes)
         names = [f"resblocks.{blocks * level + at}" for at in range(blocks)]
-        self._blocks = Blocks(
+        self._blocks = ResidualBlocks(
             weights,
             names,
             list(config.resblock_kernel_sizes),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from services.token2wav.gpu.device.host_staging import Staging
+from services.token2wav.gpu.device.host_staging import HostToDevice
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.kernels.pitch import phases
@@ -31,9 +31,9 @@ from services.token2wav.vocoder.receptive_field import context
 RING_FRAMES = 128
 ENDLESS = 1 << 20
 """Frames of a sentence whose end is not known."""
-SPARE_SLOT = 0
+DUMMY_SLOT = 0
 _FIELDS = ("slot", "first", "end", "count", "seed0", "seed1", "sentence")
-_NOBODY = np.array([[SPARE_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
+_DUMMY_WINDOW = np.array([[DUMMY_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
 
 
 class WindowedVocoder:
@@ -70,9 +70,9 @@ class WindowedVocoder:
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
             self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
             self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
-            self._staging = Staging(self._table)
+            self._staging = HostToDevice(self._table)
             self._rows = torch.zeros(most * WINDOW_FRAMES, dtype=torch.int64, device=device)
-            self._rows_staging = Staging(self._rows)
+            self._rows_staging = HostToDevice(self._rows)
             self._window = torch.hann_window(config.n_fft, periodic=True, device=device)
             self._analysis, self._synthesis = _bases(config.n_fft, self._window, self._network.spectrum_width)
             self._turns, self._centres = (
@@ -115,7 +115,7 @@ class WindowedVocoder:
         """
         bucket = next(size for size in self.buckets if size >= len(windows))
         host = self._staging.begin()
-        host[:, :bucket] = _NOBODY
+        host[:, :bucket] = _DUMMY_WINDOW
         for at, each in enumerate(windows):
             ends = ENDLESS if each.end is None else each.end
             host[:, at] = (
@@ -142,7 +142,7 @@ class WindowedVocoder:
         pool = torch.cuda.graph_pool_handle()
         for frames, shape in self.shapes.items():
             for bucket in reversed(self.buckets):
-                self.run([Render(SPARE_SLOT, 0, 1, None, 0, 0)] * bucket, frames)
+                self.run([Render(DUMMY_SLOT, 0, 1, None, 0, 0)] * bucket, frames)
                 torch.cuda.synchronize(self.device)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool):

@@ -68,7 +68,7 @@ class Snakes:
         self.count = len(alphas)
 
 
-class Blocks:
+class ResidualBlocks:
     """Residual blocks side by side, those with more taps first, since they take longest: per
     dilation a pair of convolutions and the activations before each. averaged: the mean of the
     blocks is wanted."""

@@ -12,7 +12,7 @@ import torch
 
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key
 from services.token2wav.engines.runtime import Engine
@@ -54,7 +54,7 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
     given, engines = settings(cache, **changed), EngineCache(cache)
     export(GOLDEN, engines, Precision(given.engine_precision))
 
-    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
             plan = build_plan(stored.graphs.file(graph_file(component)), built, PlanOptions())
             (directory / plan_file(component)).write_bytes(plan)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.token2wav.gpu.device import grid_barrier as meeting
-from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 
 GPU = "GPU-1234"
 OTHER = """
@@ -20,7 +20,7 @@ from pathlib import Path
 from services.token2wav.gpu.device import grid_barrier as meeting
 
 meeting._SHARED = Path(sys.argv[2])
-print(meeting.may_meet("GPU-1234", {"CUDA_MPS_PIPE_DIRECTORY": sys.argv[1]}), flush=True)
+print(meeting.claim_grid_barrier("GPU-1234", {"CUDA_MPS_PIPE_DIRECTORY": sys.argv[1]}), flush=True)
 sys.stdin.read()
 """
 
@@ -55,13 +55,13 @@ def test_one_process_has_them_until_it_ends(pipes: Path, caplog: pytest.LogCaptu
     first = Another(pipes)
     try:
         assert first.may
-        assert not may_meet(GPU, told)
+        assert not claim_grid_barrier(GPU, told)
         assert "small batches are slower here" in caplog.text
-        assert may_meet("GPU-5678", told), "another GPU of the same daemon"
+        assert claim_grid_barrier("GPU-5678", told), "another GPU of the same daemon"
     finally:
         first.end()
-    assert may_meet(GPU, told)
-    assert may_meet(GPU, told), "what this process has it may use again"
+    assert claim_grid_barrier(GPU, told)
+    assert claim_grid_barrier(GPU, told), "what this process has it may use again"
     second = Another(pipes)
     second.end()
     assert not second.may
@@ -71,21 +71,21 @@ def test_one_process_has_them_until_it_ends(pipes: Path, caplog: pytest.LogCaptu
 def test_all_programs_that_meet_have_a_multiprocessor_of_their_own(multiprocessors: int, units: int) -> None:
     pytest.importorskip("triton")
     from services.token2wav.gpu.device.launcher import Launcher, Tile
-    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_meeting
+    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_barrier_step
 
-    assert widest_meeting(BUCKETS, Launcher(), 256, multiprocessors) == units
+    assert widest_barrier_step(BUCKETS, Launcher(), 256, multiprocessors) == units
     always = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)),)})
-    assert widest_meeting(BUCKETS, always, 256, multiprocessors) == min(units, 2)
+    assert widest_barrier_step(BUCKETS, always, 256, multiprocessors) == min(units, 2)
     # Tiles of eight units that would fit do not let those of four meet.
     uneven = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)), (800, Tile(64, 0, 128)))})
-    assert widest_meeting(BUCKETS, uneven, 256, multiprocessors) == min(units, 2)
+    assert widest_barrier_step(BUCKETS, uneven, 256, multiprocessors) == min(units, 2)
     finer = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 64)),)})
-    assert widest_meeting(BUCKETS, finer, 256, multiprocessors) == (1 if multiprocessors == 132 else 0)
+    assert widest_barrier_step(BUCKETS, finer, 256, multiprocessors) == (1 if multiprocessors == 132 else 0)
 
 
 def test_processes_that_take_turns_need_no_lock(pipes: Path) -> None:
-    assert may_meet(GPU, {})
-    assert may_meet(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes / "nowhere")})
+    assert claim_grid_barrier(GPU, {})
+    assert claim_grid_barrier(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes / "nowhere")})
     assert not meeting._held
 
 
@@ -103,7 +103,7 @@ def allowed_no_files(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", refused)
             patched.setattr(meeting, "_held", {})
-            return may_meet(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)})
+            return claim_grid_barrier(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)})
 
     return may
 

@@ -4,7 +4,7 @@ than promised audio can bear.
 
 import pytest
 
-from services.token2wav.scheduling.deadlines import Due, admitted
+from services.token2wav.scheduling.deadlines import PendingBlocks, admitted
 from services.token2wav.scheduling.step_costs import StepCosts, bucket
 
 SEEN = {1: 0.015, 2: 0.018, 4: 0.025, 8: 0.032, 16: 0.046, 32: 0.076}
@@ -18,15 +18,15 @@ def costs(times: int = 1) -> StepCosts:
     return seen
 
 
-def first(waits: float = 0.0) -> Due:
-    return Due(1, NOW + 0.2 - waits, sounded=False)
+def first(waits: float = 0.0) -> PendingBlocks:
+    return PendingBlocks(1, NOW + 0.2 - waits, sounded=False)
 
 
-def playing(left: float, blocks: int = 1) -> Due:
-    return Due(blocks, NOW + left, sounded=True)
+def playing(left: float, blocks: int = 1) -> PendingBlocks:
+    return PendingBlocks(blocks, NOW + left, sounded=True)
 
 
-def taken(dues: list[Due], widest: int = 32, times: int = 1) -> int:
+def taken(dues: list[PendingBlocks], widest: int = 32, times: int = 1) -> int:
     return admitted(sorted(dues, key=lambda due: due.by), NOW, costs(times), widest)
 
 
@@ -85,7 +85,7 @@ def test_a_width_that_nobody_has_seen_is_tried() -> None:
 
 
 def test_the_oldest_work_is_never_too_much() -> None:
-    assert taken([Due(16, NOW, sounded=False), first()], widest=8) == 1
+    assert taken([PendingBlocks(16, NOW, sounded=False), first()], widest=8) == 1
 
 
 def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:

@@ -22,11 +22,11 @@ class Failing(FakeDecoder):
         super().__init__()
         self._faults = iter(faults)
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
         fault = next(self._faults, None)
         if fault is not None:
             raise fault
-        return super().step(strides)
+        return super().step(step_inputs)
 
 
 LOST = RuntimeError("the device is lost")

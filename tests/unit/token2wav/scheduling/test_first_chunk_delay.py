@@ -28,9 +28,9 @@ class Quiet(ModelledDecoder):
 
     quiet_seconds = 0.0
 
-    def step(self, strides: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
-        begins = [stride.state.samples for stride in strides]
-        made = super().step(strides)
+    def step(self, step_inputs: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
+        begins = [step_input.state.samples for step_input in step_inputs]
+        made = super().step(step_inputs)
         for begin, decoded in zip(begins, made, strict=True):
             assert isinstance(decoded, Decoded)
             decoded.samples[: max(round(24000 * self.quiet_seconds) - begin, 0)] = 0.0
@@ -86,14 +86,14 @@ class Scene:
             if isinstance(arrival, HopAudio):
                 arrivals.append((self.clock.now(), round(arrival.samples.size / 24000, 2)))
                 self.spans += [timing.name for timing in arrival.timings if arrivals is self.arrivals]
-                self.batcher.taken(lane)
+                self.batcher.taken(slot)
 
-        lane = self.batcher.open(sentence, heard)
+        slot = self.batcher.open(sentence, heard)
         for at, tokens in ((0.0, 16), (gap, 25), (2 * gap, 25)):
-            self.clock.after(2.0 + later + at, partial(self.batcher.feed, lane, voice(tokens).tokens))
+            self.clock.after(2.0 + later + at, partial(self.batcher.feed, slot, voice(tokens).tokens))
         # Others stay open behind their tokens.
         if arrivals is self.arrivals:
-            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(lane))
+            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(slot))
 
 
 def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None:
@@ -139,7 +139,7 @@ def test_a_piece_waits_no_longer_than_allowed_for_tokens_that_are_late(hold_seco
 
 @pytest.mark.parametrize("setting", [{"hold_seconds": 0.0}, {"sentence_index": 1}, {"start_sample": 100}])
 def test_who_never_waits(setting: dict[str, object]) -> None:
-    """Holding set off, and listeners that hear something already."""
+    """FirstChunkDelay set off, and listeners that hear something already."""
     assert Scene(gap=0.3, **setting).pieces()[0] == (0.0, FIRST)  # type: ignore[arg-type]
 
 
@@ -229,9 +229,9 @@ def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> N
     served: list[str] = []
     for name, left in (("patient", 1.0), ("hungry", 0.05)):
         sentence = Sentence(voice(87), sentence_index=1, listener_seconds=left)
-        lane = scene.batcher.open(sentence, lambda _, name=name: served.append(name))  # type: ignore[misc]
-        scene.batcher.feed(lane, voice(30).tokens)
-        scene.batcher.finish(lane)
+        slot = scene.batcher.open(sentence, lambda _, name=name: served.append(name))  # type: ignore[misc]
+        scene.batcher.feed(slot, voice(30).tokens)
+        scene.batcher.finish(slot)
     scene.batcher.serve()
     assert served[0] == "hungry"
 
@@ -243,15 +243,15 @@ def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_l
     """
     scene = Scene(gap=0.1, others=0, widest_step=1, step=step, hold_seconds=2.0)
     heard: list[tuple[int, float]] = []
-    lanes = []
+    slots = []
     for index in (0, 1):
         sentence = Sentence(voice(87), sentence_index=index, utterance=5)
         deliver = lambda hop, index=index: heard.append((index, scene.clock.now()))  # noqa: E731
-        lanes.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
+        slots.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
     begun = scene.clock.now()
-    for lane in lanes:
-        scene.batcher.feed(lane, voice(15).tokens)
-        scene.batcher.finish(lane)
+    for slot in slots:
+        scene.batcher.feed(slot, voice(15).tokens)
+        scene.batcher.finish(slot)
     scene.batcher.serve()
     (first, at), (second, later) = heard
     assert (first, second) == (0, 1)

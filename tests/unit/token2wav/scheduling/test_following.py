@@ -16,8 +16,8 @@ from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.second_chunk_forecast import SecondPiece
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.second_chunk_forecast import SecondChunkForecast
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.speaking import voice
 
 
@@ -49,12 +49,12 @@ class Still:
         raise AssertionError("nothing is timed here")
 
 
-def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> Lane:
-    lane = batcher.open(one, queue.Queue().put)
+def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> StreamSlot:
+    slot = batcher.open(one, queue.Queue().put)
     if tokens:
-        batcher.feed(lane, np.zeros(tokens, np.int64))
-        batcher.finish(lane)
-    return lane
+        batcher.feed(slot, np.zeros(tokens, np.int64))
+        batcher.finish(slot)
+    return slot
 
 
 def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> None:
@@ -119,10 +119,10 @@ def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(
     short = opened(batcher, sentence(0, utterance=2), tokens=12)
     short.has_sound, short.plays_until, short._spoken = True, now + 0.5, 12 * 960
     next_of_short = opened(batcher, sentence(1, utterance=2), tokens=28)
-    for lane in (ample, next_of_short):
-        lane.state = lane.decoder.start(lane.sentence)
+    for slot in (ample, next_of_short):
+        slot.state = slot.decoder.start(slot.sentence)
     works = batcher._next_step.of([ample, next_of_short], now)
-    assert works[0].lane is next_of_short
+    assert works[0].slot is next_of_short
     assert works[0].due.by == pytest.approx(now + 0.5)
 
 
@@ -156,9 +156,11 @@ def test_a_sentence_that_is_spoken_is_no_work_in_front_of_the_next(batcher: Batc
     first = opened(batcher, sentence(0), tokens=15)
     second = opened(batcher, sentence(1), tokens=15)
     batcher._costs.add(1, 0.3)
-    for lane in (first, second):
-        lane.state = lane.decoder.start(lane.sentence)
-    alone = SecondPiece(batcher._costs, batcher._pace).expected(second, [second], 100.0)
+    for slot in (first, second):
+        slot.state = slot.decoder.start(slot.sentence)
+    alone = SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [second], 100.0)
     first.asked, first.hop = 100.0, Hop(0, 0, 15, True)
     assert first.is_spoken
-    assert SecondPiece(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(alone)
+    assert SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(
+        alone
+    )

@@ -39,12 +39,12 @@ class Scene:
         def hear(arrival: object) -> None:
             if isinstance(arrival, HopAudio):
                 self.heard.append((name, round(self.clock.now(), 3)))
-                self.batcher.taken(lane)
+                self.batcher.taken(slot)
 
-        lane = self.batcher.open(Sentence(voice(87), profile=profile), hear)
+        slot = self.batcher.open(Sentence(voice(87), profile=profile), hear)
         for at, count in messages:
-            self.clock.after(at, partial(self.batcher.feed, lane, voice(count).tokens))
-        self.clock.after(messages[-1][0], lambda: self.batcher.finish(lane))
+            self.clock.after(at, partial(self.batcher.feed, slot, voice(count).tokens))
+        self.clock.after(messages[-1][0], lambda: self.batcher.finish(slot))
 
     def first(self) -> dict[str, float]:
         """When each was heard first."""

@@ -9,7 +9,7 @@ from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.inputs.request import Sentence, Voice
 
 
-class NotOffered:
+class RefusingDecoder:
     """Refuses every stream, before anything is done, and says what can be asked for."""
 
     widest_step = 1
@@ -28,6 +28,6 @@ class NotOffered:
         """Raises FailedPrecondition."""
         self.start_bytes(sentence.voice)
 
-    def step(self, strides: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
         """Never reached: no stream starts."""
-        return [None for _ in strides]
+        return [None for _ in step_inputs]
