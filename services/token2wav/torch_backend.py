@@ -1,4 +1,4 @@
-"""CosyVoice2 in PyTorch behind the three profiles."""
+"""The torch backend: CosyVoice2 in PyTorch, for all three profiles."""
 
 import logging
 from pathlib import Path
@@ -29,8 +29,11 @@ GPU_CHOICES = {
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not
-    there or cannot run. Sets the process's thread count."""
+    """Load the model on the chosen device and set the process's number of CPU threads.
+
+    Raises ModelError naming file and tensor, SettingsError for a device or option that does not
+    exist or cannot be used.
+    """
     for name, choices in GPU_CHOICES.items():
         if getattr(settings, name) not in choices:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
@@ -43,7 +46,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
         except Unsuitable as error:
             if settings.gpu_engine == "paged":
                 raise
-            log.warning("the readable engine serves, far slower: %s", error)
+            log.warning("falling back to the readable engine, which is far slower: %s", error)
         torch.cuda.empty_cache()
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(

@@ -1,4 +1,4 @@
-"""What a voice brings to the decoder."""
+"""The voice as the decoder's tensors."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class VoicePrompt:
 
     tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192],
     not normalised. key: the voice's content hash, under which prompt state may be shared between
-    requests; empty: never shared.
+    requests; empty: it is never shared.
     """
 
     tokens: Tensor
@@ -24,7 +24,7 @@ class VoicePrompt:
 
 
 def as_prompt(voice: Voice) -> VoicePrompt:
-    """The voice as tensors."""
+    """Convert the request's voice to tensors."""
     return VoicePrompt(
         torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key
     )

@@ -100,7 +100,7 @@ async def test_nothing_is_left_when_all_hang_up_in_the_middle() -> None:
     state = decoder.start(said())
     decoder.step([step_input(state)])
     key = state.key
-    assert decoder._prompts.further(key, 0) is state.begun
+    assert decoder._prompts.further(key, 0) is state.shared
     del state
     gc.collect()
     assert decoder._prompts.further(key, 0) is None

@@ -7,14 +7,14 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.loading import load_chosen, rungs, tensorrt_first
+from services.token2wav.loading import load_chosen, candidates, tensorrt_first
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
 
 
 def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:
     told = EngineSettings(**changes)  # type: ignore[arg-type]
-    return [name for name, _, _ in rungs(backend, told, tensorrt=tensorrt_first(backend, told, auto_first))]
+    return [name for name, _, _ in candidates(backend, told, tensorrt=tensorrt_first(backend, told, auto_first))]
 
 
 def test_auto_is_our_own_engines_unless_tensorrt_is_named() -> None:

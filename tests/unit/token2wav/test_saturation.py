@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
 from services.token2wav.flow.checks import LARGEST, all_plausible, plausible
-from services.token2wav.guards.saturation import LIMIT, MOST, WINDOW_SAMPLES, SaturationGuard
+from services.token2wav.guards.saturation import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000
 
@@ -38,7 +38,7 @@ def verdict(sound: NDArray[np.float32], cut: int) -> str:
 @pytest.mark.parametrize("cut", [1, 77, 4800, 24_000, 10**9])
 def test_sound_at_the_limit_is_found_however_it_is_cut(cut: int) -> None:
     loud = speech(0.6)
-    assert 0 < (np.abs(loud) >= LIMIT).mean() < MOST
+    assert 0 < (np.abs(loud) >= LIMIT).mean() < MAX_SHARE
     assert verdict(loud, cut) == ""
     told = verdict(np.concatenate([loud, square(0.4), loud]), cut)
     assert told == "100% of the 0.2 s from 0.60 s on lie at the limit of what is sound"
@@ -46,9 +46,9 @@ def test_sound_at_the_limit_is_found_however_it_is_cut(cut: int) -> None:
 
 def test_a_quarter_of_a_window_may() -> None:
     window = np.zeros(WINDOW_SAMPLES, np.float32)
-    window[: int(MOST * WINDOW_SAMPLES)] = 1.0
+    window[: int(MAX_SHARE * WINDOW_SAMPLES)] = 1.0
     assert verdict(window, 480) == ""
-    window[int(MOST * WINDOW_SAMPLES)] = -1.0
+    window[int(MAX_SHARE * WINDOW_SAMPLES)] = -1.0
     assert verdict(window, 480).startswith("25% of the 0.2 s from 0.00 s on")
 
 
