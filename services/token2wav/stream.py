@@ -31,7 +31,7 @@ from services.token2wav.guards.saturation import SaturationGuard
 from services.token2wav.guards.silence import SilenceGuard
 from services.token2wav.inputs.request import MAX_TOKENS, Sentence, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import HopAudio
+from services.token2wav.scheduling.hop_audio import HopAudio
 
 
 @dataclass(frozen=True)

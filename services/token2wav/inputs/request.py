@@ -132,7 +132,8 @@ class Sentence:
     utterance: int = 0
     """Number of the request that its sentences share; 0: not known."""
     caller_streams: int = 0
-    """Sentences that the caller has in progress on all replicas when this one begins; 0: not known.
+    """Sentences that the caller has in progress on all replicas when this one begins; 0: not
+    known.
     """
 
     def __post_init__(self) -> None:

@@ -1,10 +1,11 @@
-"""One thread owns the engine and takes the due work of all streams through it, one grid block per
-stream and step.
+"""One thread owns the engine and runs the pending work of all streams, one grid block per stream
+and step.
 
-A new stream waits for no more than the step under way: who goes next, and how many together, is
-decided by when players run dry (deadlines). A first piece waits for the second where that one would
-come too late (holding). A sentence of the offline profile is one long step and goes when no stream
-has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for at most the step in progress. Which streams share a step, and how many,
+follows from when their players run dry (`deadlines`). A first chunk is held back if the second one
+would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
+runs only when no other stream has work. There is no polling: the thread sleeps until tokens, a
+reader or a new stream wakes it.
 """
 
 import logging
@@ -26,10 +27,11 @@ from services.token2wav.scheduling.clock import Clock, MonotonicClock
 from services.token2wav.scheduling.delivery import Delivery
 from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot, neighbours
+from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
 from services.token2wav.scheduling.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
@@ -37,8 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stats:
-    """streams, state_bytes: now. The others since the start; longest_step_seconds is how long a
-    cancelled stream may linger at most.
+    """streams, state_bytes: current values. The others since the start; longest_step_seconds bounds
+    how long a cancelled stream may still hold its memory.
     """
 
     streams: int
@@ -49,11 +51,11 @@ class Stats:
 
 
 class Batcher:
-    """All methods but `close` return at once and may be called from the event loop.
+    """All methods but `close` return immediately and may be called from the event loop.
 
-    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed
-    with what is no CosyserveError. hold_seconds: see `FirstChunkDelay`. clock: what time is; where one is
-    given, whoever gives it calls `serve` in a thread of his own.
+    on_fault: called when the engine is broken, that is, when its thread has died or three steps in
+    a row failed with an error that is not a CosyserveError. hold_seconds: see `FirstChunkDelay`.
+    clock: source of time; a caller that passes one also calls `serve` in a thread of its own.
     """
 
     def __init__(
@@ -69,13 +71,13 @@ class Batcher:
         self._clock: Clock = clock or MonotonicClock()
         self.load, self._costs, self._pace = EngineLoad(), StepCosts(), TokenPace()
         batches = any(each.widest_step > 1 for each in decoders.values())
-        holding = FirstChunkDelay(hold_seconds, self._costs, self._pace, batches=batches)
+        first_chunk_delay = FirstChunkDelay(hold_seconds, self._costs, self._pace, batches=batches)
         self._budget = Budget(limits)
         self._next_step = NextStep(self._costs, self._budget, batches=batches)
         self._health = EngineHealth(on_fault)
         self._changed = threading.Condition()
         self._slots: list[StreamSlot] = []
-        self._out = Delivery(holding, self._clock, self._changed, self._slots, self._forget)
+        self._delivery = Delivery(first_chunk_delay, self._clock, self._changed, self._slots, self._forget)
         self._in_step: set[StreamSlot] = set()
         self._closing, self._steps, self._longest = False, 0, 0.0
         self._thread: threading.Thread | None = None
@@ -84,10 +86,11 @@ class Batcher:
             self._thread.start()
 
     def open(self, sentence: Sentence, deliver: Deliver) -> StreamSlot:
-        """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
+        """Admit a stream; `deliver` receives its finished hops and, at the end, the error if there
+        is one.
 
-        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the
-        state budget, Unavailable when closing.
+        Raises Overloaded if all streams are taken or its prompt and reserve do not fit into the
+        state budget, Unavailable while closing.
         """
         decoder = self._decoders[sentence.profile]
         prompt = decoder.start_bytes(sentence.voice)
@@ -108,32 +111,32 @@ class Batcher:
         return slot
 
     def feed(self, slot: StreamSlot, tokens: NDArray[np.int64]) -> None:
-        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream
+        """Append generated tokens, int64 [n] at 25 Hz, already checked. Has no effect on a stream
         that is over.
         """
         with self._changed:
             slot.tokens, now = np.concatenate([slot.tokens, tokens]), self._clock.now()
-            if slot.fed is not None:
-                self._pace.add(len(tokens), now - slot.fed)
-            slot.fed = now
+            if slot.tokens_at is not None:
+                self._pace.add(len(tokens), now - slot.tokens_at)
+            slot.tokens_at = now
             self._changed.notify()
 
     def finish(self, slot: StreamSlot) -> None:
-        """No more tokens will come."""
+        """Declare the stream's tokens complete."""
         with self._changed:
             slot.finished = True
             self._changed.notify()
 
     def taken(self, slot: StreamSlot) -> None:
-        """The reader has one more of the delivered hops; with the last of them the next one may
+        """The reader has received one more of the delivered hops; this may allow the next hop to
         begin.
         """
         with self._changed:
-            slot.untaken = max(slot.untaken - 1, 0)
+            slot.unread_hops = max(slot.unread_hops - 1, 0)
             self._changed.notify()
 
     def cancel(self, slot: StreamSlot) -> None:
-        """Stop and forget a stream: at once, or, if it is being computed, before its next Euler
+        """Stop and forget a stream: immediately or, if it is being computed, before its next Euler
         step.
         """
         with self._changed:
@@ -145,12 +148,14 @@ class Batcher:
             self._changed.notify()
 
     def stats(self) -> Stats:
-        """Counts and bytes as they are now, seconds since the start."""
+        """Current counts and bytes, and seconds since the start."""
         with self._changed:
             return Stats(len(self._slots), held_bytes(self._slots), self._budget.peak, self._steps, self._longest)
 
     def close(self) -> None:
-        """End every stream with Unavailable and the thread after its step. Blocks for that long."""
+        """End every stream with Unavailable, and the thread after its current step. Blocks until
+        then.
+        """
         with self._changed:
             self._closing = True
             for slot in self._slots:
@@ -161,10 +166,10 @@ class Batcher:
             self._thread.join()
 
     def serve(self) -> None:
-        """The engine's thread: until `close`."""
+        """Main loop of the engine's thread; returns after `close`."""
         error: CosyserveError = Unavailable("the decoder is closing")
         try:
-            while self._turn():
+            while self._run_next():
                 pass
         except BaseException as cause:
             error = InternalFault("the decoder's thread has ended; the log has the details")
@@ -176,33 +181,33 @@ class Batcher:
                 for slot in list(self._slots):
                     self._end(slot, error)
 
-    def _turn(self) -> bool:
-        """One step; False when closing. Its frame must not outlive it: it holds the states of
-        streams that may be over.
+    def _run_next(self) -> bool:
+        """Run one step; False when closing. The frame of this call must end with the step, because
+        it refers to the states of streams that may be over.
         """
         if (works := self._next()) is not None:
             self._step(works)
         return works is not None
 
     def _next(self) -> list[ScheduledWork] | None:
-        """The next step, streams started as they come; waits for work, None when closing."""
+        """The next step, after starting new streams. Waits for work; None when closing."""
         while True:
             with self._changed:
                 for slot in self._in_step:
                     if slot.cancelled:
                         self._forget(slot)
                 self._in_step.clear()
-                self._out.ends()
+                self._delivery.ends()
                 while not self._closing:
                     new = [slot for slot in self._slots if slot.state is None]
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._out.between_steps())
+                    self._clock.wait(self._changed, self._delivery.between_steps())
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.slot for work in due])
-                self._out.begins(due)
+                self._delivery.begins(due)
             if due:
                 return due
             for slot in new:
@@ -224,9 +229,9 @@ class Batcher:
         try:
             results = works[0].slot.decoder.step([work.step_input for work in works])
         except Exception as error:
-            told = self._health.failed(error, f"a step of {len(works)} streams")
+            fault = self._health.failed(error, f"a step of {len(works)} streams")
             for work in works:
-                self._end(work.slot, told)
+                self._end(work.slot, fault)
             return
         self._health.worked()
         now = self._clock.now()
@@ -238,8 +243,8 @@ class Batcher:
             self._keep(work, decoded, now)
 
     def _keep(self, work: ScheduledWork, decoded: Decoded | CosyserveError | None, now: float) -> None:
-        """What a step made for a stream. It is handed out at once unless it may be held; then the
-        next turn decides.
+        """Store a stream's result of a step. A finished hop is delivered immediately unless it may
+        be held; then the next iteration decides.
         """
         slot = work.slot
         if isinstance(decoded, CosyserveError):
@@ -248,10 +253,10 @@ class Batcher:
         with self._changed:
             if slot.cancelled or decoded is None:
                 return
-            slot.served = self._steps
-            if not slot.add(decoded, work.step_input.until, now) or self._out.holding.may_hold(slot):
+            slot.last_step = self._steps
+            if not slot.add(decoded, work.step_input.until, now) or self._delivery.first_chunk_delay.may_hold(slot):
                 return
-            self._out.hand_out(slot, now)
+            self._delivery.hand_out(slot, now)
 
     def _end(self, slot: StreamSlot, error: CosyserveError) -> None:
         with self._changed:
@@ -261,6 +266,6 @@ class Batcher:
 
     def _forget(self, slot: StreamSlot) -> None:
         slot.state, slot.held, slot.over = None, None, True
-        slot.made.clear()
+        slot.decoded_parts.clear()
         if slot in self._slots:
             self._slots.remove(slot)

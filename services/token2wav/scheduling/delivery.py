@@ -1,5 +1,7 @@
-"""Hands out finished sound as soon as it need not be held any longer: when a step begins, and while
-one is under way that takes one stream, which may take longer than a first piece plays."""
+"""Delivers finished audio as soon as it need not be held back any longer: when a step begins and,
+in an engine that decodes one stream per step, during a step, because that may take longer than a
+first chunk plays.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,52 +13,53 @@ from services.token2wav.scheduling.stream_slot import StreamSlot
 
 
 class Delivery:
-    """Guarded by `changed`, which every method but an alarm is called with. slots: all streams, as
-    the batcher changes them. forget: called with a stream that has given its last sound."""
+    """Guarded by `changed`: callers hold it, and the alarm acquires it. slots: all streams, a list
+    that the batcher maintains. forget: called with a stream whose last audio was delivered.
+    """
 
     def __init__(
         self,
-        holding: FirstChunkDelay,
+        first_chunk_delay: FirstChunkDelay,
         clock: Clock,
         changed: threading.Condition,
         slots: Sequence[StreamSlot],
         forget: Callable[[StreamSlot], None],
     ) -> None:
         self._forget = forget
-        self.holding, self._clock, self._changed, self._slots = holding, clock, changed, slots
+        self.first_chunk_delay, self._clock, self._changed, self._slots = first_chunk_delay, clock, changed, slots
         self._step = 0
-        self._forgo: Callable[[], None] = lambda: None
-        """Prevents the next look at what is held."""
-        self._under_way = False
+        self._cancel_alarm: Callable[[], None] = lambda: None
+        """Cancels the next check of the audio that is held back."""
+        self._in_step = False
 
     def between_steps(self) -> float | None:
-        """Hand out what may go; seconds until more may follow, None: never."""
+        """Deliver what may go; returns the seconds until more may follow, None if nothing is held
+        back.
+        """
         return self._release(())
 
     def begins(self, works: Sequence[ScheduledWork]) -> None:
-        """Hand out what may go when this step begins, or before it ends. No works: streams are
-        started before the next one.
+        """Deliver what may go when this step begins, or before it ends. No works: streams are
+        started before the next step.
         """
         if not works:
             self.between_steps()
             return
-        self.holding.begins(works, self._clock.now())
+        self.first_chunk_delay.begins(works, self._clock.now())
         seconds = self._release(works)
-        self._step, self._under_way = self._step + 1, True
+        self._step, self._in_step = self._step + 1, True
         if works[0].slot.decoder.widest_step == 1:
             self._look_again_after(seconds)
 
     def ends(self) -> None:
-        """No step is under way."""
-        self._under_way = False
-        self._forgo()
-        self.holding.ends()
+        """The step has ended."""
+        self._in_step = False
+        self._cancel_alarm()
+        self.first_chunk_delay.ends()
 
     def hand_out(self, slot: StreamSlot, now: float) -> None:
-        """Give what is held of `slot` to its reader, after what is held of the sentence in front of
-        it.
-        """
-        if slot.follows is not None and slot.follows.held is not None and slot.follows.is_spoken:
+        """Deliver what is held of `slot`, after what is held of the preceding sentence."""
+        if slot.follows is not None and slot.follows.held is not None and slot.follows.is_decoded:
             self.hand_out(slot.follows, now)
         hop = slot.hand_out(now)
         if hop.last:
@@ -68,15 +71,15 @@ class Delivery:
             return
         step = self._step
 
-        def look() -> None:
+        def look_again() -> None:
             with self._changed:
-                if self._under_way and self._step == step:
+                if self._in_step and self._step == step:
                     self._look_again_after(self._release(()))
 
-        self._forgo = self._clock.after(seconds, look)
+        self._cancel_alarm = self._clock.after(seconds, look_again)
 
     def _release(self, works: Sequence[ScheduledWork]) -> float | None:
         now = self._clock.now()
-        for slot in self.holding.over(self._slots, works, now):
+        for slot in self.first_chunk_delay.over(self._slots, works, now):
             self.hand_out(slot, now)
-        return self.holding.soonest(self._slots, now)
+        return self.first_chunk_delay.soonest(self._slots, now)

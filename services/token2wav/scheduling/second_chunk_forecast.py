@@ -1,7 +1,8 @@
-"""When the piece behind the first will be made, in an engine that takes one stream at a time.
+"""Forecasts when the chunk after the first will be ready, in an engine that decodes one stream per
+step.
 
-What goes before it is counted: the step under way, tokens that have yet to come, and the steps of
-streams that are served first.
+The forecast adds up what comes before it: the step in progress, missing tokens, and the steps of
+streams that go first.
 """
 
 from collections.abc import Sequence
@@ -15,49 +16,47 @@ from services.token2wav.scheduling.token_pace import TokenPace
 
 class SecondChunkForecast:
     """Guarded by the batcher's lock; moments and seconds of its clock. costs: of single steps that
-    made sound.
+    gave audio.
     """
 
     def __init__(self, costs: StepCosts, pace: TokenPace) -> None:
         self._costs, self._pace = costs, pace
-        self._under_way: StreamSlot | None = None
+        self._in_step: StreamSlot | None = None
         self._free_at = 0.0
 
     def begins(self, works: Sequence[ScheduledWork], now: float) -> None:
         """A step begins."""
-        self._under_way = works[0].slot
-        self._free_at = now + self._costs.typical(works[0].due.blocks)
+        self._in_step = works[0].slot
+        self._free_at = now + self._costs.typical(works[0].pending.blocks)
 
     def ends(self) -> None:
-        """It is over."""
-        self._under_way, self._free_at = None, 0.0
+        """The step has ended."""
+        self._in_step, self._free_at = None, 0.0
 
     def expected(self, slot: StreamSlot, slots: Sequence[StreamSlot], now: float) -> float:
-        """When the piece behind what `slot` holds is made if all goes on as lately; never before
-        `now`.
+        """When the chunk after the held audio of `slot` is ready if the recent pace continues;
+        never before `now`.
         """
         free = max(self._free_at, now)
         own = self._steps(slot)
-        if self._under_way is slot:
+        if self._in_step is slot:
             return free + own - self._costs.typical(1)
         missing = slot.missing_tokens()
         others = [other for other in slots if other is not slot and not other.cancelled]
         ahead = sum(self._steps(other) for other in others if self._goes_first(other, slot, slots, now))
         begins = free + ahead
         if missing:
-            # What comes while another stream's step is under way waits for its end.
-            there = max(now, (slot.fed or now) + missing * self._pace.expected)
+            # Tokens that arrive during another stream's step wait for its end.
+            there = max(now, (slot.tokens_at or now) + missing * self._pace.expected)
             begins = max(begins, there + (self._costs.typical(1) if others else 0.0))
         return begins + own
 
     def _steps(self, slot: StreamSlot) -> float:
-        """Seconds of the steps to the end of the next hop of `slot`, or of the one that is being
-        spoken.
-        """
+        """Seconds of the steps to the end of the next hop of `slot`, or of the one in progress."""
         if slot.state is None or slot.state.recomputing or slot.hop is None:
             return self._costs.typical(1)
         begin = slot.state.position - slot.schedule.prompt_tokens
-        end = slot.hop.end if slot.speaking else min(slot.schedule.needed(slot.hop), max(len(slot.tokens), begin + 1))
+        end = slot.hop.end if slot.decoding else min(slot.schedule.needed(slot.hop), max(len(slot.tokens), begin + 1))
         prompt = slot.schedule.prompt_tokens
         return grid_blocks(prompt + begin, prompt + end) * self._costs.typical(1)
 
@@ -65,8 +64,8 @@ class SecondChunkForecast:
         """Whether a step of `other` may come before the next one of `slot`, see
         `services.token2wav.scheduling.next_step`.
         """
-        if other is self._under_way or other.is_spoken or other.missing_tokens() > 0:
+        if other is self._in_step or other.is_decoded or other.missing_tokens() > 0:
             return False
-        if not other.has_sound and other.follows is None:
-            return (other.asked or now) <= (slot.asked or now)
+        if not other.is_playing and other.follows is None:
+            return (other.waiting_since or now) <= (slot.waiting_since or now)
         return other.plays_until < now + (len(slots) + 1) * self._costs.typical(1)

@@ -186,7 +186,10 @@ async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batch
     ]
     plain = [await speak(batcher, *request) for request in requests]
     async with batching(backend.decoders) as capricious:
-        capricious._out.holding, capricious._next_step = Capricious(seed), CapriciousStep(seed, capricious)
+        capricious._delivery.first_chunk_delay, capricious._next_step = (
+            Capricious(seed),
+            CapriciousStep(seed, capricious),
+        )
         made = await asyncio.gather(*(pieces(capricious, *request, 11) for request in requests))
     assert [b"".join(piece.audio for piece in cut) for cut in made] == plain
     assert min(len(cut) for cut in made) < 4, "hops were joined"

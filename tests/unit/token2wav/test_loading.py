@@ -7,7 +7,7 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.loading import load_chosen, candidates, tensorrt_first
+from services.token2wav.loading import candidates, load_chosen, tensorrt_first
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
 

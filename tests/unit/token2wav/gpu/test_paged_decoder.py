@@ -404,7 +404,7 @@ def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
         (work,) = step.of([slot], 0.0)
         (made,) = setup.decoder.step([work.step_input])
         assert isinstance(made, Decoded)
-        counted.append((work.due.blocks, work.worked))
+        counted.append((work.pending.blocks, work.worked))
         assert slot.add(made, work.step_input.until, 0.0)
     # Three have pages; in the fourth step they are given back, and it is only then known.
     assert counted == [(1, 1), (1, 1), (1, 1), (1, 4), (5, 5)]

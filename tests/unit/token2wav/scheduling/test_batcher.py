@@ -15,8 +15,9 @@ from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
 
@@ -101,7 +102,7 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
         slots = [arrivals(batcher, seed)[0] for seed in (1, 2)]
         for slot in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
-        await _until(lambda: all(slot.untaken == 2 for slot in slots))
+        await _until(lambda: all(slot.unread_hops == 2 for slot in slots))
         before = len(decoder.met)
         with batcher._changed:  # so that the engine sees all of it at once
             for slot, left in zip(slots, (9.0, 0.01), strict=True):

@@ -19,11 +19,11 @@ def costs(times: int = 1) -> StepCosts:
 
 
 def first(waits: float = 0.0) -> PendingBlocks:
-    return PendingBlocks(1, NOW + 0.2 - waits, sounded=False)
+    return PendingBlocks(1, NOW + 0.2 - waits, playing=False)
 
 
 def playing(left: float, blocks: int = 1) -> PendingBlocks:
-    return PendingBlocks(blocks, NOW + left, sounded=True)
+    return PendingBlocks(blocks, NOW + left, playing=True)
 
 
 def taken(dues: list[PendingBlocks], widest: int = 32, times: int = 1) -> int:
@@ -85,7 +85,7 @@ def test_a_width_that_nobody_has_seen_is_tried() -> None:
 
 
 def test_the_oldest_work_is_never_too_much() -> None:
-    assert taken([PendingBlocks(16, NOW, sounded=False), first()], widest=8) == 1
+    assert taken([PendingBlocks(16, NOW, playing=False), first()], widest=8) == 1
 
 
 def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:

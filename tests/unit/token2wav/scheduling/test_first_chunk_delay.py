@@ -14,8 +14,8 @@ from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP = 0.05
@@ -64,7 +64,7 @@ class Scene:
         if not cold:
             self.batcher._costs.add(1, step)
             for streams in (1, 2, 4) * 8:
-                self.batcher._out.holding._errors.add(streams, 0.0)
+                self.batcher._delivery.first_chunk_delay._errors.add(streams, 0.0)
             self.batcher._pace.add(25, gap if others_gap is None else others_gap)
         self.others_gap = gap if others_gap is None else others_gap
         self.gap, self.step, self.others, self.sentence = gap, step, others, Sentence(voice(87), **sentence)  # type: ignore[arg-type]
@@ -304,4 +304,4 @@ def test_a_forecast_is_compared_with_what_came() -> None:
     """Tokens come 100 ms later than the pace says, so the second piece does."""
     scene = Scene(gap=0.4, others=0, widest_step=1, others_gap=0.3)
     scene.pieces()
-    assert scene.batcher._out.holding._errors.worst(1, 0.0) == pytest.approx(0.1, abs=0.02)
+    assert scene.batcher._delivery.first_chunk_delay._errors.worst(1, 0.0) == pytest.approx(0.1, abs=0.02)

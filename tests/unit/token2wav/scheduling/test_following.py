@@ -61,25 +61,25 @@ def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> N
     first = opened(batcher, sentence(0), tokens=25)
     second = opened(batcher, sentence(1, left=9.0))
     assert second.follows is first
-    assert not second.has_sound
+    assert not second.is_playing
     assert second.plays_until == pytest.approx(100 + FIRST_SOUND_SECONDS + 1.0)
-    first.has_sound, first.plays_until, first._spoken = True, 100.4, 12_000
-    second.keep_up(100.0)
-    assert second.has_sound
+    first.is_playing, first.plays_until, first._samples_before_held = True, 100.4, 12_000
+    second.update_deadline(100.0)
+    assert second.is_playing
     assert second.plays_until == pytest.approx(100.4 + 0.5)
-    second.keep_up(101.0)  # the player has run dry and waits for the other half
+    second.update_deadline(101.0)  # the player has run dry and waits for the other half
     assert second.plays_until == pytest.approx(101.0 + 0.5)
 
 
 def test_what_the_second_has_handed_out_is_played_behind_the_first(batcher: Batcher) -> None:
     first = opened(batcher, sentence(0), tokens=25)
-    first.has_sound, first.plays_until = True, 100.2
+    first.is_playing, first.plays_until = True, 100.2
     second = opened(batcher, sentence(1), tokens=25)
     second._plays(np.full(24_000, 0.5, np.float32), 100.0)
     assert second.plays_until == pytest.approx(100.2 + 1.0 + 1.0)
-    first.plays_until, first._spoken = 101.3, 24_000
+    first.plays_until, first._samples_before_held = 101.3, 24_000
     batcher.cancel(first)
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert (second.follows, second.plays_until) == (None, pytest.approx(101.3 + 1.0))
 
 
@@ -98,7 +98,7 @@ def test_a_second_attempt_of_the_first_is_what_the_second_follows(batcher: Batch
     batcher.cancel(lost)
     again = opened(batcher, sentence(0), tokens=50)
     assert second.follows is again
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert second.plays_until == pytest.approx(100 + FIRST_SOUND_SECONDS + 2.0)
 
 
@@ -115,15 +115,15 @@ def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(
     now = time.monotonic()
     batcher._clock.time = now  # type: ignore[attr-defined]
     ample = opened(batcher, sentence(0, utterance=1), tokens=28)
-    ample.has_sound, ample.plays_until = True, now + 1.5
+    ample.is_playing, ample.plays_until = True, now + 1.5
     short = opened(batcher, sentence(0, utterance=2), tokens=12)
-    short.has_sound, short.plays_until, short._spoken = True, now + 0.5, 12 * 960
+    short.is_playing, short.plays_until, short._samples_before_held = True, now + 0.5, 12 * 960
     next_of_short = opened(batcher, sentence(1, utterance=2), tokens=28)
     for slot in (ample, next_of_short):
         slot.state = slot.decoder.start(slot.sentence)
     works = batcher._next_step.of([ample, next_of_short], now)
     assert works[0].slot is next_of_short
-    assert works[0].due.by == pytest.approx(now + 0.5)
+    assert works[0].pending.by == pytest.approx(now + 0.5)
 
 
 def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_its_own_length(batcher: Batcher) -> None:
@@ -132,7 +132,7 @@ def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_it
     """
     second = opened(batcher, sentence(1, left=1.5))
     first = opened(batcher, sentence(0, left=0.2), tokens=25)
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert second.plays_until == pytest.approx(max(101.5, first.expected_end(100.0)), abs=0.31)
     assert opened(batcher, sentence(2)).plays_until < 103
 
@@ -159,8 +159,8 @@ def test_a_sentence_that_is_spoken_is_no_work_in_front_of_the_next(batcher: Batc
     for slot in (first, second):
         slot.state = slot.decoder.start(slot.sentence)
     alone = SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [second], 100.0)
-    first.asked, first.hop = 100.0, Hop(0, 0, 15, True)
-    assert first.is_spoken
+    first.waiting_since, first.hop = 100.0, Hop(0, 0, 15, True)
+    assert first.is_decoded
     assert SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(
         alone
     )
