@@ -1,5 +1,5 @@
-"""Upsampling conformer encoder: 25 speech tokens a second in, 50 frames a second out (compatibility
-specification section 4.2).
+"""Upsampling conformer encoder: 25 speech tokens per second in, 50 frames per second out
+(compatibility specification section 4.2).
 """
 
 import math
@@ -29,7 +29,7 @@ class ScaledEmbedding:
 
 
 class Encoder:
-    """Weights only; what a stream has left behind is in the cache."""
+    """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, layers: int) -> None:
         self.embed = ScaledEmbedding(tensors.within("embed"))
@@ -44,11 +44,11 @@ class Encoder:
     def __call__(
         self, x: Tensor, ahead: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
-        """Encode the tokens of a block, or of everything.
+        """Encode the tokens of a block, or of a whole sentence.
 
         x [streams, tokens, width] and ahead [streams, 3, width]: embedded tokens and their
-        look-ahead, zeros where there is none. before: tokens done, per stream. chunked: put
-        streaming masks over a pass that holds more than one block. Returns [streams, 2 * tokens,
+        look-ahead, zeros where there is none. before: tokens already encoded, per stream. chunked:
+        apply streaming masks to a pass of more than one block. Returns [streams, 2 * tokens,
         width].
         """
         x = self._stack(

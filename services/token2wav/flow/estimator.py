@@ -1,7 +1,7 @@
 """Causal estimator of the flow's velocity, a U-Net of one level (compatibility specification
 section 4.5).
 
-Everything in it is strictly causal but the attention, so under streaming masks a block of frames
+Everything in it is strictly causal except the attention, so under streaming masks a block of frames
 needs no mask: it sees its own frames and all before it.
 """
 
@@ -19,7 +19,7 @@ from services.token2wav.flow.stream_cache import CachedPass
 class Mask:
     """Which frames are real and which keys a query may see, for passes that are not one block.
 
-    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or none.
+    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or None.
     """
 
     def __init__(self, frames: Tensor, allowed: Tensor | None = None) -> None:
@@ -44,24 +44,26 @@ class CausalBlock:
 
 
 class Resnet:
-    """Two causal blocks with the time between them, beside a 1x1 convolution."""
+    """Two causal blocks, with the time embedding added between them, plus a 1x1 convolution as
+    shortcut.
+    """
 
     def __init__(self, tensors: Tensors) -> None:
         self._time = Linear.of(tensors.within("mlp.1"))
         self._first = CausalBlock(tensors.within("block1"))
         self._second = CausalBlock(tensors.within("block2"))
-        self._beside = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
+        self._shortcut = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
 
     def time(self, embedding: Tensor) -> Tensor:
-        """What a time adds between the blocks: embedding [rows or 1, 4 * channels] -> [rows or 1,
-        1, channels].
+        """The term that a time adds between the blocks: embedding [rows or 1, 4 * channels] ->
+        [rows or 1, 1, channels].
         """
         return self._time(F.mish(embedding))[:, None]
 
     def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
-        """time: as `time` made it."""
+        """time: a result of the method `time`."""
         h = self._first(x, cache, mask) + time
-        return self._second(h, cache, mask) + self._beside(_real(x, mask))
+        return self._second(h, cache, mask) + self._shortcut(_real(x, mask))
 
 
 class Transformer:
@@ -83,12 +85,12 @@ class Transformer:
     def _attend(self, x: Tensor, cache: CachedPass, allowed: Tensor | None) -> Tensor:
         rows, time, _ = x.shape
         projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-        # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
+        # Split instead of indexed: the gradient of indexing is a full tensor of zeros.
         queries, new = projected.split_with_sizes((1, 2))
-        found = [known.unbind() for known in cache.keys_values(new)]
+        keys_values = [known.unbind() for known in cache.keys_values(new)]
         parts = [
             F.scaled_dot_product_attention(query, keys, values, attn_mask=allowed)
-            for query, (keys, values) in zip(cache.split(queries.squeeze(0)), found, strict=True)
+            for query, (keys, values) in zip(cache.split(queries.squeeze(0)), keys_values, strict=True)
         ]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
@@ -109,7 +111,7 @@ class Level:
 
 
 class Estimator:
-    """Weights only; what a stream has left behind is in the cache."""
+    """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
         self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
@@ -139,19 +141,19 @@ class Estimator:
         return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
 
     def times(self, embedding: Tensor) -> list[Tensor]:
-        """What a time is to each level, [rows or 1, 1, channels], from its embedding [rows or 1, 4
-        * channels].
+        """The terms that a time adds to each level, [rows or 1, 1, channels], from its embedding
+        [rows or 1, 4 * channels].
         """
         return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
 
     def __call__(self, inputs: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
-        """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 *
+        """inputs [rows, time, 320]: x, mu, speaker, condition concatenated; time [rows or 1, 4 *
         channels] -> velocity [rows, time, 80].
         """
         return self.velocity(inputs, self.times(time), cache, mask)
 
     def velocity(self, inputs: Tensor, times: Sequence[Tensor], cache: CachedPass, mask: Mask | None = None) -> Tensor:
-        """The same where a time is met again and again: `times` of its embedding are kept."""
+        """The same with precomputed `times`, for times that occur repeatedly."""
         first, *between, last = times
         x = skip = self._down(inputs, first, cache, mask)
         x = self._down_end(cache.before(_real(x, mask), self._down_end.reach))

@@ -1,9 +1,9 @@
 """Speech tokens to mel: the flow of CosyVoice2 (compatibility specification section 4).
 
-`offline` and `prefix` recompute everything, as the reference does; `blocks` goes on from what it
-kept. A state holds keys and values of every attention, Euler step and guidance row: with the
-published sizes (56 attentions 512 wide) 4.6 MB for each mel frame in float32, 2.3 MB with a
-half-precision estimator, that is 231 MB or 116 MB for each second of sound, prompt included
+`offline` and `prefix` recompute everything, as the reference does; `blocks` continues from stored
+state. A state holds the keys and values of every attention, Euler step and guidance row. With the
+published sizes (56 attentions 512 wide) that is 4.6 MB for each mel frame in float32, 2.3 MB with a
+half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt included
 (`FlowConfig.state_bytes_per_frame`).
 """
 
@@ -36,20 +36,20 @@ from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
-    """Load `flow.pt` by the sizes in the yaml; `dtype` is the estimator's. Raises ModelError naming
-    file and tensor.
+    """Load `flow.pt` with the sizes in the yaml; `dtype` is the estimator's. Raises ModelError
+    naming file and tensor.
     """
     config = FlowConfig.read(directory)
     return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
 
 
 class Flow:
-    """Weights only; safe to share: calls from several threads take turns.
+    """Weights only; may be shared: a lock serializes calls from several threads.
 
-    batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but
-    its own content, so its mel is the same to the bit whatever runs beside it. Otherwise blocks of
-    equal length are one batch, equal to the singles within 2e-5 in float32. Default: on for the
-    CPU, off for other devices.
+    batch_invariant: each stream of `blocks` is computed alone, in shapes that depend only on its
+    own content, so its mel is bit-identical whatever runs concurrently. Otherwise blocks of equal
+    length form one batch, whose results equal the single ones within 2e-5 in float32. Default: on
+    for the CPU, off for other devices.
     """
 
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
@@ -71,19 +71,20 @@ class Flow:
         return self._solver.stats
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop`
-        and errors see `prefix`.
+        """The whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For
+        `stop` and errors see `prefix`.
         """
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     @torch.inference_mode()
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
-        """One call of the reference's streaming schedule (section 4.6), everything computed anew.
+        """One call of the reference's streaming schedule (section 4.6); recomputes everything from
+        the first token on.
 
-        tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only.
-        streaming: chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's
-        frames cut off. Raises InvalidRequest before any work, NonFinite when the result is not
-        finite, Cancelled when `stop` answers true before an Euler step.
+        tokens: int64 [T], all generated so far; unless final, the last 3 are look-ahead only.
+        streaming: use chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)] without the
+        prompt's frames. Raises InvalidRequest before any work, NonFinite if the result is not
+        finite, Cancelled if `stop` returns True before an Euler step.
         """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
@@ -131,8 +132,8 @@ class Flow:
         )
 
     def fork(self, state: FlowState) -> FlowState:
-        """A second stream that stands where `state` stands; the past is shared, since no block ever
-        writes to it.
+        """A second stream at the position of `state`. Both share the stored past, because no block
+        ever writes to it.
         """
         return FlowState(
             voice=state.voice,
@@ -146,25 +147,25 @@ class Flow:
 
     @torch.inference_mode()
     def blocks(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
-        """The next block of each stream, exact under streaming masks because nothing later is
-        visible to it.
+        """The next block of each stream; exact under streaming masks, because a block sees nothing
+        after it.
 
         tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the
         end of the sentence, 1..25. lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2
-        there are. Returns mel float32 [80, 2n] per stream, the prompt's frames too; None for a
-        stream seen cancelled and for one that has a `fault`, which then says why (the others go
-        on). Raises InvalidRequest and InternalFault before any work for what a caller should have
-        checked; then no state has changed.
+        that exist. Returns mel float32 [80, 2n] per stream, including the prompt's frames. The
+        result is None for a cancelled stream and for a stream with a `fault`, which holds the
+        reason; the other streams continue. Raises InvalidRequest and InternalFault before any work
+        for invalid arguments; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
             check_block(state, block, ahead, self.config.vocabulary)
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens):
             with self._turn:
-                made = self._advance(
+                advanced = self._advance(
                     [states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group]
                 )
-            for at, mel in zip(group, made, strict=True):
+            for at, mel in zip(group, advanced, strict=True):
                 results[at] = mel
         return results
 
@@ -179,8 +180,8 @@ class Flow:
     def mu(
         self, ids: list[Tensor], ahead: list[Tensor], before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
-        """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing
-        look-ahead is zeros once embedded.
+        """Tokens, the same number per stream, and their look-ahead -> float32 [streams, 2n, 80].
+        Missing look-ahead becomes zeros after the embedding.
         """
         padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead]).to(self.device)
         known = torch.tensor(
@@ -215,7 +216,7 @@ class Flow:
             x = self._solver.step(step, x, inputs, cache)
             for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(past)
-        made: list[Tensor | None] = [None] * len(states)
+        advanced: list[Tensor | None] = [None] * len(states)
         good = plausible(x).tolist()
         for row, at in enumerate(live):
             state = states[at]
@@ -227,8 +228,8 @@ class Flow:
                 continue
             state.encoder, state.steps = encoders[at], tuple(steps[at])
             state.position += tokens[at].numel()
-            made[at] = x[row].T.contiguous()
-        return made
+            advanced[at] = x[row].T.contiguous()
+        return advanced
 
     @staticmethod
     def _uncancelled(states: list[FlowState], among: list[int]) -> list[int]:
@@ -249,6 +250,6 @@ class Flow:
         return list(by_length.values())
 
     def _condition(self, mel: Tensor, first: int, frames: int) -> Tensor:
-        """The prompt's mel [frames, 80] from frame `first` on, zeros behind its end."""
+        """The prompt's mel [frames, 80] from frame `first` on, followed by zeros."""
         part = mel[first : first + frames]
         return F.pad(part, (0, 0, 0, frames - part.shape[0]))

@@ -1,5 +1,5 @@
-"""Euler steps along the flow with classifier-free guidance, from a fixed table of noise
-(compatibility specification section 4.4).
+"""Euler steps along the flow with classifier-free guidance, from a fixed noise table (compatibility
+specification section 4.4).
 
 Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023;
 guidance: Ho and Salimans, "Classifier-Free Diffusion Guidance", 2022.
@@ -22,21 +22,21 @@ from services.token2wav.inputs.cancellation import Stop
 
 NOISE_SHA256 = "584a26e6eaad944407a96c5999aaa5cd0a6a359309a841eade68bf805c072322"
 ROWS = 2
-"""Each stream runs twice: with its condition and, for the guidance, without."""
+"""Each stream occupies two rows: with its condition and, for the guidance, without."""
 
 
 def noise_table() -> Tensor:
-    """The noise float32 [80, 15000] every sentence starts from, frame by frame from the first
+    """The noise float32 [80, 15000] that every sentence starts from, frame by frame from the first
     prompt frame.
 
-    Drawn from a generator of its own; raises ModelError where this build of torch draws other
-    numbers than the published model expects.
+    Drawn from a separate generator. Raises ModelError if this build of torch draws different
+    numbers from those that the published model expects.
     """
     table = torch.randn(1, MEL_BINS, MAX_FLOW_FRAMES, generator=torch.Generator("cpu").manual_seed(0))[0]
-    found = hashlib.sha256(table.numpy().tobytes()).hexdigest()
-    if found != NOISE_SHA256:
+    digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    if digest != NOISE_SHA256:
         raise ModelError(
-            f"the flow's noise table has sha256 {found}, expected {NOISE_SHA256}: torch {torch.__version__} "
+            f"the flow's noise table has sha256 {digest}, expected {NOISE_SHA256}: torch {torch.__version__} "
             f"({torch.backends.cpu.get_cpu_capability()}) draws other numbers from seed 0 than the published model is "
             "used with"
         )
@@ -49,8 +49,8 @@ def time_grid() -> Tensor:
 
 
 def euler_schedule() -> list[tuple[float, float]]:
-    """The ten (t, dt). t is what has accumulated in float32, and dt leads from there to the next
-    point of the grid.
+    """The ten (t, dt). t is the sum accumulated in float32, and dt leads from it to the next point
+    of the grid.
     """
     grid = time_grid()
     t, dt = grid[0], grid[1] - grid[0]
@@ -65,8 +65,8 @@ def euler_schedule() -> list[tuple[float, float]]:
 
 @dataclass
 class SolverStats:
-    """What has been done since the start; written by the thread that owns the engine, readable from
-    any.
+    """Counters since the start; written by the thread that owns the engine, readable from any
+    thread.
     """
 
     euler_steps: int = 0
@@ -83,16 +83,16 @@ class Solver:
         self._guidance = guidance
         schedule = euler_schedule()
         self._dt = [dt for _, dt in schedule]
-        # One at a time: a row's rounding may depend on how many rows there are.
+        # One time per call, because the rounding of a row may depend on the number of rows.
         self._times = [estimator.times(estimator.time_embedding(torch.tensor([t], device=device))) for t, _ in schedule]
 
     @staticmethod
     def inputs(mu: Tensor, speaker: Tensor, condition: Tensor) -> Tensor:
-        """What stays the same over the steps: mu, condition [streams, frames, 80], speaker
-        [streams, 80] -> [streams, 2, frames, 320].
+        """The part of the input that is constant over the steps: mu, condition [streams, frames,
+        80], speaker [streams, 80] -> [streams, 2, frames, 320].
 
-        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are left for
-        x.
+        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are reserved
+        for x.
         """
         streams, frames, _ = mu.shape
         rows = mu.new_zeros(streams, ROWS, frames, 4 * MEL_BINS)
@@ -111,7 +111,7 @@ class Solver:
             return x + self._dt[at] * guided
 
     def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
-        """All steps over everything at once for one stream; None as soon as `stop` says so before a
+        """All steps over all frames of one stream; None as soon as `stop` returns True before a
         step.
         """
         for at in range(EULER_STEPS):

@@ -18,7 +18,7 @@ from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.flow.checks import LARGEST, check_length, check_voice
+from services.token2wav.flow.checks import LARGEST_MEL, check_length, check_voice
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
@@ -166,7 +166,7 @@ class PagedDecoder:
         if state.cancelled or turn.idle:
             return None
         # neither are numbers that are none
-        if not all((largest <= LARGEST).all() for largest in turn.largest):
+        if not all((largest <= LARGEST_MEL).all() for largest in turn.largest):
             state.fault = NonFinite(
                 f"the flow produced values that are not finite, or beyond any mel behind token {turn.start}"
             )

@@ -44,6 +44,7 @@ must not block.
 
 
 def decode_timings(hop: int, decoded: Decoded) -> list[Timing]:
+    """The time spans of flow and vocoder in one step of hop number `hop`."""
     flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
     if decoded.vocoder_ns is None:
         return [flow]

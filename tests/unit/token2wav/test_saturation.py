@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.checks import LARGEST, all_plausible, plausible
+from services.token2wav.flow.checks import LARGEST_MEL, all_plausible, plausible
 from services.token2wav.guards.saturation import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000
@@ -52,7 +52,7 @@ def test_a_quarter_of_a_window_may() -> None:
     assert verdict(window, 480).startswith("25% of the 0.2 s from 0.00 s on")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e4, -1e30, LARGEST * 1.01])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e4, -1e30, LARGEST_MEL * 1.01])
 def test_a_mel_that_no_magnitude_has_is_none(value: float) -> None:
     mels = torch.linspace(-12.0, 3.0, 3 * 80 * 50).view(3, 80, 50)
     assert plausible(mels).tolist() == [True, True, True]
