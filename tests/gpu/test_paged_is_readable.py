@@ -86,14 +86,14 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
     """What the flow hands to the vocoder from now on, [n, 80] each, by the stream's state."""
     heard: dict[int, list[Tensor]] = {}
     if isinstance(decoder, ContinuousDecoder):
-        sound = decoder._sound
+        sound = decoder._samples
 
         def readable(step_inputs: Any, fresh: Any) -> Any:
             for step_input, mel in zip(step_inputs, fresh, strict=True):
                 heard.setdefault(id(step_input.state), []).append(mel.T.cpu())
             return sound(step_inputs, fresh)
 
-        monkeypatch.setattr(decoder, "_sound", readable)
+        monkeypatch.setattr(decoder, "_samples", readable)
         return heard
     make = decoder._sounding.make
 

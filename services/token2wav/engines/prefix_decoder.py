@@ -1,9 +1,10 @@
-"""The served profile by engines: each block with everything before it, under streaming masks.
+"""The continuous profile by engines: each block is computed together with everything before it,
+under streaming masks.
 
-What a block sees does not depend on hops, since every step is one block of the grid, computed in
-the shape that its end alone decides. So the law holds as with kept state: streamed = whole. The
-price is that a block costs as much as its whole prefix: a sentence of n blocks costs about n / 2
-times what it costs with kept state (`docs/engines.md` has figures).
+What a block sees does not depend on the hops, because every step is one block of the grid, computed
+in a shape that depends only on its end. So streamed output equals whole output, as with stored
+state. The price is that a block costs as much as its whole prefix: a sentence of n blocks costs
+about n / 2 times as much as with stored state (`docs/engines.md` has figures).
 """
 
 import time
@@ -33,7 +34,7 @@ from services.token2wav.vocoder.window import window_frames
 
 @dataclass(eq=False, kw_only=True)
 class PrefixState(OneStepState):
-    """One stream: the flow keeps nothing of it, stretch and vocoder what they need."""
+    """One stream: the flow stores nothing of it, time stretch and vocoder store what they need."""
 
     speaker: Tensor
     stretch: StretchState
@@ -42,25 +43,24 @@ class PrefixState(OneStepState):
 
     @property
     def bytes(self) -> int:
-        """Memory held between steps; it does not grow."""
+        """Bytes held between steps; constant."""
         return self.stretch.bytes + self.vocoder.bytes
 
     def reach(self, end: int) -> int:
-        """The next border of the grid, at most `end`; the prompt's own borders are passed over, as
-        nothing is kept there.
+        """The next border of the grid, at most `end`. The prompt's own borders are skipped, because
+        nothing is stored there.
         """
         return next_border(self.position, end)
 
     def cancel(self) -> None:
-        """Flow and vocoder leave this stream out as soon as they can. May be called from any
-        thread.
-        """
+        """Flow and vocoder skip this stream as soon as they can. May be called from any thread."""
         self.cancelled = self.vocoder.cancelled = True
 
 
 class PrefixDecoder:
-    """Streams whose prefixes are padded to one length are a batch; batches of a step run beside
-    each other in as many slots as there are."""
+    """Streams whose prefixes have the same padded length form a batch; the batches of a step run
+    concurrently, one in each slot.
+    """
 
     goes_on_without_room = False
     token_bytes = 0
@@ -72,8 +72,8 @@ class PrefixDecoder:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
 
     def start(self, sentence: Sentence) -> PrefixState:
-        """A stream behind its prompt; nothing is computed yet. Raises InvalidRequest for a voice
-        that the model cannot use.
+        """A stream at the end of its prompt; nothing is computed yet. Raises InvalidRequest for a
+        voice that the model cannot use.
         """
         voice = as_prompt(sentence.voice)
         check_voice(voice, self.flow.config)
@@ -92,12 +92,14 @@ class PrefixDecoder:
         )
 
     def start_bytes(self, voice: Voice) -> int:
-        """0: no state of the prompt is kept between steps."""
+        """0: no state of the prompt is stored between steps."""
         return 0
 
     @torch.inference_mode()
     def step(self, step_inputs: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
-        """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
+        """One grid block of each stream through flow, time stretch and vocoder; see
+        `Decoder.step`.
+        """
         began = time.time_ns()
         prefixes = [self._prefix(step_input) for step_input in step_inputs]
         mels = self._mels(prefixes)
@@ -113,18 +115,20 @@ class PrefixDecoder:
                 )
                 continue
             work.append((at, step_input, mel[:, MEL_FRAMES_PER_TOKEN * step_input.state.position :]))
-        sounds = self._vocoder.step(
+        rendered = self._vocoder.step(
             [step_input.state.vocoder for _, step_input, _ in work],
             [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
             [step_input.final for _, step_input, _ in work],
         )
         end = time.time_ns()
-        for (at, step_input, mel), sound in zip(work, sounds, strict=True):
-            if sound is None:
+        for (at, step_input, mel), samples in zip(work, rendered, strict=True):
+            if samples is None:
                 results[at] = step_input.state.vocoder.fault
                 continue
             tokens, step_input.state.position = step_input.until, step_input.until
-            results[at] = Decoded(np.asarray(sound.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end))
+            results[at] = Decoded(
+                np.asarray(samples.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end)
+            )
         return results
 
     def _prefix(self, step_input: Stride[PrefixState]) -> Prefix:
@@ -138,7 +142,7 @@ class PrefixDecoder:
         return Prefix(known[: step_input.until], ahead, state.voice.mel, state.speaker, state.stop)
 
     def _mels(self, prefixes: Sequence[Prefix]) -> list[Tensor | None]:
-        """The mel of each prefix [80, 2n], batches side by side in the slots."""
+        """The mel of each prefix [80, 2n]; the slots run the batches concurrently."""
         groups: dict[int, list[int]] = {}
         for at, prefix in enumerate(prefixes):
             groups.setdefault(padded(prefix.ids.numel()), []).append(at)
@@ -147,10 +151,10 @@ class PrefixDecoder:
             most = self.flow.batch if length <= USUAL_TOKENS else 1
             batches += [members[first : first + most] for first in range(0, len(members), most)]
         mels: list[Tensor | None] = [None] * len(prefixes)
-        made = self._threads.map(
+        computed = self._threads.map(
             lambda batch: self.flow.prefixes([prefixes[at] for at in batch], streaming=True), batches
         )
-        for batch, rows in zip(batches, made, strict=True):
+        for batch, rows in zip(batches, computed, strict=True):
             for at, mel in zip(batch, rows, strict=True):
                 mels[at] = mel
         return mels

@@ -1,4 +1,6 @@
-"""What stands in the place of the served profile when the estimator has no streaming masks."""
+"""Replaces the decoder of the continuous profile if the estimator does not support streaming
+masks.
+"""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -10,7 +12,7 @@ from services.token2wav.inputs.request import Sentence, Voice
 
 
 class RefusingDecoder:
-    """Refuses every stream, before anything is done, and says what can be asked for."""
+    """Refuses every stream before any work and names the profiles that are available."""
 
     widest_step = 1
     goes_on_without_room = False
@@ -20,8 +22,7 @@ class RefusingDecoder:
         """Raises FailedPrecondition."""
         raise FailedPrecondition(
             "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs "
-            "streaming masks; "
-            "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+            "streaming masks; ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
         )
 
     def start(self, sentence: Sentence) -> OneStepState:
@@ -29,5 +30,5 @@ class RefusingDecoder:
         self.start_bytes(sentence.voice)
 
     def step(self, step_inputs: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
-        """Never reached: no stream starts."""
+        """Never called, because no stream starts."""
         return [None for _ in step_inputs]

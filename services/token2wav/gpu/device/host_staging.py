@@ -1,5 +1,5 @@
-"""Where the results of a step arrive on the host: pinned memory that is taken once and used again
-by the next step.
+"""Pinned host memory for transfers between host and device; allocated once and reused by later
+steps.
 """
 
 from typing import Any
@@ -13,7 +13,9 @@ _ALIGNED = 256
 
 
 class DeviceToHost:
-    """For one owner thread, which has waited for the device before it begins the next step."""
+    """Receives the results of a step. For one owner thread, which synchronizes with the device
+    before it begins the next step.
+    """
 
     def __init__(self, *, pinned: bool) -> None:
         self._pinned = pinned
@@ -21,12 +23,12 @@ class DeviceToHost:
         self._part = self._used = 0
 
     def begin(self) -> None:
-        """What was received means nothing from now on."""
+        """Invalidate everything received before."""
         self._part = self._used = 0
 
     def receive(self, tensor: Tensor) -> Tensor:
-        """Queue the copy of a contiguous tensor; the returned one on the host holds it when the
-        device is done.
+        """Queue the copy of a contiguous tensor; the returned host tensor is valid after
+        synchronization.
         """
         size = tensor.numel() * tensor.element_size()
         while self._part < len(self._parts) and self._used + size > len(self._parts[self._part]):
@@ -39,8 +41,8 @@ class DeviceToHost:
 
 
 class HostToDevice:
-    """Pinned copies of a device tensor, in turns: one is written while the copies of others may
-    still be under way.
+    """Pinned copies of a device tensor, used in rotation: one is written while the transfers of
+    others may be in progress.
     """
 
     def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
@@ -51,7 +53,7 @@ class HostToDevice:
         self._turn = 0
 
     def begin(self) -> "np.ndarray[Any, Any]":
-        """Memory to write the next content to, all of it."""
+        """The memory for the next content, all of which must be written."""
         self._turn = (self._turn + 1) % len(self._hosts)
         event = self._sent[self._turn]
         if event is not None:

@@ -1,5 +1,5 @@
-"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in
-size, for CUDA graphs to read.
+"""The table of a batch: which grid blocks are computed, and where their data is. Static in size, so
+that CUDA graphs can read it.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
 IDS = CHUNK_TOKENS + LOOKAHEAD_TOKENS
 _ALIGNED = 32
-"""Units by which tables grow: kernels are compiled for what is known of their arguments' alignment,
-so it should not vary.
+"""Table sizes are multiples of this, because kernels are specialised on the alignment of their
+arguments, which should not vary.
 """
 DUMMY_PAGE = 0
-"""Where the units that only fill a batch up write."""
+"""Padding units write to this page."""
 
 
 @dataclass(eq=False)
@@ -28,8 +28,8 @@ class Unit:
 
     pages: of the stream's blocks from the first to this one, whose page is the last. tokens: int64
     [1..25]. ahead: int64 [0..3]. speaker: float32 [80] on the device. condition: float32 [50, 80]
-    there, None for zeros. Blocks of one stream may stand in one batch, earlier ones first or not:
-    every layer writes before any reads.
+    on the device, None for zeros. A batch may contain several blocks of one stream in any order,
+    because every layer writes all before it reads any.
     """
 
     pages: Sequence[int]
@@ -45,11 +45,11 @@ class Unit:
 
 
 class UnitTable:
-    """Device tensors of at most `most` units, filled from pinned memory by one copy.
+    """Device tensors for at most `most` units, filled from pinned memory by one copy.
 
-    own, before: page of the block and of the one before it, -1 for none. counts: pages up to the
-    own one. frames, tokens: how many of the block are real. position: frames before it. ids, known:
-    tokens and look-ahead. pages: [most, TABLE].
+    own, before: page of the block and of the previous one, -1 for none. counts: pages up to the
+    block's own. frames, tokens: how many of the block are real. position: frames before it. ids,
+    known: tokens and look-ahead. pages: [most, TABLE].
     """
 
     def __init__(self, most: int, device: torch.device) -> None:
@@ -80,9 +80,7 @@ class UnitTable:
         return self.fields[name]
 
     def fill(self, units: Sequence[Unit], size: int) -> None:
-        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare
-        page.
-        """
+        """Make `units` the batch, padded to `size` with units that write only to the dummy page."""
         host, views, at = self._staging.begin(), {}, 0
         for name, shape in self._shapes.items():
             views[name] = host[at : at + shape[0] * shape[1]].reshape(shape)

@@ -1,10 +1,10 @@
-"""The vocoder on a GPU: windows of 50 frames of several streams at once, one CUDA graph for each
-batch size.
+"""The vocoder on a GPU: windows of 50 frames of several streams in one batch, one CUDA graph for
+each batch size.
 
-A window looks at its frames, 21 before and 20 after, wherever in the sentence it lies; masks stand
-for the ends of the sentence. So every window has the same shape, and one may render fewer frames
-than 50: what lies behind them is thrown away. Which frames a window renders changes no sample by
-more than rounding. What a stream leaves behind is mel in a ring and the phase of its harmonics.
+A window uses its own frames, 21 before and 20 after, wherever in the sentence it lies; masks handle
+the ends of the sentence. So every window has the same shape, and one may render fewer frames than
+50: the rest is discarded. Which frames a window renders changes samples only by rounding. The state
+of a stream is its mel in a ring and the phase of its harmonics.
 """
 
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ _DUMMY_WINDOW = np.array([[DUMMY_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
 
 
 class WindowedVocoder:
-    """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For
+    """Weights, static buffers, and the state of `slots` streams, of which slot 0 is a dummy. For
     one owner thread.
 
     precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three
-    products each; tf32; bfloat16.
+    products each; tf32; bfloat16; float16.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WindowedVocoder:
         self.hold_back_frames = context(config).hold_back(F0Predictor.reach)
         self.shapes = {frames: WindowShape(config, frames) for frames in sorted(lengths)}
         longest = self.shapes[max(lengths)]
-        # so that the rows of tables are aligned, and kernels compiled once
+        # A multiple of 32, so that table rows are aligned and kernels are compiled once.
         most = -(-self.buckets[-1] // 32) * 32
         with torch.inference_mode():
             self._network = SoundNetwork(
@@ -87,12 +87,12 @@ class WindowedVocoder:
 
     @torch.inference_mode()
     def forget(self, slot: int) -> None:
-        """A new sentence begins in `slot`."""
+        """Start a new sentence in `slot`."""
         self.phase[slot].zero_()
 
     @torch.inference_mode()
     def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
-        """Put mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames
+        """Write mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames
         frames[i].. of its sentence.
         """
         most = self.buckets[-1]
@@ -109,7 +109,7 @@ class WindowedVocoder:
     @torch.inference_mode()
     def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
         """Samples float32 [windows, 480 * frames], valid until the next call, of which the first
-        480 * count of each row mean something.
+        480 * count of each row are valid.
 
         frames: one of `shapes`, at least every count.
         """
@@ -200,14 +200,15 @@ class WindowedVocoder:
 
 
 def _word(value: int) -> int:
-    """Its lowest 32 bits as the int32 with the same."""
+    """The lowest 32 bits as an int32 with the same bits."""
     value &= 0xFFFFFFFF
     return value - (value >> 31 << 32)
 
 
 def _bases(n_fft: int, window: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The transforms as matrices with the window in them: [n_fft, width] to real parts and
-    imaginary parts side by side; and [2, bins, n_fft] back from them."""
+    """The transforms as matrices that include the window: [n_fft, width] to real parts followed by
+    imaginary parts, and [2, bins, n_fft] back from them.
+    """
     bins = n_fft // 2 + 1
     tap = torch.arange(n_fft, dtype=torch.float64, device=window.device)
     angle = 2 * torch.pi / n_fft * torch.arange(bins, dtype=torch.float64, device=window.device)[:, None] * tap

@@ -22,7 +22,7 @@ KERNELS = {
     "norm_mish",
     "norm_scaled", "normed_linear", "onto_residual", "paged_attention", "prepare", "queries_keys_values",
     "relative_attention",
-    "turned_queries",
+    "rotated_queries",
 }  # fmt: skip
 
 
