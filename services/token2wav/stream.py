@@ -66,7 +66,7 @@ class AcousticStream:
         self._silence = SilenceGuard(sentence.speed) if sentence.guards else None
         self._saturation = SaturationGuard() if sentence.guards else None
         self._silent_start = np.zeros(0, np.float32)
-        """Samples from the beginning that are kept back, as nothing can be heard in them yet."""
+        """Samples from the beginning that are held back because nothing is audible in them yet."""
         self._slot = batcher.open(sentence, self._deliver)
 
     async def feed(self, tokens: list[int]) -> None:

@@ -1,4 +1,6 @@
-"""Decodes one sentence before the first request, so that no caller waits for lazy initialization."""
+"""Decodes one sentence before the first request, so that no caller waits for lazy
+initialization.
+"""
 
 import time
 

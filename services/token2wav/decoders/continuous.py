@@ -88,14 +88,18 @@ class ContinuousDecoder:
         return self._prompts.stats
 
     def start_bytes(self, voice: Voice) -> int:
-        """Bytes for the prompt, 0 if its state is cached and shared. May be called from any thread."""
+        """Bytes for the prompt, 0 if its state is cached and shared. May be called from any
+        thread.
+        """
         if voice.state_key in self._prompts:
             return 0
         return len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
     def step(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
-        """One grid block of each stream through flow, time stretch and vocoder; see `Decoder.step`."""
+        """One grid block of each stream through flow, time stretch and vocoder; see
+        `Decoder.step`.
+        """
         starts = [step_input.state.position for step_input in step_inputs]
         mels, flows = self._timed_mels(step_inputs)
         middle = time.time_ns()

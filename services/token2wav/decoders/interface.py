@@ -44,7 +44,9 @@ class StreamState(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory held; memory that the prompt cache holds as well is counted in the cache."""
+        """Bytes of memory held; memory that the prompt cache holds as well is counted in the
+        cache.
+        """
 
     @property
     def recomputing(self) -> bool:
@@ -69,7 +71,9 @@ class StreamState(Protocol):
         """
 
     def cancel(self) -> None:
-        """Ask a running step to skip this stream as soon as it can. May be called from any thread."""
+        """Ask a running step to skip this stream as soon as it can. May be called from any
+        thread.
+        """
 
 
 S = TypeVar("S", bound=StreamState)
@@ -96,7 +100,9 @@ class Decoder(Protocol[S]):
 
     @property
     def widest_step(self) -> int:
-        """Maximum number of streams in one step; 1 if a step decodes streams one after the other."""
+        """Maximum number of streams in one step; 1 if a step decodes streams one after the
+        other.
+        """
 
     @property
     def goes_on_without_room(self) -> bool:

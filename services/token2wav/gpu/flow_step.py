@@ -130,7 +130,7 @@ class FlowStep:
         if count > self._flow.most:
             state.fault = Overloaded(
                 f"no room to keep the state of a sentence of {until} tokens, and at most "
-                f"{CHUNK_TOKENS * self._flow.most} are made again"
+                f"{CHUNK_TOKENS * self._flow.most} are recomputed"
             )
             return
         known = self._known(work)

@@ -155,7 +155,9 @@ class Sentence:
 
 
 def checked_tokens(name: str, tokens: list[int]) -> NDArray[np.int64]:
-    """The ids as int64 [n]. Raises InvalidRequest naming the first id that is not a speech token."""
+    """The ids as int64 [n]. Raises InvalidRequest naming the first id that is not a speech
+    token.
+    """
     ids = np.asarray(tokens, dtype=np.int64)
     wrong = np.flatnonzero((ids < 0) | (ids >= SPEECH_VOCABULARY))
     if wrong.size:

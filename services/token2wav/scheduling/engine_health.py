@@ -42,7 +42,7 @@ class EngineHealth:
         if type(error).__name__ == "OutOfMemoryError":  # torch's; here it may not even be installed
             log.warning("%s needed more memory than the device has left", work)
             return Overloaded(
-                "the device has no memory left for this sentence beside the others", retry_after=RETRY_AFTER_SECONDS
+                "the device has no memory left for this sentence next to the others", retry_after=RETRY_AFTER_SECONDS
             )
         log.error("%s failed", work, exc_info=error)
         self._in_a_row += 1

@@ -86,7 +86,7 @@ class FirstChunkDelay:
         """Streams whose held audio may be delivered. works: the step that begins now, if there is
         one. Nothing is held during a step of another profile, which may take seconds.
         """
-        blocks, begun = sum(work.pending.blocks for work in works), {work.slot for work in works}
+        blocks, in_step = sum(work.pending.blocks for work in works), {work.slot for work in works}
         soon = now + self._costs.slow(blocks) + _margin(slots)
         decoder = works[0].slot.decoder if works else None
         return [
@@ -96,7 +96,7 @@ class FirstChunkDelay:
             and not slot.cancelled
             and (
                 decoder not in (None, slot.decoder)
-                or (_batches(slot) and slot in begun and soon <= now + slot.held_seconds)
+                or (_batches(slot) and slot in in_step and soon <= now + slot.held_seconds)
                 or self._until(slot, slots, now) <= now
             )
         ]
@@ -134,12 +134,14 @@ class FirstChunkDelay:
         stream that computes the next chunk.
         """
         last, streams = slot.held_since + self._longest, len(slots)
-        made = self._second.expected(behind, slots, now)
-        until = made + self._errors.worst(streams, made - now) + _single_step_margin(streams) - slot.held_seconds
+        ready_at = self._second.expected(behind, slots, now)
+        until = (
+            ready_at + self._errors.worst(streams, ready_at - now) + _single_step_margin(streams) - slot.held_seconds
+        )
         if until > now:
             return min(until, last)
         if behind.on_next_hop is None:
-            behind.on_next_hop = lambda at: self._errors.add(streams, at - made)
+            behind.on_next_hop = lambda at: self._errors.add(streams, at - ready_at)
         return now
 
 

@@ -22,7 +22,9 @@ class ForecastErrors:
         self._seen: dict[int, deque[float]] = {}
 
     def add(self, streams: int, seconds: float) -> None:
-        """Record a chunk that was `seconds` later than forecast while there were `streams` streams."""
+        """Record a chunk that was `seconds` later than forecast while there were `streams`
+        streams.
+        """
         self._seen.setdefault(bucket(streams), deque(maxlen=_REMEMBERED)).append(seconds)
 
     def worst(self, streams: int, forecast_seconds: float) -> float:

@@ -31,7 +31,9 @@ class ScheduledWork:
 
 
 class NextStep:
-    """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a step."""
+    """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a
+    step.
+    """
 
     def __init__(self, costs: StepCosts, budget: Budget, *, batches: bool) -> None:
         self._costs, self._budget, self._batches = costs, budget, batches

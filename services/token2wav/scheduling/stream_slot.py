@@ -147,13 +147,13 @@ class StreamSlot:
 
     def expected_end(self, now: float) -> float:
         """When the player will have played the whole sentence, as far as its tokens are known."""
-        begun = (
+        begins_at = (
             self.plays_until
             if self.is_playing or self.follows is not None
             else (self.waiting_since or now) + FIRST_SOUND_SECONDS
         )
         seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
-        return max(begun, now) + max(seconds - self._samples_before_held / SAMPLE_RATE, 0.0)
+        return max(begins_at, now) + max(seconds - self._samples_before_held / SAMPLE_RATE, 0.0)
 
     def next_input(self) -> Stride[StreamState] | None:
         """The next work; None if the stream has not started, has to wait for tokens or the reader,

@@ -185,8 +185,8 @@ class PagedEncoder:
             BM=tile.rows, BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
-            rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position,
-            self._rotations[frames],
+            rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance,
+            weights.position, self._rotations[frames],
             self._rotated, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
         )  # fmt: skip
         tile = launch.tile("distance", rows)

@@ -1,4 +1,6 @@
-"""The operands of one windowed convolution: buffers with margins, and what a launch reads, adds and writes."""
+"""The operands of one windowed convolution: buffers with margins, and what a launch reads, adds
+and writes.
+"""
 
 from dataclasses import dataclass
 

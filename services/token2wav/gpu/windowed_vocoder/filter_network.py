@@ -130,14 +130,14 @@ class SoundNetwork:
         if described:
             flat = TensorDescriptor.from_tensor(layer.weight.view(-1, c), [bn, bk])
             given = [x.source.described(bm, bk), flat, *(each.described(bm, bn) if each else none for each in others)]
-        kept = raw or active
+        stored = raw or active
         unit = x.unit or c
         self.launch(
             windowed_convolution, (ceil(rows, bm), n // bn, grid), *given[:2], layer.scale, layer.bias, layer.shapes,
             *given[2:],
             snakes.turns if snakes else none, snakes.inverses if snakes else none, *to.ends, rows, places, x.columns,
             x.shift,
-            x.source.rows, place, to.count, kept.rows if kept else 0, residual.columns if residual else 0,
+            x.source.rows, place, to.count, stored.rows if stored else 0, residual.columns if residual else 0,
             residual.shift if residual else 0,
             residual.source.rows if residual and not residual.shared else 0, to.start, output.slope, MARGIN,
             C=c, UNIT=unit, STEP=unit * x.step, N=n, OUT=out, SUMMED=layer.summed, RATE=to.rate, EXTRA=to.extra,
