@@ -42,10 +42,10 @@ def token2wav(model: str, precision: str, vocoder: str) -> None:
     from tests.unit.token2wav.speaking import GOLDEN
 
     path = DEMO if model == "demo" else GOLDEN
-    told = EngineSettings(
+    engine = EngineSettings(
         model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
     )
-    load_backend("torch", told)
+    load_backend("torch", engine)
 
 
 LOADS: Mapping[str, Callable[[], None]] = {

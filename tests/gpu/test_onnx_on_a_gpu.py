@@ -54,9 +54,9 @@ def model(step: str, engines: Path, *options: str) -> str:
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exported graphs."""
     directory = tmp_path_factory.mktemp("engines")
-    told = model("export", directory)
+    report = model("export", directory)
     for name in ("encoder", "estimator", "pitch", "filter"):
-        assert f"{name}.onnx" in told
+        assert f"{name}.onnx" in report
     return directory
 
 

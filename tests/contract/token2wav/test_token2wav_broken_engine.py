@@ -1,5 +1,5 @@
-"""An engine that has broken takes no more traffic: the service turns away and ends, for a
-supervisor to start it anew.
+"""A broken engine takes no more traffic: the service refuses requests and exits, so that a
+supervisor restarts it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Law: what is kept behind a voice's prompt changes no sample, is computed once, and leaves nothing
+"""Law: the cached state of a voice's prompt changes no sample, is computed once, and leaves nothing
 behind when its callers hang up.
 """
 
@@ -88,10 +88,10 @@ def test_one_that_hangs_up_in_the_middle_leaves_its_work_to_the_others(together:
         decoder.step([step_input(second)])
     assert decoder.prompts.states == 1
     alone = continuous()
-    anew = alone.start(said())
-    while anew.position < INSIDE:
-        alone.step([step_input(anew)])
-    for ours, theirs in zip(second.flow.steps, anew.flow.steps, strict=True):
+    recomputed = alone.start(said())
+    while recomputed.position < INSIDE:
+        alone.step([step_input(recomputed)])
+    for ours, theirs in zip(second.flow.steps, recomputed.flow.steps, strict=True):
         assert all(mine.equal(other) for mine, other in zip(ours.convolutions, theirs.convolutions, strict=True))
 
 

@@ -1,5 +1,5 @@
-"""Law: in the served profile the samples are a function of the request, not of hops, messages,
-caches or company.
+"""Law: in the continuous profile the samples are a function of the request, not of hops, messages,
+caches or concurrent streams.
 """
 
 import asyncio
@@ -66,10 +66,10 @@ async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
     directory, said = ModelDirectory(GOLDEN), voice(20)
     flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))
     mel = flow.prefix(as_prompt(said), torch.tensor(tokens(LENGTH)), streaming=True, final=True)
-    anew = vocoder.offline(mel, 7, 0).numpy()
-    carried = np.frombuffer(await speak(batcher, Sentence(said, seed=7), tokens(LENGTH)), "<i2") / 32768
-    assert np.abs(carried - anew).max() < 2e-3
-    assert anew.std() > 0.05
+    recomputed = vocoder.offline(mel, 7, 0).numpy()
+    streamed = np.frombuffer(await speak(batcher, Sentence(said, seed=7), tokens(LENGTH)), "<i2") / 32768
+    assert np.abs(streamed - recomputed).max() < 2e-3
+    assert recomputed.std() > 0.05
 
 
 async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:
@@ -149,7 +149,7 @@ async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile, start_sam
 
 
 class Capricious(FirstChunkDelay):
-    """Hands finished sound out or keeps it, as the dice say."""
+    """Delivers finished audio or holds it back at random."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(60.0, StepCosts(), TokenPace(), batches=True)
@@ -179,7 +179,7 @@ class CapriciousStep(NextStep):
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batcher: Batcher, seed: int) -> None:
-    """Also for who takes a sentence up in its middle."""
+    """Also for a caller that resumes a sentence in its middle."""
     requests = [
         (Sentence(voice(prompt), seed=seed, start_sample=start), tokens(90, offset=at))
         for at, (prompt, start) in enumerate([(20, 0), (15, 0), (12, 20_000), (20, 1), (25, 50_000)])

@@ -1,5 +1,5 @@
-"""Sound at the limit of the sample range for long is a fault; peaks are none; cutting does not
-matter, and a mel that is none is seen.
+"""Audio at the limit of the sample range for long is a fault, peaks are not; chunk sizes do not
+matter, and a mel that is not finite is detected.
 """
 
 import numpy as np
@@ -40,8 +40,8 @@ def test_sound_at_the_limit_is_found_however_it_is_cut(cut: int) -> None:
     loud = speech(0.6)
     assert 0 < (np.abs(loud) >= LIMIT).mean() < MAX_SHARE
     assert verdict(loud, cut) == ""
-    told = verdict(np.concatenate([loud, square(0.4), loud]), cut)
-    assert told == "100% of the 0.2 s from 0.60 s on lie at the limit of what is sound"
+    message = verdict(np.concatenate([loud, square(0.4), loud]), cut)
+    assert message == "100% of the 0.2 s from 0.60 s on lie at the limit of what is sound"
 
 
 def test_a_quarter_of_a_window_may() -> None:

@@ -1,5 +1,5 @@
-"""What cannot be heard is a fault; pauses are none; cutting does not matter, and silence can be
-kept back until something is heard.
+"""Inaudible audio is a fault, pauses are not; chunk sizes do not matter, and silence can be held
+back until something is audible.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""`python -m services.token2wav`: what stops the start, with which words and exit status."""
+"""`python -m services.token2wav`: what makes the start fail, with which message and exit status."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""A block that the flow makes while the vocoder renders the one before it: the same samples, and
-nothing left behind a stream.
+"""A block that the flow computes while the vocoder renders the previous one gives the same samples,
+and nothing remains after the stream.
 """
 
 import gc
@@ -67,7 +67,7 @@ def test_the_next_block_is_begun_behind_the_first_sound_when_its_tokens_are_know
     state = started(ahead)
     while not block(ahead, state).samples.size:
         assert state.ahead is None
-    assert state.ahead is None, "beside a first sound"
+    assert state.ahead is None, "no early block during the first audio"
     block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 25 + 2 - PROMPT)
     assert state.ahead is None, "one token of the look-ahead is missing"
     block(ahead, state)

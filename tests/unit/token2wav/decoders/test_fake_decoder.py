@@ -1,4 +1,4 @@
-"""The fake obeys the laws it stands in for."""
+"""The fake decoder obeys the laws of the real one."""
 
 from itertools import product
 

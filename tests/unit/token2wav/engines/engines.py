@@ -40,14 +40,14 @@ def onnx_backend(cache: Path, **changed: Any) -> Backend:
 
 
 def fake_trt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`import tensorrt` gives the stand-in."""
+    """Makes `import tensorrt` return the fake."""
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt)
     fake_tensorrt.record.clear()
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:
-    """`services.token2wav.engines.tensorrt` over the stand-in, on the CPU; plans are built as the
-    tool builds them.
+    """`services.token2wav.engines.tensorrt` over the fake, on the CPU; plans are built as the tool
+    builds them.
     """
     from services.token2wav.engines.tensorrt import TensorRTEngine
 

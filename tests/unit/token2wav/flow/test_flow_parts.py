@@ -1,4 +1,4 @@
-"""The parts of the flow against what the compatibility specification says of them."""
+"""The parts of the flow against the compatibility specification."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a step receives stays until the next begins, in memory that is taken once."""
+"""What a step receives is valid until the next step begins, in memory that is allocated once."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A GPU that has no room for the paged engine is named with the settings that would help."""
+"""If a GPU has no memory for the paged engine, the error names it and the settings to change."""
 
 import pytest
 import torch

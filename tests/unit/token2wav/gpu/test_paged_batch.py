@@ -1,5 +1,5 @@
-"""A batch of streams over pages is each of them alone, also beside one whose numbers are none, in
-Triton's interpreter.
+"""A batch of streams over pages gives the results of each stream alone, also if one of them is not
+finite, in Triton's interpreter.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Pages, slots and windows of many streams, with a flow and a vocoder that only remember: every
-sample names the tokens behind it.
+"""Pages, slots and windows of many streams, with a flow and a vocoder that only record: every
+sample identifies the tokens that it depends on.
 """
 
 import threading
@@ -35,15 +35,16 @@ TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
-    """The value of both frames of token `end - 1` when the tokens are `ids`: what came before, its
-    block's look-ahead. A mel could have it."""
+    """The value of both frames of token `end - 1` for the tokens `ids`: it depends on all tokens
+    before and on the block's look-ahead.
+    """
     border = -(-end // 25) * 25
     ahead = ids[border : border + 3] if border <= len(ids) else []
     return [(sum(ids[:end]) + 7 * sum(ahead)) % 99991 / 2048] * 2
 
 
 class RememberingFlow:
-    """Each page holds the tokens up to its block's end."""
+    """Each page contains the tokens up to its block's end."""
 
     def __init__(self, pages: int, most: int = 8) -> None:
         self.device, self.buckets, self.most, self.page_bytes = torch.device("cpu"), (1, 2, 4), most, 1000
@@ -83,8 +84,8 @@ class RememberingFlow:
 
 
 class RememberingVocoder:
-    """A frame's samples are its mel; looks that the frames a window needs are there and still the
-    stream's own.
+    """A frame's samples are its mel; checks that the frames a window needs are in the ring and
+    belong to the stream.
     """
 
     def __init__(self) -> None:
@@ -370,16 +371,14 @@ def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() ->
 
 
 def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
-    """Three pages for two streams of which each was promised two: the one without pages leaves its
-    promise to the next.
+    """Three pages for two streams with a reserve of two each: the stream without pages gives up its
+    reserve for the next one.
     """
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
     schedule = Schedule(0, 0, (25,))
-    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    slots = [
-        StreamSlot(nobody, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)
-    ]
+    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    slots = [StreamSlot(empty, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)]
     for at, slot in enumerate(slots):
         slot.state = setup.start(0, seed=at)
     with pytest.raises(Overloaded, match="claim 4000 of 4000"):
@@ -393,11 +392,11 @@ def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
 
 
 def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
-    """What a step costs is learnt by the blocks in it."""
+    """The cost of a step is recorded by the number of blocks in it."""
     setup = Setup(pages=4, prompt_pages=0)
     limits = Limits(max_streams=9, state_bytes=4000, reserve_tokens=0)
-    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    slot = StreamSlot(nobody, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
+    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    slot = StreamSlot(empty, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
     slot.state, slot.tokens, step = setup.start(0), some(200, 1), NextStep(StepCosts(), Budget(limits), batches=True)
     counted = []
     for _ in range(5):

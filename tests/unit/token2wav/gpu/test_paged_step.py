@@ -1,4 +1,4 @@
-"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the
+"""One Euler step over pages equals the readable one, in Triton's interpreter: blocks one after the
 other, together, short, with split keys.
 """
 
@@ -90,9 +90,10 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
 @pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
 @torch.inference_mode()
 def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
-    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for
-    its rows, which meets nobody. frames: of each program where attention has the product behind it
-    in its launch, which needs such a feed-forward; 0: attention by itself."""
+    """meeting: units whose feed-forward is one launch; in the interpreter it has a single program
+    for its rows. frames: frames per program where attention is fused with the product after it,
+    which requires such a feed-forward; 0: separate attention.
+    """
     config = replace(SMALL, transformers=2)
     flow, units, wanted = blocks(config)
     tensors, plain = random_tensors(config), large_tiles(whole=True)

@@ -1,4 +1,4 @@
-"""What a step costs is what it would have taken by itself, whatever part of it was made early."""
+"""The recorded cost of a step is its sequential time, even if a part of it was computed early."""
 
 import numpy as np
 import pytest

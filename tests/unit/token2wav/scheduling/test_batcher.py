@@ -23,7 +23,7 @@ from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch
 
 
 class Recording(FakeDecoder):
-    """Remembers which streams met in each step; `fail` names a seed whose steps break."""
+    """Records which streams shared each step; `fail` is a seed whose steps fail."""
 
     def __init__(self, widest_step: int = 8, fail: int | None = None, token_seconds: float = 0.0) -> None:
         super().__init__(token_seconds)

@@ -1,5 +1,5 @@
-"""Which streams the next step takes: by deadline, by what a step of that size costs, and no more
-than promised audio can bear.
+"""Which streams the next step takes: by deadline, by the cost of a step of that size, and without
+making promised audio late.
 """
 
 import pytest
@@ -44,7 +44,7 @@ def test_a_player_that_is_about_to_run_dry_goes_with_first_sounds() -> None:
 
 
 def test_many_players_press_sooner_than_few() -> None:
-    """With 220 ms left one can wait for another step, the last of forty cannot."""
+    """With 220 ms left one player can wait for another step, the last of forty cannot."""
     assert taken([first(), playing(0.22)]) == 1
     assert taken([first(), *[playing(0.22) for _ in range(40)]]) == 32
 

@@ -1,5 +1,5 @@
-"""When a finished first piece is handed out: at once where the second will be in time, otherwise as
-soon as it will.
+"""When a finished first chunk is delivered: at once if the second will be on time, otherwise as
+soon as it will be.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ FIRST, SECOND = 0.12, 1.0
 
 
 class Quiet(ModelledDecoder):
-    """Nothing can be heard in the first so many seconds of a sentence."""
+    """The first so many seconds of a sentence are inaudible."""
 
     quiet_seconds = 0.0
 
@@ -38,9 +38,10 @@ class Quiet(ModelledDecoder):
 
 
 class Scene:
-    """One stream that is watched and others that speak before it; each takes `step`. gap: seconds
-    from the first message of 13 + 3 tokens to the next one of 25. cold: the engine has not spoken
-    before. quiet: seconds at the beginning of a sentence that cannot be heard."""
+    """One observed stream and others that are decoded before it; each takes `step`. gap: seconds
+    from the first message of 13 + 3 tokens to the next one of 25. cold: no measurements of the
+    engine yet. quiet: inaudible seconds at the beginning of a sentence.
+    """
 
     def __init__(
         self,
@@ -103,9 +104,10 @@ def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None
 
 
 def test_a_first_piece_waits_until_the_second_will_be_in_time() -> None:
-    """Tokens 200 ms later: 150 after the first piece is made, and then a step of 50. It plays for
-    120, and 10.6 are for its way (told in whole milliseconds); two steps are reckoned with, as one
-    may be under way."""
+    """Tokens arrive 200 ms later: 150 after the first chunk is ready, and then a step of 50. The
+    chunk plays for 120, and 10.6 are the margin (in whole milliseconds). Two steps are assumed,
+    because one may be in progress.
+    """
     (first, _), (second, _), *_ = Scene(gap=0.2).pieces()
     assert second == pytest.approx(0.2)
     assert first > 0.0
@@ -122,7 +124,7 @@ def test_a_wait_is_a_span() -> None:
 
 
 def test_a_piece_does_not_wait_in_vain() -> None:
-    """The second piece is three seconds away, and half a second is what the first may wait."""
+    """The second chunk is three seconds away, and the first may wait for half a second."""
     made = Scene(gap=3.0).pieces()
     assert made[0] == (0.0, FIRST)
     assert [seconds for _, seconds in made] == [seconds for _, seconds in Scene(gap=0.01).pieces()]
@@ -139,7 +141,7 @@ def test_a_piece_waits_no_longer_than_allowed_for_tokens_that_are_late(hold_seco
 
 @pytest.mark.parametrize("setting", [{"hold_seconds": 0.0}, {"sentence_index": 1}, {"start_sample": 100}])
 def test_who_never_waits(setting: dict[str, object]) -> None:
-    """FirstChunkDelay set off, and listeners that hear something already."""
+    """The delay switched off, and listeners that hear something already."""
     assert Scene(gap=0.3, **setting).pieces()[0] == (0.0, FIRST)  # type: ignore[arg-type]
 
 
@@ -222,8 +224,8 @@ def test_an_engine_that_has_not_spoken_before_keeps_the_first_piece_until_the_se
 
 
 def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> None:
-    """Two streams have work at once: the one whose listener has 50 ms left goes before the one with
-    a second, whoever came first.
+    """Two streams have work: the one whose listener has 50 ms left goes before the one with a
+    second, in whatever order they arrived.
     """
     scene = Scene(gap=0.1, others=0, widest_step=1)
     served: list[str] = []

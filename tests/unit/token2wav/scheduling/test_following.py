@@ -1,6 +1,4 @@
-"""Two sentences of a request at once: by when the sound of the second is due, and which goes
-first.
-"""
+"""Two concurrent sentences of a request: the deadline of the second, and which goes first."""
 
 import queue
 import time
@@ -34,7 +32,7 @@ def batcher() -> Batcher:
 
 
 class Still:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.time = 100.0

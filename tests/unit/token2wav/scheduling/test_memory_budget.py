@@ -1,4 +1,4 @@
-"""What a stream reserves when it is admitted, and what is counted with it later."""
+"""What a stream reserves when it is admitted, and what is counted for it later."""
 
 import asyncio
 

@@ -1,5 +1,5 @@
-"""Streams of the served profile beside sentences of the others, whose steps are long and take one
-stream each.
+"""Streams of the continuous profile together with sentences of the other profiles, whose steps are
+long and decode one stream each.
 """
 
 from functools import partial
