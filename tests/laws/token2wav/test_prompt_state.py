@@ -8,7 +8,8 @@ import gc
 import numpy as np
 import pytest
 
-from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import Stride
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream

@@ -12,7 +12,8 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
-from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
