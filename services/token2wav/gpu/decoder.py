@@ -23,8 +23,9 @@ from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
 from services.token2wav.gpu.step_work import StepWork
-from services.token2wav.gpu.stream_state import PagedState, Slots, border
+from services.token2wav.gpu.stream_state import PagedState, Slots
 from services.token2wav.gpu.vocoder_step import ReadableVocoderStep, VocoderStep
+from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
@@ -95,7 +96,7 @@ class PagedDecoder:
         voice = as_prompt(sentence.voice)
         check_voice(voice, self._flow.config)
         check_length(len(voice.tokens))
-        key = sentence.voice.state_key if border(len(voice.tokens)) > 0 else ""
+        key = sentence.voice.state_key if last_border(len(voice.tokens)) > 0 else ""
         cached = self._prompts.get(key) if key else None
         blocks = 0 if cached is None else len(cached.pages)
         # The conditions of all blocks, including cached ones, because a stream that loses its pages

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
+from cosyserve.spec import CHUNK_TOKENS
 from services.token2wav.gpu.paged_flow.page_pool import Pages
+from services.token2wav.inputs.chunking import last_border
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import StretchState
 
@@ -84,12 +85,12 @@ class PagedState:
         """The last border inside the prompt whose look-ahead is known, given `tokens` generated
         tokens.
         """
-        return border(len(self.prompt), tokens)
+        return last_border(len(self.prompt), tokens)
 
     @property
     def inside(self) -> int:
         """The last border up to which the state depends only on the voice."""
-        return border(len(self.prompt))
+        return last_border(len(self.prompt))
 
     def cancel(self) -> None:
         """Skip the stream in all work that is not queued yet. May be called from any thread."""
@@ -105,10 +106,3 @@ class PagedState:
     def __del__(self) -> None:
         self.pool.release(self.pages)
         self.slots.release(self.slot)
-
-
-def border(prompt: int, tokens: int = 0) -> int:
-    """Position of the last grid border inside a prompt of `prompt` tokens whose look-ahead is known
-    when `tokens` generated tokens follow the prompt.
-    """
-    return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
