@@ -140,7 +140,7 @@ class Sentence:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
             raise InvalidRequest(f"speed is {self.speed:g}; {MIN_SPEED:g} to {MAX_SPEED:g} is allowed")
         if self.profile is Profile.UPSTREAM and self.speed != 1.0:
-            raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM speaks at 1 only")
+            raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM supports speed 1 only")
         if self.start_sample < 0:
             raise InvalidRequest(f"start_sample is {self.start_sample}; it must not be negative")
         if not 0 <= self.listener_seconds < math.inf:

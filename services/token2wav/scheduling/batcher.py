@@ -22,7 +22,6 @@ from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.accounting import record_step
 from services.token2wav.scheduling.clock import Clock, MonotonicClock
 from services.token2wav.scheduling.delivery import Delivery
 from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
@@ -31,6 +30,7 @@ from services.token2wav.scheduling.hop_audio import Deliver
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.step_runner import StepRunner
 from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
 from services.token2wav.scheduling.token_pace import TokenPace
 
@@ -75,11 +75,12 @@ class Batcher:
         self._budget = Budget(limits)
         self._next_step = NextStep(self._costs, self._budget, batches=batches)
         self._health = EngineHealth(on_fault)
+        self._runner = StepRunner(self._health, self._costs, self.load, self._clock)
         self._changed = threading.Condition()
         self._slots: list[StreamSlot] = []
         self._delivery = Delivery(first_chunk_delay, self._clock, self._changed, self._slots, self._forget)
         self._in_step: set[StreamSlot] = set()
-        self._closing, self._steps, self._longest = False, 0, 0.0
+        self._closing = False
         self._thread: threading.Thread | None = None
         if clock is None:
             self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
@@ -150,7 +151,10 @@ class Batcher:
     def stats(self) -> Stats:
         """Current counts and bytes, and seconds since the start."""
         with self._changed:
-            return Stats(len(self._slots), held_bytes(self._slots), self._budget.peak, self._steps, self._longest)
+            runner = self._runner
+            return Stats(
+                len(self._slots), held_bytes(self._slots), self._budget.peak, runner.steps, runner.longest_seconds
+            )
 
     def close(self) -> None:
         """End every stream with Unavailable, and the thread after its current step. Blocks until
@@ -214,29 +218,21 @@ class Batcher:
                 self._start(slot)
 
     def _start(self, slot: StreamSlot) -> None:
-        try:
-            state = slot.decoder.start(slot.sentence)
-        except Exception as error:
-            self._end(slot, self._health.failed(error, "the start of a stream"))
+        state = self._runner.start(slot)
+        if isinstance(state, CosyserveError):
+            self._end(slot, state)
             return
         with self._changed:
             slot.state = state
             self._budget.recount(self._slots)
 
     def _step(self, works: list[ScheduledWork]) -> None:
-        self._steps += 1
-        began = self._clock.now()
-        try:
-            results = works[0].slot.decoder.step([work.step_input for work in works])
-        except Exception as error:
-            fault = self._health.failed(error, f"a step of {len(works)} streams")
+        outcome = self._runner.run(works)
+        if isinstance(outcome, CosyserveError):
             for work in works:
-                self._end(work.slot, fault)
+                self._end(work.slot, outcome)
             return
-        self._health.worked()
-        now = self._clock.now()
-        self._longest = max(self._longest, now - began)
-        record_step(works, results, now - began, self._costs, self.load)
+        results, now = outcome
         with self._changed:
             self._budget.recount(self._slots)
         for work, decoded in zip(works, results, strict=True):
@@ -253,7 +249,7 @@ class Batcher:
         with self._changed:
             if slot.cancelled or decoded is None:
                 return
-            slot.last_step = self._steps
+            slot.last_step = self._runner.steps
             if not slot.add(decoded, work.step_input.until, now) or self._delivery.first_chunk_delay.may_hold(slot):
                 return
             self._delivery.hand_out(slot, now)

@@ -109,7 +109,7 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
         ([0], {"speed": 0.49}, "speed is 0.49; 0.5 to 2 is allowed"),
         ([0], {"speed": 2.01}, "speed is 2.01; 0.5 to 2 is allowed"),
         ([0], {"speed": float("nan")}, "speed is nan; 0.5 to 2 is allowed"),
-        ([0], {"speed": 1.5, "profile": 2}, "speed is 1.5; PROFILE_UPSTREAM speaks at 1 only"),
+        ([0], {"speed": 1.5, "profile": 2}, "speed is 1.5; PROFILE_UPSTREAM supports speed 1 only"),
         ([0], {"caller_streams": -1}, "caller_streams is -1; it must not be negative"),
         ([0], {"start_sample": -1}, "start_sample is -1; it must not be negative"),
         (
