@@ -21,8 +21,9 @@ import numpy as np
 
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY, TOKENS_PER_SECOND
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.stream import AcousticStream

@@ -23,8 +23,9 @@ from services.frontend.normalization.wetext_package import WeText
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.request import Generation, Grouping, Prompt, Sampling
 from services.llm.settings import LlmSettings
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.stream import AcousticStream

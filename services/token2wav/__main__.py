@@ -1,5 +1,8 @@
-"""`python -m services.token2wav`: settings from COSYSERVE_TOKEN2WAV_*, exit status 2 for unusable
-ones, 3 for an unusable model, 1 for an engine that broke while it served."""
+"""Entry point of the token2wav server: `python -m services.token2wav`.
+
+Settings come from COSYSERVE_TOKEN2WAV_* variables. Exit status: 2 for invalid settings, 3 for a
+model that cannot be used, 1 for an engine that failed while it served.
+"""
 
 import asyncio
 import dataclasses
@@ -31,35 +34,46 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Token2WavSettings(ServerSettings, EngineSettings):
-    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of
-    TensorRT, where `auto_first` or a note of `cosyserve start --benchmark` names it, torch paged,
-    torch readable on CUDA, torch on the CPU, and torch: the same without TensorRT; each step down
-    is logged and told by GetInfo. auto_first: `tensorrt`, or empty: what was measured to be faster
-    here. device: as torch names it, or auto: CUDA where that serves. strict: no step down; where
-    the first of these cannot serve, the start fails with the reason. max_streams: sentences decoded
-    at once.
-
-    state_bytes: memory for their state (with the published sizes a second of sound, prompt
-    included, takes 231 MB in float32, half of it in bfloat16). reserve_tokens: what each stream
-    claims of it beside its prompt, 25 for a second; a stream that does not fit is refused, unless
-    it is alone. Sentences that are longer than the reserve may use state_bytes up; then only the
-    oldest stream with work to do goes on, and the next one whenever that one waits for its reader
-    or for tokens. load_seconds: time limit for loading one engine; one that has not loaded by then
-    is stepped over, or ends the start where it is the last. idle_seconds: how long DecodeStream
-    waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where
-    that one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take
-    several streams, 2 in one that takes one.
-    """
+    """Settings of the server, of its engine (`EngineSettings`) and of its scheduler."""
 
     backend: str = "auto"
+    """`auto`, `torch`, `tensorrt`, `onnxruntime` or `fake`.
+
+    `auto` takes the first of these that can serve on this host: TensorRT (only where `auto_first`
+    or the result of `cosyserve start --benchmark` selects it), torch with the paged engine, torch
+    with the readable engine on CUDA, torch on the CPU. `torch` is the same list without TensorRT.
+    Every fallback is logged and reported by GetInfo.
+    """
     device: str = "auto"
+    """Device as torch names it, or `auto`: CUDA if it can serve, else the CPU."""
     strict: bool = False
+    """Disables fallback: if the first candidate cannot serve, the start fails with the reason."""
     load_seconds: float = LOAD_SECONDS
+    """Time limit for loading one engine, in seconds. An engine that exceeds it is skipped; if it is
+    the last candidate, the start fails.
+    """
     auto_first: str = ""
+    """`tensorrt`: `auto` tries TensorRT first. Empty: it does so only where a benchmark on this
+    host found TensorRT to be faster.
+    """
     max_streams: int = 16
+    """Maximum number of sentences decoded concurrently, at least 1."""
     reserve_tokens: int = 250
+    """Tokens (25 per second) for which each stream reserves state memory in addition to its prompt,
+    at least 0.
+
+    A stream whose reservation does not fit into `state_bytes` is refused, unless it is the only
+    one. Sentences that are longer than the reserve may exhaust `state_bytes`; then only the oldest
+    stream with pending work continues, and the next one whenever that stream waits for its reader
+    or for tokens.
+    """
     idle_seconds: float = 60.0
+    """Maximum time in seconds that DecodeStream waits for tokens, more than 0."""
     hold_seconds: float | None = None
+    """Maximum time in seconds that a finished first chunk is held back if the second one would
+    arrive too late for the player, 0 to 5. None: 0.5 in an engine whose steps batch several
+    streams, 2 in an engine that decodes one stream per step.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +93,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
 
 async def load(settings: Token2WavSettings, service: Service) -> Close:
-    """Load the engine, let it speak once, and register the servicer."""
+    """Load the engine, decode a warm-up sentence, and register the servicer."""
     engine = EngineSettings(
         **{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)}
     )
@@ -87,7 +101,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens
     )
 
-    async def speak(backend: Backend) -> Batcher:
+    async def start_batcher(backend: Backend) -> Batcher:
         batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
         try:
             log.info(
@@ -95,7 +109,8 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
             )
             batcher.load.forget()
             if backend.identity.device.startswith("cpu"):
-                # What speech costs is a limit there, and known before the first request.
+                # On a CPU admission depends on the measured cost of speech. The first sentence
+                # pays for initialization, so a second one measures the cost.
                 await warm_up(batcher, backend.warm_up_profile)
         except CosyserveError:
             await asyncio.to_thread(batcher.close)
@@ -112,16 +127,18 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         auto_first=settings.auto_first,
     )
     footing, batcher = await first_that_speaks(
-        lambda below: choose(below=below), speak, f"{settings.model}: the engine cannot speak its first sentence"
+        lambda below: choose(below=below),
+        start_batcher,
+        f"{settings.model}: the engine cannot speak its first sentence",
     )
     backend = footing.engine
     servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
-    async def speak_once() -> None:
+    async def decode_once() -> None:
         await warm_up(batcher, backend.warm_up_profile)
 
-    service.info.describe(facts(settings, footing), speak_once)
+    service.info.describe(facts(settings, footing), decode_once)
     service.info.measure(load=lambda: batcher.load.now)
 
     async def close() -> None:
@@ -132,7 +149,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
 
 
 def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFacts:
-    """For GetInfo."""
+    """The values that GetInfo reports about this server."""
     names = (
         "max_streams",
         "state_bytes",

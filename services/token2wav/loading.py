@@ -1,4 +1,8 @@
-"""Which engines token2wav would take, best first. Known without a tensor library."""
+"""Chooses and loads the engine: the candidates in order of preference, and the loader behind each
+backend name.
+
+Tensor libraries are imported only by the backend that needs them.
+"""
 
 from dataclasses import replace
 
@@ -6,40 +10,45 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV, noted
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
 from cosyserve.engines.gpu_facts import visible_gpus
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from cosyserve.errors import SettingsError
+from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
+from services.token2wav.inputs.prompt_trimming import check_first_hop
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
 _WITHOUT_FILES = ("torch", "fake")
 
 
 def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "") -> bool:
-    """Whether `auto` tries TensorRT before our own engines: a setting names it, or it was measured
-    to be faster on this host. Blocks while a note is read."""
+    """Whether `auto` tries TensorRT before torch: because a setting says so, or because a benchmark
+    on this host found it to be faster. Blocks while it reads the benchmark's result.
+    """
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
     return (auto_first or noted(cache, TOKEN2WAV, settings.model, settings.engine_precision)) == TENSORRT
 
 
-def rungs(backend: str, settings: EngineSettings, *, tensorrt: bool = False) -> list[tuple[str, str, EngineSettings]]:
-    """Name of each rung, and the backend and settings that ask for it alone. tensorrt: as
-    `tensorrt_first` says.
+def candidates(
+    backend: str, settings: EngineSettings, *, tensorrt: bool = False
+) -> list[tuple[str, str, EngineSettings]]:
+    """The candidates in order of preference: name, backend, and the settings that select exactly
+    this candidate. tensorrt: the result of `tensorrt_first`.
     """
     if settings.gpu_engine not in ("auto", PAGED, READABLE):
-        return [("torch", "torch", settings)]  # the loader says what is wrong with it
+        return [("torch", "torch", settings)]  # the loader raises the error for an unknown gpu_engine
     gpu = "cuda" if settings.device == "auto" else settings.device
     if backend not in ("auto", "torch"):
         return [(backend, backend, replace(settings, device=gpu if backend == TENSORRT else _without_auto(settings)))]
     on_gpu, on_cpu = gpu.startswith("cuda"), settings.device in ("auto", "cpu")
-    found = [(TENSORRT, TENSORRT, replace(settings, device=gpu))] if tensorrt and on_gpu else []
-    found += [
+    listed = [(TENSORRT, TENSORRT, replace(settings, device=gpu))] if tensorrt and on_gpu else []
+    listed += [
         (engine, "torch", replace(settings, device=gpu, gpu_engine=engine))
         for engine in (PAGED, READABLE)
         if on_gpu and settings.gpu_engine in ("auto", engine)
     ]
-    found += [(CPU, "torch", replace(settings, device="cpu"))] if on_cpu else []
-    # What is left has a device that is not known, and the loader says so.
-    return found or [("torch", "torch", settings)]
+    listed += [(CPU, "torch", replace(settings, device="cpu"))] if on_cpu else []
+    # An empty list means an unknown device; the loader raises the error for it.
+    return listed or [("torch", "torch", settings)]
 
 
 def load_chosen(
@@ -51,22 +60,32 @@ def load_chosen(
     load_seconds: float = LOAD_SECONDS,
     auto_first: str = "",
 ) -> Footing[Backend]:
-    """The first engine that the settings allow and that serves here; behind `below`, where one did
-    not speak. load_seconds: time limit for loading each. auto_first: `tensorrt`, and backend `auto`
-    tries it first. Blocks. Raises as `load_backend`, and Unserved where the last one did not load
-    in its time."""
+    """Load the first candidate that the settings allow and that can serve here.
 
-    def rung(name: str, backend_of_rung: str, wanted: EngineSettings) -> Rung[Backend]:
+    below: where to resume the list after a candidate that loaded but failed its first sentence.
+    load_seconds: time limit for loading each candidate. auto_first: `tensorrt` makes backend `auto`
+    try it first. Blocks. Raises as `load_backend` does, and Unserved if the last candidate exceeds
+    its time limit.
+    """
+
+    def candidate(name: str, backend_of_candidate: str, wanted: EngineSettings) -> Rung[Backend]:
         return Rung(
             name,
-            lambda: load_backend(backend_of_rung, wanted),
-            needs_files=backend_of_rung not in _WITHOUT_FILES,
+            lambda: load_backend(backend_of_candidate, wanted),
+            needs_files=backend_of_candidate not in _WITHOUT_FILES,
             discard=lambda late: late.release(),
         )
 
-    ladder = [rung(*one) for one in rungs(backend, settings, tensorrt=tensorrt_first(backend, settings, auto_first))]
+    ordered = [
+        candidate(*one) for one in candidates(backend, settings, tensorrt=tensorrt_first(backend, settings, auto_first))
+    ]
     return descend(
-        "token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below, load_seconds=load_seconds
+        "token2wav",
+        ordered,
+        strict=strict,
+        setting="COSYSERVE_TOKEN2WAV_STRICT",
+        below=below,
+        load_seconds=load_seconds,
     )
 
 
@@ -74,3 +93,45 @@ def _without_auto(settings: EngineSettings) -> str:
     if settings.device != "auto":
         return settings.device
     return "cuda" if visible_gpus() else "cpu"
+
+
+def load_backend(name: str, settings: EngineSettings) -> Backend:
+    """Load the backend called `name`; blocks while it reads the weights.
+
+    Raises SettingsError for an invalid combination of settings, ModelError for a model that cannot
+    be used.
+    """
+    check_first_hop(settings.first_hop_tokens)
+    backend = _load(name, settings)
+    if settings.first_hop_tokens:
+        # The prompt's cut decides the samples, so only a replica with the same cut may continue a
+        # sentence.
+        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
+        backend = replace(backend, identity=replace(backend.identity, precision=precision))
+    return backend
+
+
+def _load(name: str, settings: EngineSettings) -> Backend:
+    if name not in BACKENDS:
+        raise SettingsError(f"backend {name!r} is not known; there are {', '.join(BACKENDS)}")
+    if name == "fake":
+        from services.token2wav.decoders.fake import load_fake
+
+        if settings.fake_fault and settings.fake_fault not in FAKE_FAULTS:
+            raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
+        if not 0 <= settings.fake_fault_share <= 1:
+            raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
+        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
+    if settings.model is None:
+        raise SettingsError(f"backend {name} needs a model directory, and none is set")
+    if name == "onnxruntime":
+        from services.token2wav.engines.backend import load_onnx
+
+        return load_onnx(settings.model, settings)
+    if name == "tensorrt":
+        from services.token2wav.engines.tensorrt import load_tensorrt
+
+        return load_tensorrt(settings.model, settings)
+    from services.token2wav.torch_backend import load_torch
+
+    return load_torch(settings.model, settings)

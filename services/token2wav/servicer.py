@@ -1,5 +1,5 @@
-"""Token2WavService: messages to a sentence and tokens, pieces of sound to messages. Both methods
-share one code path.
+"""The gRPC service Token2WavService. Both methods translate messages to one sentence and its
+tokens, and audio chunks back to messages.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from cosyserve import telemetry
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.inputs.prompt_trimming import trimmed
+from services.token2wav.inputs.prompt_trimming import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
+from services.token2wav.scheduling.hop_audio import PROMPT_CACHED
 from services.token2wav.stream import AcousticStream, Piece
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
@@ -25,18 +25,20 @@ SAMPLE_BYTES = 2
 _PROMPTS = telemetry.meter.create_counter(
     "cosyserve.token2wav.prompts",
     "{sentence}",
-    "Sentences by whether the state behind their voice's prompt was kept (result: hit, miss)",
+    "Sentences by whether the state of their voice's prompt was cached (result: hit, miss)",
 )
 MESSAGE_BYTES = 1_000_000
-"""Most audio in one message, 20.8 s: callers need not raise their message limit for a sentence that
-comes in one piece.
+"""Maximum audio bytes in one message (20.8 s), so that callers need not raise their gRPC message
+limit for a sentence that arrives in one piece.
 """
 
 
 class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
-    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long
-    DecodeStream waits for tokens. first_hop_tokens: see
-    `services.token2wav.inputs.prompt_trimming`."""
+    """Stateless: all state is local to the call or in the batcher.
+
+    idle_seconds: how long DecodeStream waits for tokens. first_hop_tokens: see
+    `services.token2wav.inputs.prompt_trimming`.
+    """
 
     def __init__(
         self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0
@@ -47,25 +49,27 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         self._first_hop_tokens = first_hop_tokens
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
-        """One sentence whose tokens are all known. Raises what `AcousticStream` raises, and
+        """Decode one sentence whose tokens are all known. Raises what `AcousticStream` raises, and
         InvalidRequest for a malformed setup.
         """
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
-        await self._decode(request.setup, _at_once(list(request.speech_tokens)), token2wav_pb2.DecodeResponse, context)
+        await self._decode(
+            request.setup, _known_tokens(list(request.speech_tokens)), token2wav_pb2.DecodeResponse, context
+        )
 
     async def DecodeStream(  # type: ignore[override]
         self, request_iterator: AsyncIterator[token2wav_pb2.DecodeStreamRequest], context: Context
     ) -> None:
-        """The same for tokens that arrive over time. Raises DeadlineExceeded, too, when none come
-        for `idle_seconds`.
+        """Decode one sentence whose tokens arrive over time. Also raises DeadlineExceeded if no
+        token arrives for `idle_seconds`.
         """
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message must be the setup")
         await self._decode(
             first.setup,
-            _as_they_come(request_iterator, self._idle_seconds),
+            _arriving_tokens(request_iterator, self._idle_seconds),
             token2wav_pb2.DecodeStreamResponse,
             context,
         )
@@ -77,23 +81,23 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         response: Callable[..., Response],
         context: Context,
     ) -> None:
-        """One task reads tokens, one writes sound. The first to fail ends both, and leaving the
-        stream stops the engine's work.
+        """Run one task that reads tokens and one that writes audio. The first failure cancels both,
+        and leaving the stream stops the engine's work for it.
         """
-        self._identity.require(_expected(setup))
+        self._identity.require(_expected_identity(setup))
         async with AcousticStream(self._batcher, self._sentence(setup)) as stream, asyncio.TaskGroup() as group:
-            # Says that the setup is accepted: the caller keeps its tokens back until then, as a
-            # write that crosses a refusal hides it.
+            # Initial metadata confirms that the setup is accepted. The caller sends no tokens
+            # before, because a write that is in flight hides the status of a refusal.
             await context.send_initial_metadata(())
             group.create_task(_read(tokens, stream))
             group.create_task(self._write(stream, response, context))
 
     def _sentence(self, setup: token2wav_pb2.DecodeSetup) -> Sentence:
-        """As asked for; in the served profile with the prompt cut."""
+        """The requested sentence; in the continuous profile with a trimmed prompt."""
         sentence = _sentence(setup)
         if sentence.profile is not Profile.CONTINUOUS:
             return sentence
-        return replace(sentence, voice=trimmed(sentence.voice, self._first_hop_tokens))
+        return replace(sentence, voice=trim_prompt(sentence.voice, self._first_hop_tokens))
 
     async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
         spent, first = _Spent(), True
@@ -114,14 +118,14 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
 
 
 def _count_prompt(*, hit: bool) -> None:
-    """One more sentence whose voice's prompt was there, or had to be computed."""
+    """Count one sentence as a hit or a miss of the prompt cache."""
     telemetry.annotate(PROMPT_CACHED, hit)
     _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
 
 
 def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
-    """A piece in messages of bounded size. One without sound is a message too: it tells the caller
-    that the work goes on.
+    """Split a chunk into messages of at most MESSAGE_BYTES. A chunk without audio is a message too:
+    it shows the caller that decoding makes progress.
     """
     starts = range(0, max(len(piece.audio), 1), MESSAGE_BYTES)
     return [
@@ -134,7 +138,7 @@ def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
 
 @dataclass
 class _Spent:
-    """Milliseconds in flow and vocoder, in all and up to the first sound."""
+    """Milliseconds spent in flow and vocoder: in total, and until the first audio."""
 
     flow: float = 0.0
     vocoder: float = 0.0
@@ -163,15 +167,15 @@ async def _read(tokens: AsyncIterator[list[int]], stream: AcousticStream) -> Non
     await stream.finish()
 
 
-async def _at_once(tokens: list[int]) -> AsyncIterator[list[int]]:
+async def _known_tokens(tokens: list[int]) -> AsyncIterator[list[int]]:
     yield tokens
 
 
-async def _as_they_come(
+async def _arriving_tokens(
     requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest], idle_seconds: float
 ) -> AsyncIterator[list[int]]:
-    """The runs of tokens. Raises DeadlineExceeded when none comes for `idle_seconds`: a stream
-    holds memory that others wait for.
+    """Token batches in order of arrival. Raises DeadlineExceeded if none arrives for
+    `idle_seconds`, because an idle stream occupies memory that other streams wait for.
     """
     messages = aiter(requests)
     while True:
@@ -186,7 +190,7 @@ async def _as_they_come(
 
 
 async def _next_tokens(messages: AsyncIterator[token2wav_pb2.DecodeStreamRequest]) -> list[int] | None:
-    """The next run that is not empty; None when the caller has closed its side."""
+    """The next non-empty token batch; None when the caller has closed its side."""
     async for message in messages:
         if message.WhichOneof("part") != "tokens":
             raise InvalidRequest("only the first message may be the setup; all later ones must be tokens")
@@ -230,11 +234,11 @@ def _hops(hops: profile_pb2.HopSchedule) -> Hops:
     return Hops(hops.first_hop_tokens or 1, growth, hops.max_hop_tokens or 100)
 
 
-def _expected(setup: token2wav_pb2.DecodeSetup) -> Identity | None:
+def _expected_identity(setup: token2wav_pb2.DecodeSetup) -> Identity | None:
     if not setup.HasField("expected_identity"):
         return None
-    told = setup.expected_identity
-    return Identity(told.model_hash, told.backend, told.precision, told.device)
+    expected = setup.expected_identity
+    return Identity(expected.model_hash, expected.backend, expected.precision, expected.device)
 
 
 def _identity_message(identity: Identity) -> identity_pb2.EngineIdentity:

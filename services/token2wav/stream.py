@@ -1,5 +1,5 @@
-"""A sentence on its way from tokens to sound: feed tokens as they come, iterate the audio as it is
-ready.
+"""One sentence from tokens to audio: feed tokens as they arrive, iterate over the audio as it
+becomes ready.
 
     async with AcousticStream(batcher, sentence) as stream:
         await stream.feed(tokens)
@@ -7,12 +7,13 @@ ready.
         async for piece in stream:
             ...
 
-What happens in between, hop by hop: the schedule says that a hop is due (chunking), the batcher
-takes the stream's grid blocks through the decoder together with those of other streams (batcher),
-each block becomes mel and then samples (continuous), and the finished hop comes back here, where it
-is cut to what the caller still lacks and written as 16-bit PCM. A first hop that would be over
-before the second is there waits for it (holding). One finished hop may wait for the reader while
-the next is made, and no more.
+Each hop takes this way. The schedule determines when the hop is due (`inputs.chunking`). The
+batcher runs the stream's grid blocks through the decoder, batched with blocks of other streams
+(`scheduling.batcher`). Each block becomes mel and then samples (`decoders.continuous`). The
+finished hop returns here, where samples that the caller already has are cut off and the rest is
+encoded as 16-bit PCM. A first hop that would end before the second one is ready is held back
+(`scheduling.first_chunk_delay`). At most one finished hop waits for the reader while the next one
+is computed.
 """
 
 import asyncio
@@ -30,16 +31,16 @@ from services.token2wav.guards.saturation import SaturationGuard
 from services.token2wav.guards.silence import SilenceGuard
 from services.token2wav.inputs.request import MAX_TOKENS, Sentence, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.stream_slot import HopAudio
+from services.token2wav.scheduling.hop_audio import HopAudio
 
 
 @dataclass(frozen=True)
 class Piece:
-    """New sound. audio: 24 kHz s16le, empty when the hop lies before the caller's start_sample.
-    start_sample: its place in the sentence.
+    """A chunk of new audio.
 
-    timings: the flow and vocoder chunks behind it. last: the sentence is over and has
-    `samples_made` samples in all.
+    audio: 24 kHz s16le, empty if the hop lies before the caller's start_sample. start_sample:
+    position of the chunk in the sentence. samples_made: samples computed so far. timings: time
+    spans of flow and vocoder for this chunk. last: the sentence is complete.
     """
 
     audio: bytes
@@ -50,8 +51,8 @@ class Piece:
 
 
 class AcousticStream:
-    """One sentence being decoded. Entering it admits it (Overloaded when there is no room), leaving
-    it frees everything it holds.
+    """One sentence being decoded. Entering it admits the sentence (Overloaded if there is no
+    capacity); leaving it frees everything the sentence holds.
     """
 
     def __init__(self, batcher: Batcher, sentence: Sentence) -> None:
@@ -64,51 +65,52 @@ class AcousticStream:
         self._samples = 0
         self._silence = SilenceGuard(sentence.speed) if sentence.guards else None
         self._saturation = SaturationGuard() if sentence.guards else None
-        self._silent = np.zeros(0, np.float32)
-        """Samples from the beginning that are kept back, as nothing can be heard in them yet."""
-        self._lane = batcher.open(sentence, self._deliver)
+        self._silent_start = np.zeros(0, np.float32)
+        """Samples from the beginning that are held back because nothing is audible in them yet."""
+        self._slot = batcher.open(sentence, self._deliver)
 
     async def feed(self, tokens: list[int]) -> None:
-        """The next speech tokens, 25 per second. Raises InvalidRequest for a wrong id or more than
-        4096 in all.
+        """Append speech tokens (25 per second). Raises InvalidRequest for an invalid id or more
+        than 4096 tokens in total.
         """
         ids = checked_tokens("speech token", tokens)
         self._tokens += len(ids)
         if self._tokens > MAX_TOKENS:
             raise InvalidRequest(f"the sentence has more than {MAX_TOKENS} speech tokens")
-        self._batcher.feed(self._lane, ids)
+        self._batcher.feed(self._slot, ids)
 
     async def finish(self) -> None:
-        """The sentence has all its tokens. Raises InvalidRequest when it has none."""
+        """Declare the tokens complete. Raises InvalidRequest if there are none."""
         if self._tokens == 0:
             raise InvalidRequest(f"the sentence has no speech tokens; 1 to {MAX_TOKENS} are needed")
-        self._batcher.finish(self._lane)
+        self._batcher.finish(self._slot)
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
-        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for
-        a start_sample behind the end, NonFinite for samples that are no numbers and, with guards,
-        Silence and Absurd."""
+        """Yield chunks until the sentence is complete. Raises what the decoder raised, OutOfRange
+        for a start_sample after the end, NonFinite for samples that are not finite and, with
+        guards, Silence and Absurd.
+        """
         last = False
         while not last:
             hop = await self._arrivals.get()
             if isinstance(hop, Exception):
                 raise hop
-            self._batcher.taken(self._lane)
+            self._batcher.taken(self._slot)
             last = hop.last
             yield self._piece(hop)
 
     def close(self) -> None:
-        """Stop and free everything, before the next Euler step at the latest."""
-        self._batcher.cancel(self._lane)
+        """Stop decoding and free all memory, at the latest before the next Euler step."""
+        self._batcher.cancel(self._slot)
 
     def _deliver(self, arrival: HopAudio | Exception) -> None:
         self._loop.call_soon_threadsafe(self._arrivals.put_nowait, arrival)
 
     def _piece(self, hop: HopAudio) -> Piece:
-        """What the caller lacks of a hop. A resume point behind the end of the sentence is found
-        out when the end is known.
+        """The part of a hop that the caller does not have yet. A start_sample after the end of the
+        sentence is detected when the end is known.
         """
-        samples = self._audible(hop)
+        samples = self._deliverable(hop)
         begin, wanted = self._samples, self._sentence.start_sample
         self._samples += samples.size
         if hop.last and wanted > self._samples:
@@ -116,13 +118,14 @@ class AcousticStream:
         known = min(max(wanted - begin, 0), samples.size)
         return Piece(to_pcm(samples[known:]), begin + known, self._samples, hop.timings, hop.last)
 
-    def _audible(self, hop: HopAudio) -> NDArray[np.float32]:
-        """The samples that may leave: checked, and none before one that can be heard if a silent
-        sentence must fail before any has left.
+    def _deliverable(self, hop: HopAudio) -> NDArray[np.float32]:
+        """The samples of a hop that may be delivered. They are checked first. If a silent sentence
+        must fail before any audio leaves, leading silence is held back until the first audible
+        sample.
         """
         if not np.isfinite(hop.samples).all():
             raise NonFinite(
-                f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}"
+                f"the decoder gave samples that are not finite behind sample {self._samples + self._silent_start.size}"
             )
         if self._saturation is not None:
             self._saturation.hear(hop.samples)
@@ -131,10 +134,10 @@ class AcousticStream:
         self._silence.hear(hop.samples, last=hop.last)
         if not self._sentence.holds_silence:
             return hop.samples
-        samples = np.concatenate([self._silent, hop.samples]) if self._silent.size else hop.samples
-        kept_back = not self._silence.heard and not hop.last
-        self._silent = samples if kept_back else samples[:0]
-        return samples[:0] if kept_back else samples
+        samples = np.concatenate([self._silent_start, hop.samples]) if self._silent_start.size else hop.samples
+        hold_back = not self._silence.heard and not hop.last
+        self._silent_start = samples if hold_back else samples[:0]
+        return samples[:0] if hold_back else samples
 
     async def __aenter__(self) -> "AcousticStream":
         return self

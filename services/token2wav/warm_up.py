@@ -1,5 +1,5 @@
-"""The first sentence of a process is spoken to nobody: it pays for lazy initialisation that a
-caller would otherwise hear as delay.
+"""Decodes one sentence before the first request, so that no caller waits for lazy
+initialization.
 """
 
 import time
@@ -13,12 +13,14 @@ from services.token2wav.stream import AcousticStream
 
 
 async def warm_up(batcher: Batcher, profile: Profile = Profile.CONTINUOUS) -> float:
-    """Speak two grid blocks and a part of a third, as a caller would; returns the seconds it
-    took.
+    """Decode two grid blocks and part of a third through the path of a request; returns the seconds
+    it took.
     """
     began = time.perf_counter()
-    nobody = Voice(np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32))
-    async with AcousticStream(batcher, Sentence(nobody, profile=profile, hops=Hops())) as stream:
+    empty_voice = Voice(
+        np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32)
+    )
+    async with AcousticStream(batcher, Sentence(empty_voice, profile=profile, hops=Hops())) as stream:
         await stream.feed([0] * (2 * CHUNK_TOKENS + 4))
         await stream.finish()
         async for _ in stream:

@@ -37,14 +37,15 @@ def llm(model: str, precision: str, sequences: int) -> None:
 
 def token2wav(model: str, precision: str, vocoder: str) -> None:
     """The paged flow, and the windowed vocoder with it."""
-    from services.token2wav.decoders.backend import EngineSettings, load_backend
+    from services.token2wav.decoders.backend import EngineSettings
+    from services.token2wav.loading import load_backend
     from tests.unit.token2wav.speaking import GOLDEN
 
     path = DEMO if model == "demo" else GOLDEN
-    told = EngineSettings(
+    engine = EngineSettings(
         model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
     )
-    load_backend("torch", told)
+    load_backend("torch", engine)
 
 
 LOADS: Mapping[str, Callable[[], None]] = {

@@ -1,5 +1,5 @@
-"""Compiling side by side, as far as a machine without a GPU can: who fails is told and named, and
-directories that are given are kept.
+"""Compiling in parallel, as far as a machine without a GPU can: failures are reported by name, and
+directories that are set are used.
 """
 
 from pathlib import Path
@@ -58,13 +58,15 @@ def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.Monk
         asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.max_sequences}"))
         return Loaded()
 
-    def token2wav(name: str, told: EngineSettings) -> None:
+    def token2wav(name: str, engine: EngineSettings) -> None:
         assert name == "torch"
-        assert told.model
-        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.gpu_vocoder}"))
+        assert engine.model
+        asked.append(
+            (engine.model.name, engine.device, engine.gpu_precision, f"{engine.gpu_engine} {engine.gpu_vocoder}")
+        )
 
     monkeypatch.setattr(TorchBackend, "load", llm)
-    monkeypatch.setattr("services.token2wav.decoders.backend.load_backend", token2wav)
+    monkeypatch.setattr("services.token2wav.loading.load_backend", token2wav)
     for load in LOADS.values():
         load()
     assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)

@@ -31,9 +31,11 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 
 def test_flow_block_by_block() -> None:
-    told = arrays("flow_mel.npz")
-    prompt, new = (torch.from_numpy(told[key][0]).long() for key in ("prompt_token", "token"))
-    voice = VoicePrompt(prompt, torch.from_numpy(told["prompt_feat"][0]), torch.from_numpy(told["spk_embedding"][0]))
+    reference = arrays("flow_mel.npz")
+    prompt, new = (torch.from_numpy(reference[key][0]).long() for key in ("prompt_token", "token"))
+    voice = VoicePrompt(
+        prompt, torch.from_numpy(reference["prompt_feat"][0]), torch.from_numpy(reference["spk_embedding"][0])
+    )
     flow = load_flow(TINY, CUDA)
     tokens, state, mels = torch.cat([prompt, new]), flow.start(voice), []
     for begin in range(0, len(tokens), CHUNK_TOKENS):
@@ -42,19 +44,19 @@ def test_flow_block_by_block() -> None:
         assert mel is not None
         mels.append(mel)
     found = torch.cat(mels, dim=1)[:, 2 * len(prompt) :].cpu()
-    torch.testing.assert_close(found, torch.from_numpy(told["mel_streaming_finalize"][0]), rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, torch.from_numpy(reference["mel_streaming_finalize"][0]), rtol=0, atol=1e-4)
 
 
 def test_speech_tokens() -> None:
-    told = arrays("llm.npz")
+    reference = arrays("llm.npz")
     config = read_config(TINY)
     model = SpeechTokenModel.build(config, load_tensors(TINY, config), CUDA)
-    prompt = Prompt(tuple(told["prompt_text_ids"][0].tolist()), tuple(told["prompt_speech_ids"][0].tolist()))
-    text = tuple(told["text_ids"][0].tolist())
+    prompt = Prompt(tuple(reference["prompt_text_ids"][0].tolist()), tuple(reference["prompt_speech_ids"][0].tolist()))
+    text = tuple(reference["text_ids"][0].tolist())
     script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())
     assert (
         Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run()
-        == told["greedy_tokens"].tolist()
+        == reference["greedy_tokens"].tolist()
     )
 
 

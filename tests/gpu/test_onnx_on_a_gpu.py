@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.speaking import GOLDEN, golden
 
 pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve-server[engines]'")
@@ -53,9 +54,9 @@ def model(step: str, engines: Path, *options: str) -> str:
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Exported graphs."""
     directory = tmp_path_factory.mktemp("engines")
-    told = model("export", directory)
+    report = model("export", directory)
     for name in ("encoder", "estimator", "pitch", "filter"):
-        assert f"{name}.onnx" in told
+        assert f"{name}.onnx" in report
     return directory
 
 

@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.loading import load_backend
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.gpu.compiling import SMALL_POOL
@@ -85,14 +86,14 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
     """What the flow hands to the vocoder from now on, [n, 80] each, by the stream's state."""
     heard: dict[int, list[Tensor]] = {}
     if isinstance(decoder, ContinuousDecoder):
-        sound = decoder._sound
+        sound = decoder._samples
 
-        def readable(strides: Any, fresh: Any) -> Any:
-            for stride, mel in zip(strides, fresh, strict=True):
-                heard.setdefault(id(stride.state), []).append(mel.T.cpu())
-            return sound(strides, fresh)
+        def readable(step_inputs: Any, fresh: Any) -> Any:
+            for step_input, mel in zip(step_inputs, fresh, strict=True):
+                heard.setdefault(id(step_input.state), []).append(mel.T.cpu())
+            return sound(step_inputs, fresh)
 
-        monkeypatch.setattr(decoder, "_sound", readable)
+        monkeypatch.setattr(decoder, "_samples", readable)
         return heard
     make = decoder._sounding.make
 
@@ -120,14 +121,14 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]
         while todo:
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
             untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
-            strides = [
+            step_inputs = [
                 Stride(states[at], tokens[at], until, until == end)
                 for at, until, end in zip(todo, untils, ends, strict=True)
             ]
-            for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
+            for at, step_input, result in zip(list(todo), step_inputs, decoder.step(step_inputs), strict=True):
                 assert isinstance(result, Decoded)
                 made[at].append(result.samples)
-                if stride.final:
+                if step_input.final:
                     todo.remove(at)
     return [
         Spoken(torch.cat(heard[id(state)]), torch.from_numpy(np.concatenate(pieces)))

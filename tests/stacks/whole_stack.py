@@ -20,7 +20,8 @@ from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher, Limits
 from services.token2wav.servicer import Token2WavServicer
 from tests.stacks.scripted_stages import until_serving

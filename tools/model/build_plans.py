@@ -19,6 +19,7 @@ from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.cache_keys import (
     COMPATIBILITIES,
     COMPONENTS,
@@ -29,11 +30,9 @@ from services.token2wav.engines.cache_keys import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import Profile, profiles
-from services.token2wav.engines.tensorrt import on_device, tensorrt_library
+from services.token2wav.engines.tensorrt import machine_facts, on_device, tensorrt_library
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.torch_backend import device_of
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.plan_progress import Progress, interruptible

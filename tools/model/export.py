@@ -17,6 +17,7 @@ import onnx
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
+from services.token2wav.decoders.engine_identity import WEIGHTS
 from services.token2wav.engines.cache_keys import (
     COMPONENTS,
     OWN,
@@ -25,7 +26,6 @@ from services.token2wav.engines.cache_keys import (
     graphs_key,
     published_estimator,
 )
-from services.token2wav.torch_backend import WEIGHTS
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import encoder_graph
 from tools.model.graphs.estimator_graph import estimator_graph, model_of

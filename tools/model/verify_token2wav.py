@@ -22,7 +22,8 @@ from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import SettingsError
-from services.token2wav.engines.build_commands import build_command
+from services.token2wav.decoders.engine_identity import device_of
+from services.token2wav.engines.artifacts import build_command
 from services.token2wav.engines.cache_keys import (
     COMPATIBILITIES,
     COMPONENTS,
@@ -34,11 +35,9 @@ from services.token2wav.engines.cache_keys import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
-from services.token2wav.engines.tensorrt import TensorRTEngine, tensorrt_library
-from services.token2wav.torch_backend import device_of
+from services.token2wav.engines.tensorrt import TensorRTEngine, machine_facts, tensorrt_library
 from tools.model.comparison.graph_cases import MOST_STREAMS, Case, Reference
 from tools.model.comparison.graph_comparison import compare
 from tools.model.export import export

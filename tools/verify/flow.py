@@ -17,7 +17,8 @@ from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.solver import time_grid
-from services.token2wav.flow.stream_cache import Window, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tools.verify.report import Report
 

@@ -25,8 +25,8 @@ from services.token2wav.inputs.cancellation import Stop
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.verify.report import Report

@@ -13,7 +13,7 @@ from recipes.demo_voice.flow.pieces import Draws, equally_long
 from recipes.demo_voice.training.batches import by_length
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass as Window
 from services.token2wav.flow.weights import FlowConfig
 
 _TOKENS = 6_000

@@ -17,7 +17,8 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_T
 from recipes.demo_voice.flow.corpus import Batch
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.stream_cache import Window, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import chunk_mask
 
 _SIGMA_MIN = 1e-6
 _WITHOUT_CONDITION = 0.2

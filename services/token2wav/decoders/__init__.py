@@ -1,3 +1,3 @@
-"""The decoder interface that the scheduler calls, what a loaded backend is, and the decoders of the
-three profiles.
+"""The decoder interface that the scheduler calls, the description of a loaded backend, and the
+decoders of the three profiles.
 """

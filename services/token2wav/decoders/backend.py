@@ -1,118 +1,94 @@
-"""Engines by name: `torch` computes CosyVoice2, `tensorrt` and `onnxruntime` do by exported graphs,
-`fake` hums without weights.
-"""
+"""The description of a loaded backend, and the settings that select and configure one."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cosyserve.engines.identity import Identity
-from cosyserve.errors import SettingsError
 from services.token2wav.decoders.interface import Decoder
-from services.token2wav.inputs.prompt_trimming import check_first_hop
 from services.token2wav.inputs.request import Profile
 
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "tensorrt", "onnxruntime", "fake")
+"""`torch` runs CosyVoice2 in PyTorch, `tensorrt` and `onnxruntime` run exported graphs, `fake`
+generates tones without weights.
+"""
 FAKE_FAULTS = ("silence", "pause", "non_finite", "saturated")
-"""A silent sentence; four silent seconds after the first half second; samples that are no numbers
-after it.
+"""Faults that the fake can simulate: a silent sentence; four seconds of silence after the first
+half second; non-finite samples after the first half second; saturated samples.
 """
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A loaded engine. euler_steps: how many have been begun since the start, all streams
-    together.
-    """
+    """A loaded engine."""
 
     identity: Identity
     decoders: Decoders
     euler_steps: Callable[[], int]
+    """Returns the number of Euler steps begun since the start, summed over all streams."""
     warm_up_profile: Profile = Profile.CONTINUOUS
-    """One that it speaks: an estimator without streaming masks has no continuous profile."""
+    """A profile that this backend supports: an estimator without streaming masks has no continuous
+    profile.
+    """
     buckets: tuple[int, ...] = ()
-    """Numbers of streams that steps are recorded or built for."""
+    """Batch sizes for which steps are recorded as CUDA graphs or built as engines."""
     release: Callable[[], None] = lambda: None
-    """Gives back the files that it serves from; the last call to it."""
+    """Releases the files that the backend serves from; call it last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """model: model directory; the fake needs none. device: as torch names it. threads: of one
-    operation on the CPU; one suits the bundled model, with the published sizes take the cores there
-    are. widest_step: streams that share a step, None: 1 on the CPU, where they would be computed
-    one after the other, 16 elsewhere, 32 with the paged engine. prompt_cache_bytes: memory for
-    states behind prompts. state_bytes: memory for the state of streams. gpu_engine: on a GPU,
-    `paged` (kernels and graphs of our own), `readable` (the CPU's arithmetic there), or `auto`:
-    paged where it can run. gpu_precision: of the paged engine's products and state, bfloat16 or
-    float32. gpu_vocoder: of the paged engine, `windowed` (kernels and graphs too) or `readable`.
-    first_hop_tokens: prompts are cut at their start for a first hop of so many tokens, see
-    `inputs.prompt_trimming`; 0: as they come. engines: directory of the engine cache, None:
-    `cosyserve.engines.engine_cache`'s; engine_precision: of the exported estimator, fp32, fp16,
-    bf16 or fp8; engine_estimator: `own`, or `published` for the file that comes with the model and
-    knows full attention only; engine_compatibility: what plans of TensorRT were built for beside
-    this machine, none, hardware, version or hardware+version; engine_contexts: places of execution,
-    each with a stream and memory of its own. fake_token_seconds: time that the fake takes for a
-    token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for
-    which share of all (seed, sentence) it does."""
+    """Settings of the engine, independent of the server around it."""
 
     model: Path | None = None
+    """Model directory; the fake backend needs none."""
     device: str = "cpu"
+    """Device as torch names it."""
     threads: int = 1
-    widest_step: int | None = None
-    prompt_cache_bytes: int = 2 << 30
-    state_bytes: int = 8 << 30
-    gpu_engine: str = "auto"
-    gpu_precision: str = "bfloat16"
-    gpu_vocoder: str = "windowed"
-    first_hop_tokens: int = 0
-    engines: Path | None = None
-    engine_precision: str = "fp32"
-    engine_estimator: str = "own"
-    engine_contexts: int = 2
-    engine_compatibility: str = "none"
-    fake_token_seconds: float = 0.0
-    fake_fault: str = ""
-    fake_fault_share: float = 1.0
-
-
-def load_backend(name: str, settings: EngineSettings) -> Backend:
-    """Blocks while the weights are read. Raises SettingsError for settings that do not go together,
-    ModelError for an unusable model.
+    """CPU threads of one operation, at least 1. One suits the bundled model; for the published
+    sizes use the number of cores.
     """
-    check_first_hop(settings.first_hop_tokens)
-    backend = _load(name, settings)
-    if (
-        settings.first_hop_tokens
-    ):  # part of what decides the samples: another replica must cut alike to go on with a sentence
-        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
-        backend = replace(backend, identity=replace(backend.identity, precision=precision))
-    return backend
-
-
-def _load(name: str, settings: EngineSettings) -> Backend:
-    if name not in BACKENDS:
-        raise SettingsError(f"backend {name!r} is not known; there are {', '.join(BACKENDS)}")
-    if name == "fake":
-        from services.token2wav.decoders.fake import load_fake
-
-        if settings.fake_fault and settings.fake_fault not in FAKE_FAULTS:
-            raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
-        if not 0 <= settings.fake_fault_share <= 1:
-            raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
-        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
-    if settings.model is None:
-        raise SettingsError(f"backend {name} needs a model directory, and none is set")
-    if name == "onnxruntime":
-        from services.token2wav.engines.backend import load_onnx
-
-        return load_onnx(settings.model, settings)
-    if name == "tensorrt":
-        from services.token2wav.engines.tensorrt import load_tensorrt
-
-        return load_tensorrt(settings.model, settings)
-    from services.token2wav.torch_backend import load_torch
-
-    return load_torch(settings.model, settings)
+    widest_step: int | None = None
+    """Maximum number of streams in one step, at least 1. None: 1 on a CPU, where streams would be
+    computed one after the other, 32 with the paged engine, otherwise 16.
+    """
+    prompt_cache_bytes: int = 2 << 30
+    """Bytes of memory for cached states of prompts."""
+    state_bytes: int = 8 << 30
+    """Bytes of memory for the states of active streams, at least 1. With the published sizes one
+    second of audio, prompt included, takes 231 MB in float32 and half of it in bfloat16.
+    """
+    gpu_engine: str = "auto"
+    """Engine on a GPU: `paged` (our own kernels and CUDA graphs), `readable` (the same PyTorch code
+    as on a CPU), or `auto`: paged if it can run.
+    """
+    gpu_precision: str = "bfloat16"
+    """Number type of the paged engine's matrix products and state: `bfloat16` or `float32`."""
+    gpu_vocoder: str = "windowed"
+    """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
+    first_hop_tokens: int = 0
+    """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (see
+    `inputs.prompt_trimming`); 0 leaves prompts unchanged.
+    """
+    engines: Path | None = None
+    """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""
+    engine_precision: str = "fp32"
+    """Precision of the exported estimator: `fp32`, `fp16`, `bf16` or `fp8`."""
+    engine_estimator: str = "own"
+    """`own`, or `published` for the file that comes with the model and supports full attention
+    only.
+    """
+    engine_contexts: int = 2
+    """Number of execution slots, each with its own CUDA stream and memory, 1 to 64."""
+    engine_compatibility: str = "none"
+    """What TensorRT plans support in addition to this machine: `none`, `hardware`, `version` or
+    `hardware+version`.
+    """
+    fake_token_seconds: float = 0.0
+    """Seconds that the fake simulates for each token."""
+    fake_fault: str = ""
+    """Fault that the fake simulates: one of FAKE_FAULTS, or empty."""
+    fake_fault_share: float = 1.0
+    """Share of all (seed, sentence) pairs that have the fault, 0 to 1."""

@@ -1,10 +1,10 @@
-"""The profile that is served: one grid block at a time, every stage carried on, so that samples do
-not depend on the hops.
+"""The served profile: one grid block at a time, with the state of every stage carried over, so that
+samples do not depend on the hops.
 
-Whatever the hops are, a stream goes through the same calls in the same order: block k of the flow,
-then stretch and vocoder with the frames of block k. Blocks that lie inside the prompt are worked
-off before the first token arrives, and kept for the next request. Streams of one voice that begin
-together take each such block from the one that has it first.
+Whatever the hops are, a stream makes the same calls in the same order: block k of the flow, then
+time stretch and vocoder with the frames of block k. Blocks inside the prompt are computed before
+the first token arrives, and cached for the next request. Streams of one voice that start at the
+same time share each such block: the first stream that has it computes it for all.
 """
 
 import time
@@ -18,14 +18,14 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, taken
-from services.token2wav.decoders.continuous_state import ContinuousState as ContinuousState
+from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, take_early
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.flow.flow import Flow
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.window import window_frames
@@ -34,8 +34,9 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 
 class ContinuousDecoder:
-    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts,
-    which streams then share. ahead: where there is a core to make blocks early on."""
+    """widest_step: maximum number of streams in a step. prompt_cache_bytes: memory for the cached
+    states of prompts, which streams share. ahead: computes blocks early, where a core is idle.
+    """
 
     goes_on_without_room = False
 
@@ -57,12 +58,12 @@ class ContinuousDecoder:
 
     @property
     def token_bytes(self) -> int:
-        """Keys and values of the flow; what the vocoder keeps does not grow."""
+        """Keys and values of the flow; the vocoder's state does not grow."""
         return MEL_FRAMES_PER_TOKEN * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
 
     def start(self, sentence: Sentence) -> ContinuousState:
-        """A stream at the first prompt token, or at the last border inside the prompt when the
-        state there is kept.
+        """A stream at the first prompt token, or at the last border inside the prompt if the state
+        there is cached.
 
         Raises InvalidRequest for a voice that the model cannot use.
         """
@@ -70,24 +71,24 @@ class ContinuousDecoder:
         prompt = torch.from_numpy(voice.tokens)
         phase = MEL_FRAMES_PER_TOKEN * (-len(prompt) % CHUNK_TOKENS)
         shared = bool(key) and last_border(len(prompt)) > 0
-        kept = self._prompts.get(key) if shared else None
+        cached = self._prompts.get(key) if shared else None
         return ContinuousState(
             prompt=prompt,
             key=key if shared else "",
-            flow=self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept),
+            flow=self._flow.start(as_prompt(voice)) if cached is None else self._flow.fork(cached),
             stretch=MelStretch.start(sentence.speed, self._flow.device),
             vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
-            kept=None if kept is None else weakref.ref(kept),
-            prompt_cached=kept is not None if shared else None,
+            cached=None if cached is None else weakref.ref(cached),
+            prompt_cached=cached is not None if shared else None,
         )
 
     @property
     def prompts(self) -> PromptCacheStats:
-        """Of the prompt cache. May be called from any thread."""
+        """Statistics of the prompt cache. May be called from any thread."""
         return self._prompts.stats
 
     def start_bytes(self, voice: Voice) -> int:
-        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any
+        """Bytes for the prompt, 0 if its state is cached and shared. May be called from any
         thread.
         """
         if voice.state_key in self._prompts:
@@ -95,125 +96,131 @@ class ContinuousDecoder:
         return len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
-        """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
-        starts = [stride.state.position for stride in strides]
-        mels, flows = self._made(strides)
+    def step(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
+        """One grid block of each stream through flow, time stretch and vocoder; see
+        `Decoder.step`.
+        """
+        starts = [step_input.state.position for step_input in step_inputs]
+        mels, flows = self._timed_mels(step_inputs)
         middle = time.time_ns()
-        fresh = [self._spoken(*each) for each in zip(strides, starts, mels, strict=True)]
-        samples = self._sound(strides, fresh)
+        new_mels = [self._generated(*each) for each in zip(step_inputs, starts, mels, strict=True)]
+        samples = self._samples(step_inputs, new_mels)
         end = time.time_ns()
         return [
-            stride.state.flow.fault or stride.state.vocoder.fault
-            if mel is None or sound is None
-            else Decoded(sound, stride.until - start, mel.shape[1], flow, (middle, end) if mel.shape[1] else None)
-            for stride, start, mel, flow, sound in zip(strides, starts, fresh, flows, samples, strict=True)
+            step_input.state.flow.fault or step_input.state.vocoder.fault
+            if mel is None or audio is None
+            else Decoded(audio, step_input.until - start, mel.shape[1], flow, (middle, end) if mel.shape[1] else None)
+            for step_input, start, mel, flow, audio in zip(step_inputs, starts, new_mels, flows, samples, strict=True)
         ]
 
-    def _made(self, strides: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
-        """The mel of each stream's block, and when the flow made it; blocks that follow are
-        begun.
+    def _timed_mels(self, step_inputs: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
+        """The mel of each stream's block and when the flow computed it; starts the next blocks
+        early.
         """
-        found = [taken(stride.state, stride.until) for stride in strides]
+        early_blocks = [take_early(step_input.state, step_input.until) for step_input in step_inputs]
         began = time.time_ns()
-        missing = iter(self._blocks([stride for stride, early in zip(strides, found, strict=True) if early is None]))
-        blocks = [(next(missing), None) if early is None else early for early in found]
+        missing = iter(
+            self._blocks(
+                [step_input for step_input, early in zip(step_inputs, early_blocks, strict=True) if early is None]
+            )
+        )
+        blocks = [(next(missing), None) if early is None else early for early in early_blocks]
         now = (began, time.time_ns())
-        for stride in strides:
-            if self._ahead is not None and not stride.final:
-                self._ahead.begin(stride.state, stride.tokens)
+        for step_input in step_inputs:
+            if self._ahead is not None and not step_input.final:
+                self._ahead.begin(step_input.state, step_input.tokens)
         return [mel for mel, _ in blocks], [span or now for _, span in blocks]
 
-    def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
-        """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a
-        block that another stream made.
+    def _blocks(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+        """The mel [80, 2n] of each stream's grid block, prompt frames included; no frames for a
+        block that another stream computed.
         """
-        mels: list[Tensor | None] = [None] * len(strides)
+        mels: list[Tensor | None] = [None] * len(step_inputs)
         ours, theirs, claimed = [], [], set[tuple[str, int]]()
-        for at, stride in enumerate(strides):
-            if self._taken_over(stride.state, stride.until):
+        for at, step_input in enumerate(step_inputs):
+            if self._adopt_shared(step_input.state, step_input.until):
                 mels[at] = self._nothing
-            elif self._is_shared(stride) and (stride.state.key, stride.until) in claimed:
+            elif self._is_shareable(step_input) and (step_input.state.key, step_input.until) in claimed:
                 theirs.append(at)
             else:
-                claimed.add((stride.state.key, stride.until))
+                claimed.add((step_input.state.key, step_input.until))
                 ours.append(at)
-        for at, mel in zip(ours, self._computed([strides[at] for at in ours]), strict=True):
+        for at, mel in zip(ours, self._compute([step_inputs[at] for at in ours]), strict=True):
             mels[at] = mel
         for at in theirs:
-            # Without an answer, as its leader was cancelled: it is due again in the next step.
-            mels[at] = self._nothing if self._taken_over(strides[at].state, strides[at].until) else None
+            # No mel if the stream that computed the block was cancelled; the block is then due
+            # again in the next step.
+            mels[at] = self._nothing if self._adopt_shared(step_inputs[at].state, step_inputs[at].until) else None
         return mels
 
-    def _is_shared(self, stride: Stride[ContinuousState]) -> bool:
-        return bool(stride.state.key) and stride.until <= stride.state.inside
+    def _is_shareable(self, step_input: Stride[ContinuousState]) -> bool:
+        return bool(step_input.state.key) and step_input.until <= step_input.state.inside
 
-    def _taken_over(self, state: ContinuousState, until: int) -> bool:
-        """Go on from where another stream of the voice has come to inside the prompt."""
+    def _adopt_shared(self, state: ContinuousState, until: int) -> bool:
+        """Continue from the position that another stream of the voice has reached inside the
+        prompt.
+        """
         if not state.key or until > state.inside or state.flow.cancelled:
             return False
-        found = self._prompts.further(state.key, state.position)
-        if found is None or found.position < until:
+        further = self._prompts.further(state.key, state.position)
+        if further is None or further.position < until:
             return False
-        before, state.flow = state.flow, self._flow.fork(found)
+        before, state.flow = state.flow, self._flow.fork(further)
         if before.cancelled:
             state.flow.cancelled = True
-        state.begun = None if state.key in self._prompts else found
-        state.kept = weakref.ref(found) if state.key in self._prompts else None
+        state.shared = None if state.key in self._prompts else further
+        state.cached = weakref.ref(further) if state.key in self._prompts else None
         return True
 
-    def _computed(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
-        tokens = [torch.cat([stride.state.prompt, torch.from_numpy(stride.tokens)]) for stride in strides]
-        spans = [(stride.state.position, stride.until) for stride in strides]
+    def _compute(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+        tokens = [
+            torch.cat([step_input.state.prompt, torch.from_numpy(step_input.tokens)]) for step_input in step_inputs
+        ]
+        spans = [(step_input.state.position, step_input.until) for step_input in step_inputs]
         mels = self._flow.blocks(
-            [stride.state.flow for stride in strides],
+            [step_input.state.flow for step_input in step_inputs],
             [known[begin:end] for known, (begin, end) in zip(tokens, spans, strict=True)],
             [known[end : end + LOOKAHEAD_TOKENS] for known, (_, end) in zip(tokens, spans, strict=True)],
         )
-        for stride, mel in zip(strides, mels, strict=True):
+        for step_input, mel in zip(step_inputs, mels, strict=True):
             if mel is not None:
-                self._remember(stride.state)
+                self._share(step_input.state)
         return mels
 
-    def _remember(self, state: ContinuousState) -> None:
-        """Share what was made inside the prompt, and keep it when it is complete."""
+    def _share(self, state: ContinuousState) -> None:
+        """Share the state inside the prompt with other streams, and cache it when the prompt is
+        complete.
+        """
         if not state.key or not 0 < state.position <= state.inside:
-            state.begun = None
+            state.shared = None
             return
         fork = self._flow.fork(state.flow)
         if state.position < state.inside:
             self._prompts.begin(state.key, fork)
-            state.begun = fork
+            state.shared = fork
             return
         self._prompts.put(state.key, fork)
-        kept = state.key in self._prompts
-        state.kept, state.begun = (weakref.ref(fork), None) if kept else (None, fork)
+        cached = state.key in self._prompts
+        state.cached, state.shared = (weakref.ref(fork), None) if cached else (None, fork)
 
-    def _spoken(self, stride: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
-        """The frames behind the prompt."""
-        prompt = max(len(stride.state.prompt) - start, 0)
+    def _generated(self, step_input: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
+        """The frames after the prompt."""
+        prompt = max(len(step_input.state.prompt) - start, 0)
         return None if mel is None else mel[:, MEL_FRAMES_PER_TOKEN * prompt :]
 
-    def _sound(
-        self, strides: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]
+    def _samples(
+        self, step_inputs: Sequence[Stride[ContinuousState]], new_mels: list[Tensor | None]
     ) -> list[NDArray[np.float32] | None]:
         """Stretch and vocode the streams that have new frames, all in one vocoder step."""
-        samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in fresh]
-        work = [(i, strides[i], mel) for i, mel in enumerate(fresh) if mel is not None and mel.shape[1]]
+        samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in new_mels]
+        work = [(i, step_inputs[i], mel) for i, mel in enumerate(new_mels) if mel is not None and mel.shape[1]]
         if not work:
             return samples
-        made = self._vocoder.step(
-            [stride.state.vocoder for _, stride, _ in work],
-            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
-            [stride.final for _, stride, _ in work],
+        rendered = self._vocoder.step(
+            [step_input.state.vocoder for _, step_input, _ in work],
+            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.final for _, step_input, _ in work],
         )
-        for (i, _, _), sound in zip(work, made, strict=True):
-            samples[i] = None if sound is None else sound.cpu().numpy()
+        for (i, _, _), audio in zip(work, rendered, strict=True):
+            samples[i] = None if audio is None else audio.cpu().numpy()
         return samples
-
-
-def as_prompt(voice: Voice) -> VoicePrompt:
-    """The voice as tensors."""
-    return VoicePrompt(
-        torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key
-    )

@@ -1,8 +1,8 @@
 """A decoder without a model: each token is a tone. For development, tests and load tests of
 everything around the engine.
 
-It obeys the laws of the real one: the same cuts, the same lengths at every speed, samples that
-depend on the request alone. It needs no tensor library.
+It has the properties of the real decoder: the same cuts, the same lengths at every speed, and
+samples that depend only on the request. It needs no tensor library.
 """
 
 import math
@@ -30,12 +30,12 @@ from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 
 HOLD_BACK_SAMPLES = 8 * SAMPLES_PER_TOKEN
-"""What a step keeps back unless it is the last, about as much as the real vocoder."""
+"""Samples that a step holds back unless it is the last one, about as many as the real vocoder."""
 
 
 @dataclass(eq=False)
 class FakeState:
-    """position counts the prompt; samples is how many were handed out."""
+    """position counts the prompt; samples is the number of samples returned so far."""
 
     sentence: Sentence
     position: int = 0
@@ -46,7 +46,7 @@ class FakeState:
 
     @property
     def bytes(self) -> int:
-        """Pretended memory: a kibibyte, and one for each token."""
+        """Simulated memory: one kibibyte, plus one for each token."""
         return 1024 * (1 + self.position)
 
     def reach(self, end: int) -> int:
@@ -54,17 +54,17 @@ class FakeState:
         return next_border(self.position, end) if self.sentence.profile is Profile.CONTINUOUS else end
 
     def early(self, tokens: int) -> int:
-        """Nothing is done ahead."""
+        """Nothing is computed early."""
         return 0
 
     def cancel(self) -> None:
-        """Wakes the step that pretends to work. May be called from any thread."""
+        """Interrupts the step that simulates work. May be called from any thread."""
         self.cancelled.set()
 
 
 class FakeDecoder:
-    """token_seconds: simulated work per token, given up at once when the stream is cancelled.
-    fault, share: see `EngineSettings`.
+    """token_seconds: simulated seconds per token, interrupted when the stream is cancelled. fault,
+    share: see `EngineSettings`.
     """
 
     widest_step = 1
@@ -80,32 +80,34 @@ class FakeDecoder:
         """A stream at the first prompt token."""
         return FakeState(sentence)
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
-        """One stride of each stream, one after the other; see `Decoder.step`."""
-        return [self._one(stride) for stride in strides]
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        """One step of each stream, one after the other; see `Decoder.step`."""
+        return [self._step(step_input) for step_input in step_inputs]
 
     def start_bytes(self, voice: Voice) -> int:
-        """Pretended memory for the prompt."""
+        """Simulated memory for the prompt."""
         return 1024 * (1 + len(voice.tokens))
 
-    def _one(self, stride: Stride[FakeState]) -> Decoded | None:
-        began, state = time.time_ns(), stride.state
+    def _step(self, step_input: Stride[FakeState]) -> Decoded | None:
+        began, state = time.time_ns(), step_input.state
         self.steps += 1
-        work = stride.until - state.position
+        work = step_input.until - state.position
         if state.cancelled.wait(work * self._token_seconds):
             return None
         middle = time.time_ns()
         prompt = len(state.sentence.voice.tokens)
-        spoken, before = max(stride.until - prompt, 0), max(state.position - prompt, 0)
-        state.position = stride.until
-        end = _length(spoken, state.sentence.speed) - (0 if stride.final else HOLD_BACK_SAMPLES)
-        samples = self._spoilt(tone(stride.tokens, state.sentence, state.samples, max(end, state.samples)), state)
+        spoken, before = max(step_input.until - prompt, 0), max(state.position - prompt, 0)
+        state.position = step_input.until
+        end = _length(spoken, state.sentence.speed) - (0 if step_input.final else HOLD_BACK_SAMPLES)
+        samples = self._with_fault(
+            tone(step_input.tokens, state.sentence, state.samples, max(end, state.samples)), state
+        )
         state.samples += samples.size
         frames = (spoken - before) * MEL_FRAMES_PER_TOKEN
         return Decoded(samples, work, frames, (began, middle), (middle, time.time_ns()))
 
-    def _spoilt(self, samples: NDArray[np.float32], state: FakeState) -> NDArray[np.float32]:
-        """What becomes of samples from `state.samples` on when the fake is told to misbehave."""
+    def _with_fault(self, samples: NDArray[np.float32], state: FakeState) -> NDArray[np.float32]:
+        """Apply the simulated fault to samples that begin at `state.samples`."""
         sentence = state.sentence
         if not self._fault or philox.uniform(sentence.seed, sentence.sentence_index, 0, 0) >= self._share:
             return samples
@@ -120,8 +122,8 @@ class FakeDecoder:
 
 
 def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
-    """Samples begin to end of the sentence: a token names a pitch of 200 to 1000 Hz, seed and
-    sentence its loudness.
+    """Samples begin to end of the sentence: a token determines a pitch of 200 to 1000 Hz, seed and
+    sentence determine the amplitude.
     """
     places = np.arange(begin, end)
     spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
@@ -135,6 +137,6 @@ def _length(tokens: int, speed: float) -> int:
 
 
 def load_fake(token_seconds: float, fault: str = "", share: float = 1.0) -> Backend:
-    """The fake behind all profiles; its steps count for its Euler steps."""
+    """The fake decoder for all profiles; its steps are counted as Euler steps."""
     decoder = FakeDecoder(token_seconds, fault, share)
     return Backend(Identity("tones", "fake", "float32", "cpu"), dict.fromkeys(Profile, decoder), lambda: decoder.steps)

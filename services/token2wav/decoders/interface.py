@@ -1,8 +1,8 @@
-"""The seam between those who schedule (batcher, stream) and those who compute (continuous,
-upstream, offline, fake).
+"""The interface between scheduling (batcher, stream) and computation (continuous, upstream,
+offline, fake).
 
-Positions count tokens from the first prompt token, generated tokens from the first token that is
-spoken.
+Positions count tokens from the first prompt token; generated tokens are counted from the first one
+after the prompt.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from services.token2wav.inputs.request import Sentence, Voice
 
 @dataclass(frozen=True)
 class Decoded:
-    """What one step made for one stream.
+    """The result of one step for one stream.
 
-    samples: float32 [n] at 24 kHz, new ones only, in [-1, 1]. tokens: grid tokens worked on, prompt
+    samples: float32 [n] at 24 kHz, new ones only, in [-1, 1]. tokens: grid tokens computed, prompt
     included. frames: new mel frames at 50 Hz, prompt excluded. flow_ns, vocoder_ns: wall-clock
     start and end in nanoseconds since the epoch; streams of one step share them. vocoder_ns is None
-    when the step ended inside the prompt.
+    if the step ended inside the prompt.
     """
 
     samples: NDArray[np.float32]
@@ -34,8 +34,8 @@ class Decoded:
 
 
 class StreamState(Protocol):
-    """Everything a decoder remembers of one stream. Used by one thread; only `cancel` may come from
-    another.
+    """The complete state of one stream in a decoder. Used by one thread; only `cancel` may be
+    called from another one.
     """
 
     @property
@@ -44,23 +44,25 @@ class StreamState(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory held; what the prompt cache holds as well is counted there."""
+        """Bytes of memory held; memory that the prompt cache holds as well is counted in the
+        cache.
+        """
 
     @property
     def recomputing(self) -> bool:
-        """Whether it has given its memory back for good and makes again, at each step, what it does
-        not keep.
+        """Whether the stream has given up its memory permanently and recomputes at each step what
+        it no longer stores.
         """
 
     @property
     def prompt_cached(self) -> bool | None:
-        """Whether the state behind the prompt was kept when the stream started; None when there is
-        none that could be.
+        """Whether the state at the end of the prompt was cached when the stream started; None if
+        there is no state that could be cached.
         """
 
     def reach(self, end: int) -> int:
-        """The position that one step may go to on the way to position `end`, so that streams take
-        turns at a fine grain.
+        """The position that one step may advance to on the way to position `end`, so that streams
+        alternate in small units.
         """
 
     def early(self, tokens: int) -> int:
@@ -69,8 +71,8 @@ class StreamState(Protocol):
         """
 
     def cancel(self) -> None:
-        """Ask a step that is under way to leave this stream out as soon as it can. May be called
-        from any thread.
+        """Ask a running step to skip this stream as soon as it can. May be called from any
+        thread.
         """
 
 
@@ -79,10 +81,10 @@ S = TypeVar("S", bound=StreamState)
 
 @dataclass(frozen=True)
 class Stride(Generic[S]):
-    """What a step shall do for one stream: decode from its position to `until`.
+    """What a step computes for one stream: it decodes from the stream's position to `until`.
 
     tokens: all generated tokens known, int64. until: not beyond `reach`. final: the sentence ends
-    there; otherwise the look-ahead behind it is among the tokens.
+    there; otherwise the look-ahead after it is among the tokens.
     """
 
     state: S
@@ -92,38 +94,40 @@ class Stride(Generic[S]):
 
 
 class Decoder(Protocol[S]):
-    """Streams in, samples out. Holds weights and what may be shared between streams, nothing of any
-    one stream.
+    """Streams in, samples out. Holds weights and what streams may share, but no state of a single
+    stream.
     """
 
     @property
     def widest_step(self) -> int:
-        """Streams to take in one step at most; 1 where a step does one after the other."""
+        """Maximum number of streams in one step; 1 if a step decodes streams one after the
+        other.
+        """
 
     @property
     def goes_on_without_room(self) -> bool:
-        """Whether streams may take steps together when the memory for their state is used up: it
-        then makes again what it cannot keep.
+        """Whether streams may continue to share steps when the memory for their state is exhausted;
+        the decoder then recomputes what it cannot store.
         """
 
     @property
     def token_bytes(self) -> int:
-        """Memory by which a stream grows with each token decoded."""
+        """Bytes by which a stream's state grows with each decoded token."""
 
     def start(self, sentence: Sentence) -> S:
-        """A stream at its beginning, or behind the prompt when that state was kept. Raises
-        InvalidRequest for an unusable voice.
+        """A stream at its beginning, or at the end of the prompt if that state was cached. Raises
+        InvalidRequest for a voice that cannot be used.
         """
 
-    def step(self, strides: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
-        """One stride of each stream, results in the same order; what a stream gets does not depend
-        on the others in the step.
+    def step(self, step_inputs: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
+        """Advance each stream by its input; results in the same order. What a stream gets does not
+        depend on the other streams in the step.
 
-        An error: this stream, and no other, can go no further. None: it was cancelled. Raises when
-        the step as a whole failed, which ends all its streams.
+        An error as result: this stream, and no other, cannot continue. None: the stream was
+        cancelled. Raises if the step as a whole failed, which ends all its streams.
         """
 
     def start_bytes(self, voice: Voice) -> int:
-        """Memory that a stream of this voice needs for its prompt; 0 when that state is kept. May
-        be called from any thread.
+        """Bytes that a stream of this voice needs for its prompt; 0 if that state is cached. May be
+        called from any thread.
         """

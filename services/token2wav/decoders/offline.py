@@ -1,9 +1,9 @@
-"""The whole sentence at once under full attention: quality over latency. Nothing leaves before all
-tokens are known.
+"""Decodes the whole sentence in one step under full attention: quality over latency. No audio
+leaves before all tokens are known.
 
-A cancelled sentence is given up before its next Euler step or, in the vocoder, before the next
-second of noise or convolution; the longest piece that cannot be interrupted is one Euler step, or
-one layer of the vocoder, over the whole sentence.
+A cancelled sentence is abandoned before its next Euler step or, in the vocoder, before the next
+second of noise or the next convolution. The longest computation that cannot be interrupted is one
+Euler step, or one layer of the vocoder, over the whole sentence.
 
 Source: compatibility specification sections 4.6 and 6.2.
 """
@@ -15,58 +15,57 @@ from dataclasses import dataclass
 import torch
 
 from cosyserve.errors import CosyserveError
-from services.token2wav.decoders.continuous import as_prompt
 from services.token2wav.decoders.interface import Decoded, Stride
-from services.token2wav.decoders.whole_flow import WholeFlow
-from services.token2wav.decoders.whole_hop import OneStepState
+from services.token2wav.decoders.whole_hop import OneStepState, WholeFlow
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 
 
 @dataclass(eq=False, kw_only=True)
 class OfflineState(OneStepState):
-    """One sentence; it holds no memory between steps, as there is only one."""
+    """One sentence; it holds no memory between steps, because it has only one."""
 
     sentence: Sentence
 
 
 class OfflineDecoder:
-    """One sentence in one step, and no other stream beside it; see `Decoder`."""
+    """One sentence in one step that no other stream shares; see `Decoder`."""
 
     widest_step = 1
     goes_on_without_room = False
     token_bytes = 0
-    """Every step starts from the first token; what it computes is given back at its end."""
+    """Every step starts from the first token and frees its memory at the end."""
 
     def __init__(self, flow: WholeFlow, vocoder: Vocoder) -> None:
         self._flow = flow
         self._vocoder = vocoder
 
     def start(self, sentence: Sentence) -> OfflineState:
-        """A stream behind the prompt; nothing is computed yet."""
+        """A stream at the end of the prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
         return OfflineState(voice=voice, position=len(voice.tokens), sentence=sentence)
 
     def start_bytes(self, voice: Voice) -> int:
-        """0: no state of the prompt is kept between steps."""
+        """0: no state of the prompt is stored between steps."""
         return 0
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
-        """See `Decoder.step`. Raises NonFinite when numbers are not finite."""
-        return [self._whole(stride) for stride in strides]
+    def step(self, step_inputs: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
+        """See `Decoder.step`. Raises NonFinite for values that are not finite."""
+        return [self._decode(step_input) for step_input in step_inputs]
 
-    def _whole(self, stride: Stride[OfflineState]) -> Decoded | None:
-        state, began = stride.state, time.time_ns()
+    def _decode(self, step_input: Stride[OfflineState]) -> Decoded | None:
+        state, began = step_input.state, time.time_ns()
         sentence = state.sentence
         try:
-            mel = self._flow.offline(state.voice, torch.from_numpy(stride.tokens), stop=state.stop)
+            mel = self._flow.offline(state.voice, torch.from_numpy(step_input.tokens), stop=state.stop)
             middle = time.time_ns()
             stretched = MelStretch.offline(mel, sentence.speed)
             samples = self._vocoder.offline(stretched, sentence.seed, sentence.sentence_index, stop=state.stop)
         except Cancelled:
             return None
-        work, state.position = stride.until - state.position, stride.until
+        work, state.position = step_input.until - state.position, step_input.until
         return Decoded(samples.cpu().numpy(), work, mel.shape[1], (began, middle), (middle, time.time_ns()))

@@ -1,16 +1,20 @@
-"""What the decoders have in common that take a hop, or a whole sentence, in one step from the first
-token on.
+"""Shared by the decoders that compute a hop, or a whole sentence, in one step from the first token
+on: the flow they need and the state of a stream.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from torch import Tensor
+
+from services.token2wav.inputs.cancellation import Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 @dataclass(eq=False, kw_only=True)
 class OneStepState:
-    """One stream; little or nothing is kept between its steps. position counts from the first
-    prompt token.
+    """One stream, with little or no state between its steps. position counts from the first prompt
+    token.
     """
 
     voice: VoicePrompt
@@ -18,19 +22,21 @@ class OneStepState:
     cancelled: bool = False
     prompt_cached: None = None
     recomputing: bool = False
-    """What it makes again does not stand for memory that it once had."""
+    """False, although every step starts from the first token: the stream never had memory to give
+    up.
+    """
 
     @property
     def bytes(self) -> int:
-        """Memory held between steps."""
+        """Bytes held between steps."""
         return 0
 
     def reach(self, end: int) -> int:
-        """The end: what is due is one step."""
+        """The end: whatever is due is one step."""
         return end
 
     def early(self, tokens: int) -> int:
-        """Nothing can be done before a hop is due."""
+        """Nothing can be computed before a hop is due."""
         return self.position
 
     def cancel(self) -> None:
@@ -38,5 +44,15 @@ class OneStepState:
         self.cancelled = True
 
     def stop(self) -> bool:
-        """Asked before each Euler step and between the convolutions of the vocoder."""
+        """Polled before each Euler step and between the convolutions of the vocoder."""
         return self.cancelled
+
+
+class WholeFlow(Protocol):
+    """A flow without state between calls, in torch or as an engine; see the methods of `Flow`."""
+
+    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor: ...
+
+    def prefix(
+        self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never
+    ) -> Tensor: ...

@@ -1,3 +1,3 @@
-"""The exported graphs behind the decoder's seam, whoever executes them: TensorRT, ONNX Runtime, or
-a test.
+"""Exported graphs behind the decoder interface, executed by TensorRT, by ONNX Runtime, or by a fake
+in tests.
 """

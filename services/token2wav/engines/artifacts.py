@@ -1,5 +1,7 @@
-"""What tools have made and a service uses: found in the engine cache, held for as long as it
-serves, or named with the command that makes it. Nothing is built here."""
+"""Graphs and plans that the tools built and the service loads: looked up in the engine cache and
+locked while the service runs. If one is missing, the error names the command that builds it;
+nothing is built here.
+"""
 
 import contextlib
 import logging
@@ -12,8 +14,8 @@ from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.engines.build_commands import build_command, export_command
 from services.token2wav.engines.cache_keys import (
+    NO_COMPATIBILITY,
     OWN,
     PUBLISHED,
     PUBLISHED_FILE,
@@ -26,31 +28,32 @@ from services.token2wav.engines.shapes import Profile
 log = logging.getLogger(__name__)
 
 
-class Stored:
-    """graphs: those of the model with the precision and estimator of the settings. held: what is
-    handed out is held until this is closed.
+class CachedEngines:
+    """The engine cache's entries for one model.
 
-    Raises ModelError when there are none that may be loaded.
+    graphs: those of the model with the precision and estimator of the settings. locks: entries that
+    are returned stay locked until this is closed. Raises ModelError if there are no graphs that may
+    be loaded.
     """
 
     def __init__(
-        self, model: Path, model_hash: str, settings: EngineSettings, streams: int, held: contextlib.ExitStack
+        self, model: Path, model_hash: str, settings: EngineSettings, streams: int, locks: contextlib.ExitStack
     ) -> None:
-        self._model, self._settings, self._streams, self._held = model, settings, streams, held
+        self._model, self._settings, self._streams, self._locks = model, settings, streams, locks
         self._cache = EngineCache(settings.engines or default_directory(), on_wait=log.info)
         key = graphs_key(model_hash, settings.engine_precision, self._estimator())
-        self.graphs = self._found(key, export_command(model, *self._choices()))
+        self.graphs = self._find(key, export_command(model, *self._export_options()))
 
     def plan(self, component: str, machine: Mapping[str, str], built: Sequence[Profile]) -> Engine:
-        """The plan of a graph for this machine and these profiles. Raises ModelError when there is
+        """The plan of a graph for this machine and these profiles. Raises ModelError if there is
         none that may be loaded.
         """
         settings, streams = self._settings, self._streams
         compatibility = settings.engine_compatibility
         command = build_command(
-            self._model, *self._choices(), streams=streams, compatibility=compatibility, device=settings.device
+            self._model, *self._export_options(), streams=streams, compatibility=compatibility, device=settings.device
         )
-        return self._found(plan_key(component, self.graphs.key, machine, built, compatibility), command)
+        return self._find(plan_key(component, self.graphs.key, machine, built, compatibility), command)
 
     def _estimator(self) -> str:
         if self._settings.engine_estimator != PUBLISHED:
@@ -61,8 +64,10 @@ class Stored:
             raise ModelError(f"{file}: missing; engine_estimator {PUBLISHED} needs it: {fetch}")
         return published_estimator(file)
 
-    def _choices(self) -> tuple[str, Path | None, Path | None]:
-        """What export and build share: precision, the published estimator's file, the cache."""
+    def _export_options(self) -> tuple[str, Path | None, Path | None]:
+        """Options that export and build share: precision, the published estimator's file, the
+        cache.
+        """
         settings = self._settings
         return (
             settings.engine_precision,
@@ -70,13 +75,11 @@ class Stored:
             settings.engines,
         )
 
-    def _found(self, key: EngineKey, command: str) -> Engine:
-        with contextlib.suppress(
-            OSError
-            # held first, so that what is checked is what is loaded; what is wrong with it is told
-            # below
-        ):
-            self._held.enter_context(engine_held(self._cache.root / key.directory_name))
+    def _find(self, key: EngineKey, command: str) -> Engine:
+        # Locked first, so that the entry that is checked is the entry that is loaded. If the lock
+        # fails, the check below finds the reason.
+        with contextlib.suppress(OSError):
+            self._locks.enter_context(engine_held(self._cache.root / key.directory_name))
         entry = self._cache.find(key)
         if isinstance(entry, Engine):
             return entry
@@ -88,3 +91,39 @@ class Stored:
                 f" ({others})" if others else ""
             )
         raise ModelError(f"{why}; make it with: {command}")
+
+
+def export_command(model: Path, precision: str, published: Path | None, engines: Path | None) -> str:
+    """The command that exports the graphs. published: the estimator's file if it is not our own.
+    engines: directory of the cache, None: the default.
+    """
+    return _command("export", model, _graphs(precision, published, engines))
+
+
+def build_command(
+    model: Path,
+    precision: str,
+    published: Path | None,
+    engines: Path | None,
+    *,
+    streams: int,
+    compatibility: str,
+    device: str,
+) -> str:
+    """The command that builds the plans. In addition to the options of `export_command`: maximum
+    streams in a batch, one of COMPATIBILITIES, and the GPU.
+    """
+    options = ["--streams", str(streams)]
+    options += [] if compatibility == NO_COMPATIBILITY else ["--compatibility", compatibility]
+    options += [] if device == "cuda" else ["--device", device]
+    return _command("build token2wav", model, [*_graphs(precision, published, engines), *options])
+
+
+def _graphs(precision: str, published: Path | None, engines: Path | None) -> list[str]:
+    options = ["--precision", precision]
+    options += [] if published is None else ["--published", str(published)]
+    return options + ([] if engines is None else ["--engines", str(engines)])
+
+
+def _command(step: str, model: Path, options: list[str]) -> str:
+    return shlex.join(["cosyserve", "model", *step.split(), str(model), *options])

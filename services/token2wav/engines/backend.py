@@ -1,4 +1,4 @@
-"""Engines from the cache, put behind the three profiles."""
+"""Assembles the three profiles over engines from the cache."""
 
 import contextlib
 import logging
@@ -12,14 +12,15 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.cache_keys import COMPATIBILITIES, COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file
 from services.token2wav.engines.flow import EngineFlow
-from services.token2wav.engines.not_offered import NotOffered
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
+from services.token2wav.engines.refusing_decoder import RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
 from services.token2wav.engines.shapes import profiles
@@ -29,36 +30,37 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.tensor_file import read_tensors
-from services.token2wav.torch_backend import WEIGHTS, device_of, device_text
 from services.token2wav.vocoder.vocoder import load_vocoder
 
-Load = Callable[[str, Stored, Sequence[Built]], Engine]
-"""Component, what is in the cache, the profiles that it is asked for -> the engine."""
+Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
+"""Component, entries of the cache, and the profiles that the component must support -> the
+engine.
+"""
 log = logging.getLogger(__name__)
 
 
 def load_onnx(model: Path, settings: EngineSettings) -> Backend:
-    """The exported graphs by ONNX Runtime. Raises SettingsError without the library, ModelError
-    without graphs of this model.
+    """Run the exported graphs with ONNX Runtime. Raises SettingsError without the library,
+    ModelError without graphs of this model.
     """
     device = device_of(settings.device)
     from services.token2wav.engines.onnx_runtime import OnnxEngine, onnx_library
 
     version = onnx_library().__version__
 
-    def load(component: str, stored: Stored, built: Sequence[Built]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Built]) -> Engine:
         return OnnxEngine(component, stored.graphs.file(graph_file(component)), device, settings.threads, built)
 
     return assemble(model, settings, device, "onnxruntime", load, f", onnxruntime {version}")
 
 
 def assemble(
-    model: Path, settings: EngineSettings, device: torch.device, runtime: str, load: Load, rounding: str = ""
+    model: Path, settings: EngineSettings, device: torch.device, runtime: str, load: Load, rounding_facts: str = ""
 ) -> Backend:
-    """The three profiles over engines that `load` gives. rounding: what beside precision and batch
-    decides it, for the identity.
+    """The three profiles over the engines that `load` returns. rounding_facts: what affects
+    rounding in addition to precision and batch size, for the identity.
 
-    Raises SettingsError and ModelError as `load_backend`.
+    Raises SettingsError and ModelError as `load_backend` does.
     """
     check_choices(settings)
     torch.set_num_threads(settings.threads)
@@ -66,8 +68,8 @@ def assemble(
     model_hash = directory.content_hash((*WEIGHTS, directory.yaml_name))
     config, masked = FlowConfig.read(directory), settings.engine_estimator == OWN
     streams = settings.widest_step or (1 if device.type == "cpu" else 16)
-    with contextlib.ExitStack() as held:
-        stored = Stored(model, model_hash, settings, streams, held)
+    with contextlib.ExitStack() as locks:
+        stored = CachedEngines(model, model_hash, settings, streams, locks)
         engines = {
             component: load(component, stored, profiles(component, streams, config.encoder_width, masked=masked))
             for component in COMPONENTS
@@ -77,17 +79,20 @@ def assemble(
             config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
         )
         vocoder = load_vocoder(directory, device)
-        # Called in two places only, and with these two signatures.
+        # Vocoder uses only the members that these two classes implement.
         vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
         vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
-        release = held.pop_all().close
+        release = locks.pop_all().close
     continuous: Decoder[Any] = (
-        PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else NotOffered()
+        PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else RefusingDecoder()
     )
     if not flow.masked:
         log.warning("%s: the published estimator has full attention only; PROFILE_CONTINUOUS is refused", model)
     attention = "" if flow.masked else f", {stored.graphs.key.facts['estimator']}, full attention only"
-    precision = f"{settings.engine_precision} estimator{attention}, prefixes recomputed, batches of up to {flow.batch} streams{rounding}"
+    precision = (
+        f"{settings.engine_precision} estimator{attention}, prefixes recomputed, "
+        f"batches of up to {flow.batch} streams{rounding_facts}"
+    )
     return Backend(
         Identity(model_hash, runtime, precision, device_text(device, settings.threads)),
         {
@@ -102,7 +107,9 @@ def assemble(
 
 
 def check_choices(settings: EngineSettings) -> None:
-    """Raise SettingsError for a precision, estimator or number of contexts that is not there."""
+    """Raise SettingsError for a precision, estimator, compatibility or number of contexts that is
+    not supported.
+    """
     for name, choices in (
         ("engine_precision", PRECISIONS),
         ("engine_estimator", (OWN, PUBLISHED)),
@@ -115,7 +122,7 @@ def check_choices(settings: EngineSettings) -> None:
 
 
 def _speaker(directory: ModelDirectory, device: torch.device) -> Linear:
-    """The one map of the flow that is in no graph."""
+    """The only map of the flow that is in no graph."""
     tensors = read_tensors(directory.file("flow.pt"))
     try:
         weight, bias = (

@@ -1,5 +1,5 @@
-"""Under which facts graphs and plans of a model lie in the engine cache: what the tools write is
-what the service looks for.
+"""The cache keys of a model's graphs and plans; tools that write the cache and the service that
+reads it share them.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 GRAPHS = "token2wav.graphs"
 COMPONENTS = ("encoder", "estimator", "pitch", "filter")
 WRITER = "1"
-"""Of the graphs: another number for another graph from the same weights."""
+"""Version of the graphs: changed whenever the same weights give a different graph."""
 OWN, PUBLISHED = "own", "published"
 PUBLISHED_FILE = "flow.decoder.estimator.fp32.onnx"
 NO_COMPATIBILITY, HARDWARE, VERSION = "none", "hardware", "version"
 COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
-"""Plans for this machine alone, for GPUs from Ampere on, for every TensorRT of the same first
-number, or both; the latter are slower.
+"""Plans for this machine only, for GPUs from Ampere on, for every TensorRT with the same major
+version, or both; compatible plans are slower.
 """
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 
@@ -35,15 +35,15 @@ def plan_file(component: str) -> str:
 
 
 def published_estimator(file: Path) -> str:
-    """The published estimator as a fact: no model hash covers its file. Raises OSError."""
+    """The published estimator as part of a key, because no model hash covers its file. Raises
+    OSError.
+    """
     with file.open("rb") as stream:
         return f"{PUBLISHED} {hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}"
 
 
 def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:
-    """precision: of the estimator. estimator: `own`, or what `published_estimator` says of the file
-    that came with the model.
-    """
+    """precision: of the estimator. estimator: `own`, or the result of `published_estimator`."""
     return EngineKey(GRAPHS, {"model": model_hash, "precision": precision, "estimator": estimator, "writer": WRITER})
 
 
@@ -55,7 +55,8 @@ def plan_key(
     compatibility: str = NO_COMPATIBILITY,
 ) -> EngineKey:
     """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES;
-    what a plan does not depend on is no fact."""
+    facts that a compatible plan does not depend on are left out of the key.
+    """
     facts = dict(graphs.facts) | dict(machine)
     facts |= {"profile": " | ".join(profile.text for profile in profiles), "compatibility": compatibility}
     if HARDWARE in compatibility:

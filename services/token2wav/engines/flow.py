@@ -1,9 +1,9 @@
-"""Speech tokens to mel by engines, always from the first prompt token on: what `Flow.prefix`
-computes, for several streams at once.
+"""Speech tokens to mel by engines, always from the first prompt token on: computes what
+`Flow.prefix` computes, for several streams in one batch.
 
-Nothing is kept between calls, so a call costs as much as the whole prefix is long. Lengths are
-padded to those that engines are built and graphs are recorded for (`shapes.padded`); a mask keeps
-the padding out of everything that is real.
+Nothing is stored between calls, so a call costs as much as its whole prefix. Lengths are padded to
+those for which engines are built and graphs are recorded (`shapes.padded`); a mask excludes the
+padding.
 """
 
 import threading
@@ -18,7 +18,7 @@ from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
-from services.token2wav.engines.slots import Fixed, Slot, Slots, filled
+from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
 from services.token2wav.flow.checks import check_length, check_tokens, check_voice
 from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.layers import Linear
@@ -28,15 +28,15 @@ from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-_LONGEST_KEPT = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
+_LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Of one stream. ids: int64 [n], the prompt's and all that is computed. ahead: int64, the next
-    0..3. speaker: float32 [80].
+    """The prefix of one stream.
 
-    mel: the prompt's, float32 [2P, 80]. stop: whether nobody wants the result any more.
+    ids: int64 [n], prompt and generated tokens to compute. ahead: int64, the next 0..3. speaker:
+    float32 [80]. mel: the prompt's, float32 [2P, 80]. stop: whether the result is no longer needed.
     """
 
     ids: Tensor
@@ -47,8 +47,9 @@ class Prefix:
 
 
 class EngineFlow:
-    """encoder, estimator: engines of `tools.model.graphs`, or the published estimator. speaker: the
-    map of the voice's embedding. batch: most streams in a call."""
+    """encoder, estimator: engines of `tools.model.graphs`, or the published estimator. speaker:
+    linear map of the voice's embedding. batch: maximum number of streams in a call.
+    """
 
     def __init__(
         self,
@@ -65,25 +66,25 @@ class EngineFlow:
         self.stats = SolverStats()
         self._counting = threading.Lock()
         self.masked = any(port.name == "attention" for port in estimator.inputs)
-        """Whether the estimator honours streaming masks; the published one does not, and takes one
-        stream at a time.
+        """Whether the estimator supports streaming masks. The published one does not, and takes one
+        stream per call.
         """
         self.batch = batch if self.masked else 1
         self._encoder, self._estimator, self._speaker, self.slots = encoder, estimator, speaker, slots
         self._noise = (config.temperature * noise_table()).contiguous().to(device)
         self._schedule = euler_schedule()
-        self._kept_positions = lru_cache(maxsize=32)(self._made_positions)
-        self._kept_masks = lru_cache(maxsize=64)(self._made_mask)
+        self._cached_positions = lru_cache(maxsize=32)(self._compute_positions)
+        self._cached_masks = lru_cache(maxsize=64)(self._compute_mask)
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop`
-        and errors see `prefix`.
+        """The whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For
+        `stop` and errors see `prefix`.
         """
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
-        """See `Flow.prefix`. With the published estimator `streaming` is without effect on it, as
-        in the reference.
+        """See `Flow.prefix`. With the published estimator `streaming` has no effect, as in the
+        reference.
         """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
@@ -104,17 +105,19 @@ class EngineFlow:
 
     @torch.inference_mode()
     def prefixes(self, streams: Sequence[Prefix], *, streaming: bool) -> list[Tensor | None]:
-        """Streams of one padded length, at most `batch`: mel float32 [80, 2n] of each, the prompt's
-        frames too; None for one that was stopped before the last Euler step. Waits for a slot."""
+        """Streams of one padded length, at most `batch`: mel float32 [80, 2n] of each, including
+        the prompt's frames; None for a stream that was stopped before the last Euler step. Waits
+        for a slot.
+        """
         tokens = padded(max(stream.ids.numel() for stream in streams))
         with self.slots.lease() as slot:
             mu = self._mu(slot, streams, tokens, streaming)
-            x = self._solved(slot, streams, mu, tokens, streaming)
+            x = self._solve(slot, streams, mu, tokens, streaming)
             if x is None:
                 return [None] * len(streams)
             frames = [MEL_FRAMES_PER_TOKEN * stream.ids.numel() for stream in streams]
-            made = [x[row, :, :count].clone() for row, count in enumerate(frames)]
-        return [None if stream.stop() else mel for stream, mel in zip(streams, made, strict=True)]
+            mels = [x[row, :, :count].clone() for row, count in enumerate(frames)]
+        return [None if stream.stop() else mel for stream, mel in zip(streams, mels, strict=True)]
 
     def speaker(self, voice: VoicePrompt) -> Tensor:
         """float32 [80]: the embedding at unit length, projected."""
@@ -122,7 +125,7 @@ class EngineFlow:
             return self._speaker(torch.nn.functional.normalize(voice.embedding.to(self.device, torch.float32), dim=-1))
 
     def _mu(self, slot: Slot, streams: Sequence[Prefix], tokens: int, streaming: bool) -> Tensor:
-        """What the encoder says, [streams, 80, 2 * tokens]."""
+        """The encoder's output, [streams, 80, 2 * tokens]."""
         count, frames = len(streams), MEL_FRAMES_PER_TOKEN * tokens
         shapes = encoder_shapes(count, tokens, self.config.encoder_width)
         encoder = slot.at(self._encoder, shapes, {"mu": (count, MEL_BINS, frames)})
@@ -147,7 +150,7 @@ class EngineFlow:
         encoder.run()
         return encoder.outputs["mu"]
 
-    def _solved(self, slot: Slot, streams: Sequence[Prefix], mu: Tensor, tokens: int, streaming: bool) -> Tensor | None:
+    def _solve(self, slot: Slot, streams: Sequence[Prefix], mu: Tensor, tokens: int, streaming: bool) -> Tensor | None:
         """The mel of all streams [streams, 80, 2 * tokens]; None as soon as all of them are stopped
         before an Euler step.
         """
@@ -159,18 +162,18 @@ class EngineFlow:
         if self.masked:
             given["attention"].copy_(self._masks(frames, streaming and CHUNK_FRAMES), non_blocking=True)
         x = self._noise[None, :, :frames].expand(count, -1, -1).clone()
-        if x.shape[2] < frames:  # padding may reach beyond the table, a stream never does
+        if x.shape[2] < frames:  # only padding can exceed the noise table
             x = torch.nn.functional.pad(x, (0, frames - x.shape[2]))
         for t, dt in self._schedule:
             if all(stream.stop() for stream in streams):
                 return None
-            with self._counting:  # slots work in threads of their own
+            with self._counting:  # each slot is used by its own thread
                 self.stats.euler_steps += count
             self._euler(estimator, x, t, dt)
         return x
 
-    def _euler(self, estimator: Fixed, x: Tensor, t: float, dt: float) -> None:
-        """One Euler step of x [streams, 80, frames] in place."""
+    def _euler(self, estimator: BoundEngine, x: Tensor, t: float, dt: float) -> None:
+        """One Euler step of x [streams, 80, frames], in place."""
         given = estimator.inputs
         given["x"].view(-1, ROWS, *x.shape[1:]).copy_(x[:, None])
         given["t"].fill_(t)
@@ -193,25 +196,27 @@ class EngineFlow:
             given["cond"][ROWS * row, :, :prompt].copy_(stream.mel[:prompt].T.to(torch.float32))
 
     def _positions(self, length: int) -> Tensor:
-        """Those of usual lengths are kept; a table of the longest has 46 MB, a mask 125 MB."""
-        return self._kept_positions(length) if length <= _LONGEST_KEPT else self._made_positions(length)
+        """Tables of usual lengths are cached; a table of the longest has 46 MB, a mask 125 MB."""
+        return self._cached_positions(length) if length <= _LONGEST_CACHED else self._compute_positions(length)
 
     def _masks(self, length: int, chunk: int) -> Tensor:
-        return self._kept_masks(length, chunk) if length <= _LONGEST_KEPT else self._made_mask(length, chunk)
+        return self._cached_masks(length, chunk) if length <= _LONGEST_CACHED else self._compute_mask(length, chunk)
 
-    def _made_positions(self, length: int) -> Tensor:
+    def _compute_positions(self, length: int) -> Tensor:
         """[2 * length, width]: a row of zeros, then the sinusoids."""
-        made = relative_positions(length, length, self.config.encoder_width, torch.device("cpu"))
-        return self._for_every_stream(torch.cat((torch.zeros(1, made.shape[1]), made)).to(self.device))
+        table = relative_positions(length, length, self.config.encoder_width, torch.device("cpu"))
+        return self._shared_by_slots(torch.cat((torch.zeros(1, table.shape[1]), table)).to(self.device))
 
-    def _made_mask(self, length: int, chunk: int) -> Tensor:
-        """bool [length, length]; chunk 0: everything is seen."""
+    def _compute_mask(self, length: int, chunk: int) -> Tensor:
+        """bool [length, length]; chunk 0: full attention."""
         if not chunk:
-            return self._for_every_stream(torch.ones(length, length, dtype=torch.bool, device=self.device))
-        return self._for_every_stream(chunk_mask(length, chunk, self.device))
+            return self._shared_by_slots(torch.ones(length, length, dtype=torch.bool, device=self.device))
+        return self._shared_by_slots(chunk_mask(length, chunk, self.device))
 
-    def _for_every_stream(self, made: Tensor) -> Tensor:
-        """What one slot's stream is writing another slot's must not read yet."""
+    def _shared_by_slots(self, tensor: Tensor) -> Tensor:
+        """Wait until `tensor` is written, because slots with other CUDA streams may read it
+        next.
+        """
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
-        return made
+        return tensor

@@ -1,7 +1,7 @@
-"""Graphs by ONNX Runtime: on the CPU, and on CUDA where its wheel for that is installed. Tensors go
-in and out by address, as with TensorRT.
+"""Runs graphs with ONNX Runtime: on the CPU, and on CUDA if the wheel for it is installed. Tensors
+are passed by address, as with TensorRT.
 
-onnxruntime is imported late: only this file and this engine need it.
+onnxruntime is imported late, because only this engine needs it.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _TYPES: dict[str, tuple[torch.dtype, Any]] = {
 
 
 def onnx_library() -> Any:
-    """The module. Raises SettingsError saying what to install."""
+    """The module. Raises SettingsError that names the package to install."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -33,8 +33,10 @@ def onnx_library() -> Any:
 
 
 class OnnxEngine:
-    """One graph. built: shapes it may be asked for, None: any. Raises SettingsError without the
-    library or its CUDA half, and for a graph that it has no kernels for."""
+    """One graph. built: profiles of shapes that it may be called with, None: any. Raises
+    SettingsError without the library or its CUDA support, and for a graph without kernels on this
+    device.
+    """
 
     def __init__(
         self, name: str, path: Path, device: torch.device, threads: int = 1, built: Sequence[Profile] | None = None
@@ -54,7 +56,7 @@ class OnnxEngine:
         settings = {"device_id": str(device.index or 0), "use_tf32": "0"} if device.type == "cuda" else {}
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
-        except Exception as error:  # the library's errors have no class in common that it tells
+        except Exception as error:  # the library documents no common base class of its errors
             why = str(error).splitlines()[0][:200]
             raise SettingsError(
                 f"onnxruntime {onnxruntime.__version__} cannot run the {name} graph on {device.type}: {why}; "
@@ -72,8 +74,8 @@ class OnnxEngine:
             )
 
     def refusal(self, shapes: Shapes) -> str:
-        """See `Engine`. A graph takes any length; the range is the one that engines are built
-        for.
+        """See `Engine`. A graph takes any length; the range is the one for which engines are
+        built.
         """
         if self._built is None or covering(self._built, shapes) is not None:
             return ""
@@ -97,14 +99,14 @@ class _OnnxContext:
         put(name, self._device.type, self._device.index or 0, self._types[name], list(shape), address)
 
     def give_scratch(self, address: int, size: int) -> None:
-        """It takes its own."""
+        """The library allocates its own scratch memory."""
 
     def enqueue(self, stream: int) -> None:
         if self._device.type == "cuda":  # it works on a stream of its own
             torch.cuda.current_stream(self._device).synchronize()
         try:
             self._session.run_with_iobinding(self._binding)
-        except Exception as error:  # the library's errors have no class in common that it tells
+        except Exception as error:  # the library documents no common base class of its errors
             raise InternalFault(f"engine {self._name}: {str(error).splitlines()[0][:200]}") from error
 
 

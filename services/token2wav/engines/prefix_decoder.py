@@ -1,9 +1,10 @@
-"""The served profile by engines: each block with everything before it, under streaming masks.
+"""The continuous profile by engines: each block is computed together with everything before it,
+under streaming masks.
 
-What a block sees does not depend on hops, since every step is one block of the grid, computed in
-the shape that its end alone decides. So the law holds as with kept state: streamed = whole. The
-price is that a block costs as much as its whole prefix: a sentence of n blocks costs about n / 2
-times what it costs with kept state (`docs/engines.md` has figures).
+What a block sees does not depend on the hops, because every step is one block of the grid, computed
+in a shape that depends only on its end. So streamed output equals whole output, as with stored
+state. The price is that a block costs as much as its whole prefix: a sentence of n blocks costs
+about n / 2 times as much as with stored state (`docs/engines.md` has figures).
 """
 
 import time
@@ -17,7 +18,6 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.continuous import as_prompt
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
@@ -25,6 +25,7 @@ from services.token2wav.engines.shapes import USUAL_TOKENS, padded
 from services.token2wav.flow.checks import check_length, check_tokens, check_voice
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch, StretchState
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -33,7 +34,7 @@ from services.token2wav.vocoder.window import window_frames
 
 @dataclass(eq=False, kw_only=True)
 class PrefixState(OneStepState):
-    """One stream: the flow keeps nothing of it, stretch and vocoder what they need."""
+    """One stream: the flow stores nothing of it, time stretch and vocoder store what they need."""
 
     speaker: Tensor
     stretch: StretchState
@@ -42,25 +43,24 @@ class PrefixState(OneStepState):
 
     @property
     def bytes(self) -> int:
-        """Memory held between steps; it does not grow."""
+        """Bytes held between steps; constant."""
         return self.stretch.bytes + self.vocoder.bytes
 
     def reach(self, end: int) -> int:
-        """The next border of the grid, at most `end`; the prompt's own borders are passed over, as
-        nothing is kept there.
+        """The next border of the grid, at most `end`. The prompt's own borders are skipped, because
+        nothing is stored there.
         """
         return next_border(self.position, end)
 
     def cancel(self) -> None:
-        """Flow and vocoder leave this stream out as soon as they can. May be called from any
-        thread.
-        """
+        """Flow and vocoder skip this stream as soon as they can. May be called from any thread."""
         self.cancelled = self.vocoder.cancelled = True
 
 
 class PrefixDecoder:
-    """Streams whose prefixes are padded to one length are a batch; batches of a step run beside
-    each other in as many slots as there are."""
+    """Streams whose prefixes have the same padded length form a batch; the batches of a step run
+    concurrently, one in each slot.
+    """
 
     goes_on_without_room = False
     token_bytes = 0
@@ -72,8 +72,8 @@ class PrefixDecoder:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
 
     def start(self, sentence: Sentence) -> PrefixState:
-        """A stream behind its prompt; nothing is computed yet. Raises InvalidRequest for a voice
-        that the model cannot use.
+        """A stream at the end of its prompt; nothing is computed yet. Raises InvalidRequest for a
+        voice that the model cannot use.
         """
         voice = as_prompt(sentence.voice)
         check_voice(voice, self.flow.config)
@@ -92,53 +92,57 @@ class PrefixDecoder:
         )
 
     def start_bytes(self, voice: Voice) -> int:
-        """0: no state of the prompt is kept between steps."""
+        """0: no state of the prompt is stored between steps."""
         return 0
 
     @torch.inference_mode()
-    def step(self, strides: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
-        """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
+    def step(self, step_inputs: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
+        """One grid block of each stream through flow, time stretch and vocoder; see
+        `Decoder.step`.
+        """
         began = time.time_ns()
-        prefixes = [self._prefix(stride) for stride in strides]
+        prefixes = [self._prefix(step_input) for step_input in step_inputs]
         mels = self._mels(prefixes)
         middle = time.time_ns()
-        results: list[Decoded | CosyserveError | None] = [None] * len(strides)
+        results: list[Decoded | CosyserveError | None] = [None] * len(step_inputs)
         work = []
-        for at, (stride, mel) in enumerate(zip(strides, mels, strict=True)):
-            if mel is None or stride.state.cancelled:
+        for at, (step_input, mel) in enumerate(zip(step_inputs, mels, strict=True)):
+            if mel is None or step_input.state.cancelled:
                 continue
             if not bool(torch.isfinite(mel).all()):
                 results[at] = NonFinite(
-                    f"the flow produced values that are not finite behind token {stride.state.position}"
+                    f"the flow produced values that are not finite behind token {step_input.state.position}"
                 )
                 continue
-            work.append((at, stride, mel[:, MEL_FRAMES_PER_TOKEN * stride.state.position :]))
-        sounds = self._vocoder.step(
-            [stride.state.vocoder for _, stride, _ in work],
-            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
-            [stride.final for _, stride, _ in work],
+            work.append((at, step_input, mel[:, MEL_FRAMES_PER_TOKEN * step_input.state.position :]))
+        rendered = self._vocoder.step(
+            [step_input.state.vocoder for _, step_input, _ in work],
+            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.final for _, step_input, _ in work],
         )
         end = time.time_ns()
-        for (at, stride, mel), sound in zip(work, sounds, strict=True):
-            if sound is None:
-                results[at] = stride.state.vocoder.fault
+        for (at, step_input, mel), samples in zip(work, rendered, strict=True):
+            if samples is None:
+                results[at] = step_input.state.vocoder.fault
                 continue
-            tokens, stride.state.position = stride.until, stride.until
-            results[at] = Decoded(np.asarray(sound.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end))
+            tokens, step_input.state.position = step_input.until, step_input.until
+            results[at] = Decoded(
+                np.asarray(samples.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end)
+            )
         return results
 
-    def _prefix(self, stride: Stride[PrefixState]) -> Prefix:
-        state = stride.state
-        spoken = torch.from_numpy(stride.tokens)
+    def _prefix(self, step_input: Stride[PrefixState]) -> Prefix:
+        state = step_input.state
+        spoken = torch.from_numpy(step_input.tokens)
         if spoken.numel():
             check_tokens(spoken, self.flow.config.vocabulary)
         known = torch.cat([state.voice.tokens, spoken])
-        check_length(stride.until)
-        ahead = known[stride.until : stride.until + LOOKAHEAD_TOKENS]
-        return Prefix(known[: stride.until], ahead, state.voice.mel, state.speaker, state.stop)
+        check_length(step_input.until)
+        ahead = known[step_input.until : step_input.until + LOOKAHEAD_TOKENS]
+        return Prefix(known[: step_input.until], ahead, state.voice.mel, state.speaker, state.stop)
 
     def _mels(self, prefixes: Sequence[Prefix]) -> list[Tensor | None]:
-        """The mel of each prefix [80, 2n], batches side by side in the slots."""
+        """The mel of each prefix [80, 2n]; the slots run the batches concurrently."""
         groups: dict[int, list[int]] = {}
         for at, prefix in enumerate(prefixes):
             groups.setdefault(padded(prefix.ids.numel()), []).append(at)
@@ -147,10 +151,10 @@ class PrefixDecoder:
             most = self.flow.batch if length <= USUAL_TOKENS else 1
             batches += [members[first : first + most] for first in range(0, len(members), most)]
         mels: list[Tensor | None] = [None] * len(prefixes)
-        made = self._threads.map(
+        computed = self._threads.map(
             lambda batch: self.flow.prefixes([prefixes[at] for at in batch], streaming=True), batches
         )
-        for batch, rows in zip(batches, made, strict=True):
+        for batch, rows in zip(batches, computed, strict=True):
             for at, mel in zip(batch, rows, strict=True):
                 mels[at] = mel
         return mels

@@ -1,7 +1,8 @@
-"""The seam to who executes a graph: tensors go in and out by address, work is queued on a stream.
+"""The interface to the runtimes that execute graphs: tensors are passed by address, and work is
+queued on a stream.
 
-Everything is checked here before the call, because behind it a wrong shape or type is at best an
-error without a name.
+Shapes and types are checked here before the call, because the runtime would report a mismatch
+without naming the tensor, or not at all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,22 +38,22 @@ class Context(Protocol):
 
     @property
     def scratch_bytes(self) -> int:
-        """Device memory that an execution needs beside inputs and outputs."""
+        """Bytes of device memory that an execution needs in addition to inputs and outputs."""
 
     def bind(self, name: str, shape: Shape, address: int) -> None:
-        """Where a tensor lies. Raises InternalFault when the runtime refuses."""
+        """Set the address of a tensor. Raises InternalFault if the runtime refuses."""
 
     def give_scratch(self, address: int, size: int) -> None:
-        """Memory for `scratch_bytes`; nobody else may use it while an execution is under way."""
+        """Set the memory for `scratch_bytes`; nothing else may use it during an execution."""
 
     def enqueue(self, stream: int) -> None:
-        """Queue one execution on a CUDA stream (0 on a CPU, where it is done on return). Raises
-        InternalFault when the runtime refuses.
+        """Queue one execution on a CUDA stream (0 on a CPU, where it has finished on return).
+        Raises InternalFault if the runtime refuses.
         """
 
 
 class Engine(Protocol):
-    """A loaded graph: immutable, safe to share. Inputs and outputs as in the file."""
+    """A loaded graph: immutable, may be shared. Inputs and outputs as in the file."""
 
     @property
     def name(self) -> str: ...
@@ -65,22 +66,21 @@ class Engine(Protocol):
 
     @property
     def recordable(self) -> bool:
-        """Whether a CUDA graph can hold an execution: all of it goes to the stream that was
-        given.
+        """Whether a CUDA graph can record an execution, that is, whether all its work goes to the
+        given stream.
         """
 
     def refusal(self, shapes: Shapes) -> str:
-        """Why these input shapes are outside of what was built, in words; empty when they are
-        inside.
-        """
+        """Why these input shapes are outside the supported profiles; empty if they are inside."""
 
     def context(self, shapes: Shapes, stream: int) -> Context:
-        """For executions at these input shapes. Raises InternalFault when the runtime refuses."""
+        """For executions at these input shapes. Raises InternalFault if the runtime refuses."""
 
 
 def check_tensors(engine: Engine, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-    """Raise InternalFault unless exactly the engine's tensors are there, each of its type, rank and
-    fixed lengths, contiguous, on one device, and of shapes that were built for."""
+    """Raise InternalFault unless exactly the engine's tensors are given: with the right types,
+    ranks and fixed lengths, contiguous, on one device, and within a supported profile.
+    """
     for kind, ports, given in (("input", engine.inputs, inputs), ("output", engine.outputs, outputs)):
         names = {port.name for port in ports}
         if names != given.keys():

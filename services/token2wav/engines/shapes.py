@@ -1,5 +1,5 @@
-"""Every shape that the graphs are run with, from the schedule of cuts; what engines are built for
-follows from it.
+"""All shapes with which the graphs are run; they follow from the schedule of cuts. The profiles for
+which engines are built follow from them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,21 +10,21 @@ from services.token2wav.engines.runtime import Shape, Shapes
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS
 
 USUAL_TOKENS = 1000
-"""Prompt and sentence of 40 seconds: streams up to here may share a batch."""
+"""Prompt and sentence of 40 seconds: streams up to this length may share a batch."""
 _FINE_BLOCKS = 20
 """Up to 20 seconds lengths are padded to whole seconds, then to steps of a tenth or less."""
 CONTEXT_FRAMES = 15
-"""Mel frames beside a stretch of sound that decide it, on each side: 14 of convolution, 14.3 of
+"""Mel frames of context on each side of a range of samples: 14 of convolution, 14.3 of
 excitation.
 """
 STRETCH_FRAMES = 50
-"""Longest stretch of sound that the filter network is asked for at once."""
+"""Maximum number of frames in one call of the filter network."""
 SOURCE_MARGIN = 8
-"""Samples of excitation on each side of those that belong to the frames: half a transform."""
+"""Samples of excitation on each side of those of the frames: half a transform."""
 
 
 def padded(tokens: int) -> int:
-    """The length in tokens that a prefix of `tokens` is computed with: whole blocks of 25, longer
+    """The length in tokens with which a prefix of `tokens` is computed: whole blocks of 25, longer
     ones in steps of 2, 4, 8, ... blocks.
     """
     blocks = -(-tokens // CHUNK_TOKENS)
@@ -38,7 +38,7 @@ LONGEST_TOKENS = padded(MAX_PROMPT_TOKENS + MAX_TOKENS)
 
 
 def lengths() -> Iterator[int]:
-    """Every value that `padded` has for a request that is let in."""
+    """Every value of `padded` for a valid request."""
     tokens = 1
     while tokens <= MAX_PROMPT_TOKENS + MAX_TOKENS:
         yield padded(tokens)
@@ -60,7 +60,9 @@ def encoder_shapes(streams: int, tokens: int, width: int) -> dict[str, Shape]:
 
 
 def estimator_shapes(rows: int, frames: int, *, masked: bool = True) -> dict[str, Shape]:
-    """Inputs of the estimator; rows: two for each stream. masked: whether it takes `attention`."""
+    """Inputs of the estimator; rows: two for each stream. masked: whether it has the input
+    `attention`.
+    """
     wide = (rows, MEL_BINS, frames)
     shapes: dict[str, Shape] = {
         "x": wide,
@@ -83,8 +85,8 @@ def filter_shapes(streams: int, frames: int) -> dict[str, Shape]:
 
 @dataclass(frozen=True)
 class Profile:
-    """Shapes of an engine's inputs: every length between least and most may be asked for, usual is
-    what it is tuned for.
+    """Shapes of an engine's inputs: it supports every length between least and most, and is tuned
+    for usual.
     """
 
     least: Shapes
@@ -92,7 +94,7 @@ class Profile:
     most: Shapes
 
     def covers(self, shapes: Shapes) -> bool:
-        """Whether each length lies between least and most."""
+        """Whether each length is between least and most."""
         return shapes.keys() == self.most.keys() and all(
             all(
                 low <= length <= high
@@ -115,12 +117,12 @@ def _text(shape: Shape) -> str:
 
 
 def profiles(component: str, streams: int, width: int = 0, *, masked: bool = True) -> list[Profile]:
-    """What an engine is built for, the first profile that covers a shape is used. streams: most in
-    a batch. width: of the encoder.
+    """The profiles for which an engine is built; the first one that covers a shape is used.
+    streams: maximum number in a batch. width: of the encoder.
 
-    encoder, estimator: batches up to 40 seconds, and one stream up to the longest request, whose
-    memory no other length then pays for. masked: False is the published estimator, whose batch is
-    one stream.
+    encoder, estimator: batches of up to 40 seconds, and one stream of up to the longest request, so
+    that other lengths do not pay for its memory. masked: False is the published estimator, whose
+    batch is one stream.
     """
     few = max(1, streams // 2)
     usual, tuned = USUAL_TOKENS, 10 * CHUNK_TOKENS
@@ -155,5 +157,5 @@ def profiles(component: str, streams: int, width: int = 0, *, masked: bool = Tru
 
 
 def covering(built: list[Profile], shapes: Mapping[str, Shape]) -> int | None:
-    """Number of the first profile that covers `shapes`."""
+    """Index of the first profile that covers `shapes`."""
     return next((at for at, profile in enumerate(built) if profile.covers(shapes)), None)

@@ -1,5 +1,5 @@
-"""Places of execution: a fixed number, each with a stream, contexts and memory of its own, lent to
-one thread at a time.
+"""Execution slots: a fixed number, each with its own stream, contexts and memory, leased to one
+thread at a time.
 """
 
 import contextlib
@@ -16,18 +16,20 @@ from services.token2wav.engines.work_queue import Stream, Work, stream_on
 from services.token2wav.inputs.cancellation import Cancelled
 
 RUNS_BEFORE_GRAPH = 2
-"""Executions at a shape before it is recorded as a CUDA graph: the first ones choose and load what
-the later ones only repeat.
+"""Executions at a shape before it is recorded as a CUDA graph: the first ones select and load
+kernels, which later ones only repeat.
 """
 MOST_SHAPES = 32
-"""Shapes of each engine that a slot keeps contexts, buffers and graphs for. Every block of a
-growing sentence is another shape of each engine, so a number that a sentence goes beyond would find
-nothing again: up to 40 seconds alone have fewer."""
+"""Shapes of each engine for which a slot caches contexts, buffers and graphs.
+
+Every block of a growing sentence is another shape of each engine, so a sentence with more shapes
+than this would never hit the cache. Sentences up to 40 seconds have fewer.
+"""
 MOST_BYTES = 1 << 30
-"""Of the buffers that a slot keeps, all engines together."""
+"""Maximum bytes of the buffers that a slot caches, all engines together."""
 
 
-class Fixed:
+class BoundEngine:
     """An engine at one set of shapes in one slot: buffers whose addresses never change, and the
     work that reads and writes them.
     """
@@ -43,7 +45,7 @@ class Fixed:
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs.values(), *outputs.values()))
-        """Of its buffers."""
+        """Bytes of its buffers."""
         self._scratch = scratch
         """Shared with the slot's other shapes: one execution at a time."""
         self._stream = stream
@@ -53,7 +55,7 @@ class Fixed:
             context.bind(name, tuple(tensor.shape), tensor.data_ptr())
 
     def run(self) -> None:
-        """Queue one execution behind what the slot's stream has been given."""
+        """Queue one execution on the slot's stream."""
         if self._runs_left == 0:
             self._work = self._stream.record(self._work) or self._work
             self._runs_left = None
@@ -63,68 +65,70 @@ class Fixed:
 
 
 class Slot:
-    """For the thread that holds it."""
+    """For the thread that leases it."""
 
     def __init__(self, device: torch.device, stream: Stream) -> None:
         self._device = device
         self.stream = stream
-        self._fixed: OrderedDict[tuple[Engine, tuple[tuple[str, Shape], ...]], Fixed] = OrderedDict()
+        self._bound: OrderedDict[tuple[Engine, tuple[tuple[str, Shape], ...]], BoundEngine] = OrderedDict()
         self._scratch: Tensor = torch.zeros(0, dtype=torch.uint8, device=device)
 
-    def at(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> Fixed:
-        """The engine at these shapes; made when it was not, or no longer, there."""
+    def at(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> BoundEngine:
+        """The engine at these shapes; bound again if it is not in the cache."""
         key = (engine, tuple(sorted(inputs.items())))
-        found = self._fixed.get(key)
-        if found is None:
-            found = self._fixed[key] = self._made(engine, inputs, outputs)
-            self._make_room(engine)
-        self._fixed.move_to_end(key)
-        return found
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = self._bound[key] = self._bind(engine, inputs, outputs)
+            self._evict(engine)
+        self._bound.move_to_end(key)
+        return bound
 
     def forget(self) -> None:
-        """Drop contexts, recordings and buffers: after a failure nothing of them is trusted."""
-        self._fixed.clear()
+        """Drop contexts, recordings and buffers, because after a failure none of them can be
+        trusted.
+        """
+        self._bound.clear()
         self._scratch = self._scratch.new_zeros(0)
 
-    def _make_room(self, engine: Engine) -> None:
-        """What was not used for longest goes, as far as `engine` has too many shapes or all have
-        too many bytes; the newest stays.
+    def _evict(self, engine: Engine) -> None:
+        """Evict the least recently used entries while `engine` has too many shapes or all entries
+        have too many bytes; the newest stays.
         """
-        going = [key for key in self._fixed if key[0] is engine][:-MOST_SHAPES]
-        kept = [key for key in self._fixed if key not in going]
-        held = sum(self._fixed[key].bytes for key in kept)
-        while len(kept) > 1 and held > MOST_BYTES:
-            going.append(kept.pop(0))
-            held -= self._fixed[going[-1]].bytes
-        if going:
-            self.stream.synchronise()  # a context must not go while it executes
-            for key in going:
-                del self._fixed[key]
+        evicted = [key for key in self._bound if key[0] is engine][:-MOST_SHAPES]
+        remaining = [key for key in self._bound if key not in evicted]
+        total = sum(self._bound[key].bytes for key in remaining)
+        while len(remaining) > 1 and total > MOST_BYTES:
+            evicted.append(remaining.pop(0))
+            total -= self._bound[evicted[-1]].bytes
+        if evicted:
+            self.stream.synchronise()  # a context must not be destroyed while it executes
+            for key in evicted:
+                del self._bound[key]
 
-    def _made(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> Fixed:
+    def _bind(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> BoundEngine:
         dtypes = {port.name: port.dtype for port in (*engine.inputs, *engine.outputs)}
 
         def buffers(shapes: Shapes) -> dict[str, Tensor]:
             return {name: torch.zeros(shape, dtype=dtypes[name], device=self._device) for name, shape in shapes.items()}
 
-        given, made = buffers(inputs), buffers(outputs)
-        check_tensors(engine, given, made)
+        input_buffers, output_buffers = buffers(inputs), buffers(outputs)
+        check_tensors(engine, input_buffers, output_buffers)
         context = engine.context(inputs, self.stream.handle)
         if context.scratch_bytes > self._scratch.numel():
-            # Contexts and recordings that hold the address of the one before keep it; doubled, all
-            # of them are at most twice the last.
+            # Contexts and CUDA graphs that use the previous memory keep it alive. The size doubles,
+            # so all of them together are at most twice the last one.
             size = max(context.scratch_bytes, 2 * self._scratch.numel())
             self._scratch = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if context.scratch_bytes:
             context.give_scratch(self._scratch.data_ptr(), self._scratch.numel())
-        return Fixed(engine, context, given, made, self._scratch, self.stream)
+        return BoundEngine(engine, context, input_buffers, output_buffers, self._scratch, self.stream)
 
 
 class Slots:
-    """count: places there are. Who finds none free waits until one is, first come first served by
-    the operating system's lock.
+    """count: number of slots. A thread that finds none free waits, in the order of the operating
+    system's lock.
 
-    on_wait: told each time somebody has to wait. stream: makes a place's stream.
+    on_wait: called each time a thread has to wait. stream: creates the stream of a slot.
     """
 
     def __init__(
@@ -143,13 +147,15 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """Places that nobody holds now."""
+        """Number of slots that are not leased."""
         with self._changed:
             return len(self._free)
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Slot]:
-        """A slot, waited for; it comes back whatever happens inside, after its work is done."""
+        """Wait for a slot and lease it. It is returned in any case, after its queued work has
+        finished.
+        """
         with self._changed:
             if not self._free:
                 self._on_wait()
@@ -164,7 +170,7 @@ class Slots:
             slot.stream.synchronise()
             raise
         except BaseException:
-            # of a device that is lost; the first error is the one to tell
+            # A lost device raises here too; the first error is the one to report.
             with contextlib.suppress(RuntimeError):
                 slot.stream.synchronise()
             slot.forget()
@@ -176,6 +182,6 @@ class Slots:
 
 
 def filled(buffers: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Copy `values` into the buffers of those names, in stream order."""
+    """Copy `values` into the buffers with the same names, in stream order."""
     for name, value in values.items():
         buffers[name].copy_(value, non_blocking=True)

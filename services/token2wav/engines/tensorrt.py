@@ -1,9 +1,9 @@
-"""Graphs by TensorRT: plans from the engine cache behind the seam of `engines.runtime`.
+"""Runs graphs with TensorRT: plans from the engine cache behind the interface of `engines.runtime`.
 
-`tensorrt` is imported late and only here and in the tool that builds; written for TensorRT 10.13,
-checked against the types of that release. Each context is made for one set of shapes and gets its
-scratch memory from the slot that runs it, so that a recorded CUDA graph, which holds addresses,
-stays true for as long as the context lives.
+`tensorrt` is imported late, and only here and in the tool that builds plans; written for TensorRT
+10.13 and checked against the types of that release. Each context is created for one set of shapes
+and gets its scratch memory from the slot that runs it. So a recorded CUDA graph, which contains
+addresses, stays valid for the lifetime of the context.
 """
 
 import contextlib
@@ -15,27 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cosyserve.engines.gpu_facts import driver_version
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.decoders.engine_identity import device_of
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import VERSION, plan_file
-from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
-from services.token2wav.torch_backend import device_of
 
 if TYPE_CHECKING:
     import tensorrt as trt
 
-INSTALL = "pip install tensorrt-cu13==10.13.3.9 (10.13 is what this was written for), or choose the backend onnxruntime or torch"
+INSTALL = (
+    "pip install tensorrt-cu13==10.13.3.9 (10.13 is what this was written for), "
+    "or choose the backend onnxruntime or torch"
+)
 OLDEST, BELOW = (10, 10), (11,)
-"""Releases that are served, as `cosyserve doctor` has them: 11 is refused until it has been run."""
-NO_START = "its own log says why; mostly the driver is too old for its CUDA, which cosyserve doctor --gpu tells"
+"""Supported releases, the same as in `cosyserve doctor`: 11 is refused until it has been tested."""
+NO_START = "its own log says why; mostly the driver is too old for its CUDA, which cosyserve doctor --gpu shows"
 
 
 def on_device(device: torch.device) -> AbstractContextManager[None]:
-    """Inside, what TensorRT makes is made on this GPU: it takes the thread's current one."""
+    """Within this context TensorRT creates its objects on `device`, because it uses the thread's
+    current GPU.
+    """
     inside: AbstractContextManager[None] = (
         torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     )
@@ -43,14 +48,14 @@ def on_device(device: torch.device) -> AbstractContextManager[None]:
 
 
 def tensorrt_library() -> Any:
-    """The module. Raises SettingsError saying what to install."""
+    """The module. Raises SettingsError that names the package to install."""
     try:
         import tensorrt as trt
     except ModuleNotFoundError as error:
         raise SettingsError(f"backend tensorrt needs the package tensorrt: {INSTALL}") from error
-    except (ImportError, OSError) as error:  # its libraries are not there, or are another CUDA's
+    except (ImportError, OSError) as error:  # shared libraries are missing or need another CUDA
         raise SettingsError(f"the package tensorrt that is installed cannot be loaded ({error}): {INSTALL}") from error
-    if not hasattr(trt, "Runtime"):  # an empty name space, as type stubs leave one
+    if not hasattr(trt, "Runtime"):  # an empty namespace package, as type stubs leave
         raise SettingsError(f"the package tensorrt that is installed has no runtime in it: {INSTALL}")
     release = tuple(int(part) for part in trt.__version__.split(".")[:2])
     if not OLDEST <= release < BELOW:
@@ -60,15 +65,16 @@ def tensorrt_library() -> Any:
 
 def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
     """The three profiles over the plans of this model and machine. Raises SettingsError without the
-    library or a GPU, ModelError for plans that are not there or not this machine's, with the reason
-    and the command that builds them."""
+    library or a GPU. Raises ModelError for plans that are missing or were built for another
+    machine, with the reason and the command that builds them.
+    """
     trt = tensorrt_library()
     device = device_of(settings.device)
     if device.type != "cuda":
         raise SettingsError(f"backend tensorrt needs a GPU; device is {settings.device!r}")
     machine = machine_facts(device, trt.__version__)
 
-    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         plan = stored.plan(component, machine, built)
         return TensorRTEngine(
             component,
@@ -84,12 +90,11 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
 
 
 class TensorRTEngine:
-    """One plan. built: the shapes that it must have been built for, profile by profile. host_code:
-    the plan was built for several versions of TensorRT and carries code for the CPU that runs it;
-    no other plan may.
+    """One plan. built: the profiles with which it must have been built. host_code: the plan was
+    built for several versions of TensorRT and contains code for the CPU; no other plan may.
 
-    Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles,
-    SettingsError where TensorRT cannot begin.
+    Raises ModelError for a plan that this TensorRT cannot read or that has other profiles,
+    SettingsError if TensorRT cannot start.
     """
 
     def __init__(
@@ -103,7 +108,7 @@ class TensorRTEngine:
         with on_device(device):
             try:
                 self._runtime = trt.Runtime(self._logger)
-            except TypeError as error:  # how its bindings tell that there is none
+            except TypeError as error:  # the bindings raise this if the constructor returns null
                 raise SettingsError(f"TensorRT {trt.__version__} cannot begin here: {NO_START}") from error
             self._runtime.engine_host_code_allowed = host_code
             engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
@@ -138,7 +143,7 @@ class TensorRTEngine:
         )
 
     def output_shapes(self, shapes: Shapes, stream: int) -> dict[str, Shape]:
-        """What an execution at these input shapes gives."""
+        """The output shapes of an execution at these input shapes."""
         context = self.context(shapes, stream)
         return {port.name: context.shape(port.name) for port in self.outputs}
 
@@ -182,7 +187,7 @@ class TensorRTEngine:
 
 
 class _TensorRTContext:
-    """Made, used and dropped by the thread that holds the slot. most_scratch: bytes of scratch
+    """Created, used and dropped by the thread that leases the slot. most_scratch: bytes of scratch
     memory at the profile's largest shapes.
     """
 
@@ -190,7 +195,7 @@ class _TensorRTContext:
         self, name: str, context: "trt.IExecutionContext", shapes: Shapes, profile: int, stream: int, most_scratch: int
     ) -> None:
         self._name, self._context = name, context
-        # These two raise RuntimeError where others return False.
+        # These calls raise RuntimeError where others return False.
         try:
             context.set_optimization_profile_async(profile, stream)
             for input_name, shape in shapes.items():
@@ -206,14 +211,14 @@ class _TensorRTContext:
         self._require(not unknown, f"shapes of {', '.join(unknown)} do not follow from the inputs'")
         self._shapes = dict(shapes)
         self.scratch_bytes: int = context.update_device_memory_size_for_shapes()
-        # 0 is also what it returns for an error.
+        # The call also returns 0 for an error.
         self._require(
             self.scratch_bytes > 0 or most_scratch == 0,
             "the scratch memory that these shapes need could not be worked out",
         )
 
     def shape(self, name: str) -> Shape:
-        """Of an input or output at the shapes that the context is for."""
+        """Shape of an input or output at the context's shapes."""
         return _lengths(self._context.get_tensor_shape(name))
 
     def bind(self, name: str, shape: Shape, address: int) -> None:
@@ -234,3 +239,16 @@ class _TensorRTContext:
 
 def _lengths(shape: "trt.Dims") -> Shape:
     return tuple(int(shape[at]) for at in range(len(shape)))
+
+
+def machine_facts(device: torch.device, tensorrt: str) -> dict[str, str]:
+    """What a plan depends on in addition to its graph, for its cache key: the GPU and the versions
+    of driver and TensorRT.
+    """
+    major, minor = torch.cuda.get_device_capability(device)
+    return {
+        "gpu": torch.cuda.get_device_name(device),
+        "compute_capability": f"{major}.{minor}",
+        "tensorrt": tensorrt,
+        "driver": driver_version() or "unknown",
+    }

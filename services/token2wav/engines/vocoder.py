@@ -1,4 +1,4 @@
-"""The vocoder's two networks by engines, at the places where `Vocoder` calls its own."""
+"""The vocoder's two networks as engines, in place of those of `Vocoder`."""
 
 import torch
 import torch.nn.functional as F
@@ -8,15 +8,15 @@ from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.inputs.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import Plan, plan
 
 
 class EnginePitch:
-    """`F0Predictor` by an engine, in float32. Long sentences go in stretches of equal length, each
-    with the frames beside it.
+    """`F0Predictor` by an engine, in float32. Long sentences are split into ranges of equal length,
+    each with its frames of context.
     """
 
     reach = F0Predictor.reach
@@ -26,7 +26,7 @@ class EnginePitch:
 
     def __call__(self, mel: Tensor) -> Tensor:
         """[B, 80, T] -> [B, T] float32 in Hz."""
-        frames, made = mel.shape[2], []
+        frames, parts = mel.shape[2], []
         with self._slots.lease() as slot:
             for first, last in stretches(frames):
                 begin, end = max(0, first - self.reach), min(frames, last + self.reach)
@@ -34,25 +34,26 @@ class EnginePitch:
                 pitch = slot.at(self._engine, shapes, {"f0": (mel.shape[0], end - begin)})
                 filled(pitch.inputs, {"mel": mel[:, :, begin:end]})
                 pitch.run()
-                made.append(pitch.outputs["f0"][:, first - begin : last - begin].clone())
-        return torch.cat(made, dim=1)
+                parts.append(pitch.outputs["f0"][:, first - begin : last - begin].clone())
+        return torch.cat(parts, dim=1)
 
 
 class EngineFilter:
-    """`FilterNetwork` by an engine. A stretch of sound is computed from the frames and the
-    excitation that decide it, and the rest of what the engine makes is thrown away."""
+    """`FilterNetwork` by an engine. Each range of samples is computed from the frames and the
+    excitation that determine it; the rest of the engine's output is discarded.
+    """
 
     def __init__(self, config: VocoderConfig, engine: Engine, slots: Slots) -> None:
         self._config, self._engine, self._slots = config, engine, slots
 
     def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:
-        """See `FilterNetwork`: samples [B, 480 * (last - first)] of frames first..last-1. Asks
-        `stop` before each stretch.
+        """See `FilterNetwork`: samples [B, 480 * (last - first)] of frames first..last-1. Polls
+        `stop` before each range.
         """
-        made = []
+        parts = []
         with self._slots.lease() as slot:
             for begin, end in stretches(last - first):
-                unless(stop)
+                raise_if_stopped(stop)
                 begin, end = first + begin, first + end
                 from_frame, to_frame = max(0, begin - CONTEXT_FRAMES), min(mel.shape[2], end + CONTEXT_FRAMES)
                 count, frames = mel.shape[0], to_frame - from_frame
@@ -63,8 +64,8 @@ class EngineFilter:
                 filled(network.inputs, {"mel": mel[:, :, from_frame:to_frame], "source": excitation})
                 network.run()
                 part = slice(SAMPLES_PER_MEL_FRAME * (begin - from_frame), SAMPLES_PER_MEL_FRAME * (end - from_frame))
-                made.append(network.outputs["samples"][:, part].clone())
-        return torch.cat(made, dim=1)
+                parts.append(network.outputs["samples"][:, part].clone())
+        return torch.cat(parts, dim=1)
 
     def plan(self, first: int, last: int, frames: int) -> Plan:
         """What the samples of frames first..last-1 out of `frames` depend on."""
@@ -72,16 +73,16 @@ class EngineFilter:
 
 
 def stretches(frames: int) -> list[tuple[int, int]]:
-    """first, last of stretches of STRETCH_FRAMES, the last one shorter."""
+    """(first, last) of ranges of STRETCH_FRAMES, the last one shorter."""
     return [(first, min(first + STRETCH_FRAMES, frames)) for first in range(0, frames, STRETCH_FRAMES)]
 
 
 def _excitation(source: Tensor, from_frame: int, to_frame: int, frames: int) -> Tensor:
-    """The excitation of some frames of a sentence with a margin on each side: its neighbours, or at
-    the sentence's ends its mirror image.
+    """The excitation of a range of frames with a margin on each side: the neighbouring samples or,
+    at the ends of the sentence, the mirror image.
 
-    What `source` [B, n] does not reach yet is zeros; a plan has made sure that nothing depends on
-    it.
+    Samples that `source` [B, n] does not contain yet are zeros; the plan ensures that nothing
+    depends on them.
     """
     begin, end = SAMPLES_PER_MEL_FRAME * from_frame - SOURCE_MARGIN, SAMPLES_PER_MEL_FRAME * to_frame + SOURCE_MARGIN
     length = SAMPLES_PER_MEL_FRAME * frames

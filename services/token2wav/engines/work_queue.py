@@ -1,5 +1,5 @@
-"""Where the work of one slot is queued: nowhere on a CPU, where it is done on return, or a CUDA
-stream.
+"""Where the work of a slot is queued: a CUDA stream, or on a CPU nothing, because work has finished
+on return.
 """
 
 import contextlib
@@ -15,28 +15,28 @@ _recording = threading.Lock()
 
 
 class Stream(Protocol):
-    """For the thread that holds the slot."""
+    """For the thread that leases the slot."""
 
     @property
     def handle(self) -> int:
-        """The stream as a runtime takes it; 0 on a CPU."""
+        """The stream's handle for a runtime; 0 on a CPU."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Inside, torch queues its work here too, behind what the caller's stream was given so
-        far.
+        """Within this context torch queues its work on this stream, after the work that the
+        caller's stream has received so far.
         """
 
     def record(self, work: Work) -> Work | None:
-        """What `work` queues, as something that queues it again at once; None where there is no
-        such thing.
+        """Record the work that `work` queues. Returns a function that queues it again in one call;
+        None if recording is not supported.
         """
 
     def synchronise(self) -> None:
-        """Wait for what was queued."""
+        """Wait for the queued work."""
 
 
 class CpuStream:
-    """Work is done when its call returns."""
+    """Work has finished when its call returns."""
 
     handle = 0
 
@@ -47,11 +47,11 @@ class CpuStream:
         return None
 
     def synchronise(self) -> None:
-        """Nothing is ever left to do."""
+        """There is never anything to wait for."""
 
 
 class CudaStream:
-    """A stream of its own on `device`; recordings are CUDA graphs."""
+    """A separate stream on `device`; recordings are CUDA graphs."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -68,8 +68,8 @@ class CudaStream:
 
     def record(self, work: Work) -> Work:
         graph = torch.cuda.CUDAGraph()
-        # The other slots' threads go on meanwhile, but beginning a recording synchronises the
-        # device, which ends another that is under way.
+        # Threads of other slots continue meanwhile. But the start of a recording synchronises the
+        # device, which would invalidate another recording in progress, hence the lock.
         with _recording, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
         return graph.replay
@@ -79,5 +79,5 @@ class CudaStream:
 
 
 def stream_on(device: torch.device) -> Stream:
-    """A new one."""
+    """A new stream on `device`."""
     return CudaStream(device) if device.type == "cuda" else CpuStream()

@@ -1,4 +1,4 @@
-"""Reading `flow.pt`: data only, every tensor checked."""
+"""Reads `flow.pt` without executing code and checks every tensor."""
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ from services.token2wav.inputs.tensor_file import read_tensors
 def read_flow_tensors(
     directory: ModelDirectory, config: FlowConfig, device: torch.device, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The tensors on `device`: the estimator's in `dtype`, all others float32; half-precision files
-    are widened.
+    """The tensors on `device`: the estimator's in `dtype`, all others in float32; half-precision
+    files are widened.
 
-    The encoder stays float32 (a fortieth of the work): its layer-norm epsilon of 1e-12 is no
-    float16 number and it scales activations by the square root of its width. Raises ModelError
+    The encoder stays float32 (a fortieth of the work): float16 cannot represent its layer-norm
+    epsilon of 1e-12, and it scales activations by the square root of its width. Raises ModelError
     naming the file and the tensor.
     """
     path = directory.file(FILE)
@@ -26,7 +26,7 @@ def read_flow_tensors(
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: tensor {name} has values that are not finite")
     return {
-        # A copy of its own: a view into the file's storage may start anywhere in memory, an
+        # Cloned, because a view into the file's storage may start at any address; a new
         # allocation is aligned.
         name: tensor.to(device, dtype if name.startswith(ESTIMATOR) else torch.float32).clone(
             memory_format=torch.contiguous_format

@@ -1,5 +1,6 @@
-"""What the flow refuses, before any work."""
+"""Checks of the flow's input, before any work, and of its output."""
 
+import torch
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
@@ -8,6 +9,10 @@ from services.token2wav.flow.state import FlowState
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
+LARGEST_MEL = 88.0
+"""Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies
+between -12 and 3.
+"""
 _MAX_TOKENS = MAX_FLOW_FRAMES // MEL_FRAMES_PER_TOKEN
 
 
@@ -36,7 +41,7 @@ def check_tokens(tokens: Tensor, vocabulary: int, name: str = "speech token") ->
 
 
 def check_length(tokens: int) -> None:
-    """Raise InvalidRequest for more tokens, the prompt's included, than there is noise for."""
+    """Raise InvalidRequest for more tokens, prompt included, than the noise table covers."""
     if tokens > _MAX_TOKENS:
         raise InvalidRequest(
             f"{tokens} speech tokens with the prompt's, allowed are {_MAX_TOKENS}: the flow's noise ends after "
@@ -46,7 +51,7 @@ def check_length(tokens: int) -> None:
 
 def check_block(state: FlowState, block: Tensor, ahead: Tensor, vocabulary: int) -> None:
     """Raise InternalFault for a block off the grid, InvalidRequest for ids or a length that the
-    model does not have.
+    model does not support.
     """
     check_tokens(block, vocabulary)
     if ahead.numel():
@@ -61,3 +66,13 @@ def check_block(state: FlowState, block: Tensor, ahead: Tensor, vocabulary: int)
             f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
         )
     check_length(state.position + count)
+
+
+def plausible(mels: Tensor) -> Tensor:
+    """mels [n, ...] -> bool [n]: whether all values of a row are finite and within LARGEST_MEL."""
+    return (mels.abs() <= LARGEST_MEL).flatten(1).all(dim=1)
+
+
+def all_plausible(mels: Tensor) -> bool:
+    """The same for all rows together. Waits for the device."""
+    return bool(torch.all(plausible(mels)))

@@ -1,8 +1,8 @@
-"""Conformer layer with relative-position attention, without convolution module (compatibility
+"""Conformer layer with relative-position attention and without convolution module (compatibility
 specification sections 4.2, 4.3).
 
 Attention scores by content and by distance as in Transformer-XL: Dai et al., "Transformer-XL", ACL
-2019; the layer is that of Gulati et al., "Conformer", Interspeech 2020, reduced to attention and
+2019. The layer is that of Gulati et al., "Conformer", Interspeech 2020, reduced to attention and
 one feed-forward.
 """
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, Tensors
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 
 _QUERIES_AT_ONCE = 512
 
@@ -22,7 +22,7 @@ def relative_positions(keys: int, queries: int, width: int, device: torch.device
     """Sinusoids [keys + queries - 1, width] of the distances keys - 1 down to 1 - queries, sine and
     cosine interleaved.
 
-    Made for the distances asked for, so no length is too long for it.
+    Computed for the requested distances, so there is no maximum length.
     """
     distance = torch.arange(keys - 1, -queries, -1, dtype=torch.float32, device=device)
     rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / width))
@@ -30,11 +30,11 @@ def relative_positions(keys: int, queries: int, width: int, device: torch.device
     return torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1)
 
 
-def _of_each_key(by_distance: Tensor) -> Tensor:
-    """Scores [..., queries, keys + queries - 1] by falling distance -> [..., queries, keys]: query
-    i starts queries - 1 - i columns in.
+def _by_key(by_distance: Tensor) -> Tensor:
+    """Scores [..., queries, keys + queries - 1] by descending distance -> [..., queries, keys]:
+    query i starts at column queries - 1 - i.
 
-    A view: in row-major memory, going down one row and back one column is one step shorter than a
+    Returns a view: in row-major memory, one row down and one column back is one element less than a
     row. Gradients pass as slices.
     """
     queries, distances = by_distance.shape[-2:]
@@ -46,7 +46,7 @@ def _of_each_key(by_distance: Tensor) -> Tensor:
 
 
 class RelativeAttention:
-    """Queries of one block against all keys up to its end."""
+    """Attention of one block's queries to all keys up to the end of the block."""
 
     def __init__(self, tensors: Tensors, heads: int) -> None:
         self._heads = heads
@@ -56,26 +56,26 @@ class RelativeAttention:
         self._content_bias = tensors["pos_bias_u"][:, None]
         self._distance_bias = tensors["pos_bias_v"][:, None]
 
-    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, cache: CachedPass, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
         """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed
         bool [queries, keys].
         """
         streams, queries, width = x.shape
         projected = self._in(x).view(streams, queries, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
-        # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
+        # Split instead of indexed: the gradient of indexing is a full tensor of zeros.
         asked, new = projected.split_with_sizes((1, 2))
         attended = [
             self._attend(query, known, self._position(table), allowed)
             for query, known, table in zip(
-                window.split(asked.squeeze(0)), window.keys_values(new), positions, strict=True
+                cache.split(asked.squeeze(0)), cache.keys_values(new), positions, strict=True
             )
         ]
         joined = attended[0] if len(attended) == 1 else torch.cat(attended)
         return self._out(joined.transpose(1, 2).reshape(streams, queries, width))
 
     def _attend(self, query: Tensor, known: Tensor, position: Tensor, allowed: Tensor | None) -> Tensor:
-        """In slices of queries, so that memory grows with the number of keys and not with its
-        square.
+        """Computed in slices of queries, so that memory grows with the number of keys and not with
+        its square.
         """
         queries, keys, width = query.shape[2], known.shape[3], query.shape[3]
         all_keys, all_values = known.unbind()
@@ -87,7 +87,7 @@ class RelativeAttention:
             # of the table.
             last = queries - 1 - first
             seen = by_distance[:, :, last + 1 - part.shape[2] : last + keys]
-            score = _of_each_key((part + self._distance_bias) @ seen) / math.sqrt(width)
+            score = _by_key((part + self._distance_bias) @ seen) / math.sqrt(width)
             if allowed is not None:
                 score = score.masked_fill(~allowed[first : first + _QUERIES_AT_ONCE], float("-inf"))
             parts.append(
@@ -106,7 +106,7 @@ class ConformerLayer:
         self._widen = Linear.of(tensors.within("feed_forward.w_1"))
         self._narrow = Linear.of(tensors.within("feed_forward.w_2"))
 
-    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, cache: CachedPass, positions: list[Tensor], allowed: Tensor | None = None) -> Tensor:
         """x [streams, time, width]; the rest as in RelativeAttention."""
-        x = x + self._attention(self._norm_attention(x), window, positions, allowed)
+        x = x + self._attention(self._norm_attention(x), cache, positions, allowed)
         return x + self._narrow(F.silu(self._widen(self._norm_feed_forward(x))))

@@ -1,5 +1,5 @@
-"""Upsampling conformer encoder: 25 speech tokens a second in, 50 frames a second out (compatibility
-specification section 4.2).
+"""Upsampling conformer encoder: 25 speech tokens per second in, 50 frames per second out
+(compatibility specification section 4.2).
 """
 
 import math
@@ -11,7 +11,7 @@ from torch import Tensor
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.conformer import ConformerLayer, relative_positions
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
-from services.token2wav.flow.stream_cache import Window, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 
 UPSAMPLED_LAYERS = 4
 
@@ -29,7 +29,7 @@ class ScaledEmbedding:
 
 
 class Encoder:
-    """Weights only; what a stream has left behind is in the window."""
+    """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, layers: int) -> None:
         self.embed = ScaledEmbedding(tensors.within("embed"))
@@ -41,34 +41,38 @@ class Encoder:
         self._up_layers = [ConformerLayer(tensors.within(f"up_encoders.{at}"), heads) for at in range(UPSAMPLED_LAYERS)]
         self._norm = LayerNorm.of(tensors.within("after_norm"))
 
-    def __call__(self, x: Tensor, ahead: Tensor, before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
-        """Encode the tokens of a block, or of everything.
+    def __call__(
+        self, x: Tensor, ahead: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
+    ) -> Tensor:
+        """Encode the tokens of a block, or of a whole sentence.
 
         x [streams, tokens, width] and ahead [streams, 3, width]: embedded tokens and their
-        look-ahead, zeros where there is none. before: tokens done, per stream. chunked: put
-        streaming masks over a pass that holds more than one block. Returns [streams, 2 * tokens,
+        look-ahead, zeros where there is none. before: tokens already encoded, per stream. chunked:
+        apply streaming masks to a pass of more than one block. Returns [streams, 2 * tokens,
         width].
         """
         x = self._stack(
-            self.layers, self.pre_lookahead(x, ahead, window), before, window, CHUNK_TOKENS if chunked else None
+            self.layers, self.pre_lookahead(x, ahead, cache), before, cache, CHUNK_TOKENS if chunked else None
         )
         x = x.repeat_interleave(MEL_FRAMES_PER_TOKEN, dim=1)
-        x = self._up_embed(self._up(window.before(x, self._up.reach)))
+        x = self._up_embed(self._up(cache.before(x, self._up.reach)))
         before = [MEL_FRAMES_PER_TOKEN * tokens for tokens in before]
-        return self._norm(self._stack(self._up_layers, x, before, window, CHUNK_FRAMES if chunked else None))
+        return self._norm(self._stack(self._up_layers, x, before, cache, CHUNK_FRAMES if chunked else None))
 
-    def pre_lookahead(self, x: Tensor, ahead: Tensor, window: Window) -> Tensor:
+    def pre_lookahead(self, x: Tensor, ahead: Tensor, cache: CachedPass) -> Tensor:
         """Let each token see the three after it, then smooth over the three up to it; same shape as
         x.
         """
         seen = F.leaky_relu(self._ahead(torch.cat((x, ahead), dim=1)), 0.01)
-        return self._smooth(window.before(seen, self._smooth.reach)) + x
+        return self._smooth(cache.before(seen, self._smooth.reach)) + x
 
     @staticmethod
-    def _stack(layers: list[ConformerLayer], x: Tensor, before: list[int], window: Window, chunk: int | None) -> Tensor:
+    def _stack(
+        layers: list[ConformerLayer], x: Tensor, before: list[int], cache: CachedPass, chunk: int | None
+    ) -> Tensor:
         length, width = x.shape[1:]
         positions = [relative_positions(done + length, length, width, x.device) for done in before]
         allowed = None if chunk is None else chunk_mask(length, chunk, x.device)
         for layer in layers:
-            x = layer(x, window, positions, allowed)
+            x = layer(x, cache, positions, allowed)
         return x

@@ -1,7 +1,7 @@
 """Causal estimator of the flow's velocity, a U-Net of one level (compatibility specification
 section 4.5).
 
-Everything in it is strictly causal but the attention, so under streaming masks a block of frames
+Everything in it is strictly causal except the attention, so under streaming masks a block of frames
 needs no mask: it sees its own frames and all before it.
 """
 
@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 
 
 class Mask:
     """Which frames are real and which keys a query may see, for passes that are not one block.
 
-    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or none.
+    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or None.
     """
 
     def __init__(self, frames: Tensor, allowed: Tensor | None = None) -> None:
@@ -39,29 +39,31 @@ class CausalBlock:
         self._convolution = ProductConvolution.of(tensors.within("block.0"))
         self._norm = LayerNorm.of(tensors.within("block.2"))
 
-    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        return _real(mish(self._norm(self._convolution(window.before(_real(x, mask), self._convolution.reach)))), mask)
+    def __call__(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        return _real(mish(self._norm(self._convolution(cache.before(_real(x, mask), self._convolution.reach)))), mask)
 
 
 class Resnet:
-    """Two causal blocks with the time between them, beside a 1x1 convolution."""
+    """Two causal blocks, with the time embedding added between them, plus a 1x1 convolution as
+    shortcut.
+    """
 
     def __init__(self, tensors: Tensors) -> None:
         self._time = Linear.of(tensors.within("mlp.1"))
         self._first = CausalBlock(tensors.within("block1"))
         self._second = CausalBlock(tensors.within("block2"))
-        self._beside = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
+        self._shortcut = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
 
     def time(self, embedding: Tensor) -> Tensor:
-        """What a time adds between the blocks: embedding [rows or 1, 4 * channels] -> [rows or 1,
-        1, channels].
+        """The term that a time adds between the blocks: embedding [rows or 1, 4 * channels] ->
+        [rows or 1, 1, channels].
         """
         return self._time(F.mish(embedding))[:, None]
 
-    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        """time: as `time` made it."""
-        h = self._first(x, window, mask) + time
-        return self._second(h, window, mask) + self._beside(_real(x, mask))
+    def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        """time: a result of the method `time`."""
+        h = self._first(x, cache, mask) + time
+        return self._second(h, cache, mask) + self._shortcut(_real(x, mask))
 
 
 class Transformer:
@@ -76,19 +78,19 @@ class Transformer:
         self._widen = Linear.of(tensors.within("ff.net.0.proj"))
         self._narrow = Linear.of(tensors.within("ff.net.2"))
 
-    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        x = x + self._attend(self._norm_attention(x), window, None if mask is None else mask.keys)
+    def __call__(self, x: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        x = x + self._attend(self._norm_attention(x), cache, None if mask is None else mask.keys)
         return x + self._narrow(F.gelu(self._widen(self._norm_feed_forward(x))))
 
-    def _attend(self, x: Tensor, window: Window, allowed: Tensor | None) -> Tensor:
+    def _attend(self, x: Tensor, cache: CachedPass, allowed: Tensor | None) -> Tensor:
         rows, time, _ = x.shape
         projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-        # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
+        # Split instead of indexed: the gradient of indexing is a full tensor of zeros.
         queries, new = projected.split_with_sizes((1, 2))
-        found = [known.unbind() for known in window.keys_values(new)]
+        keys_values = [known.unbind() for known in cache.keys_values(new)]
         parts = [
             F.scaled_dot_product_attention(query, keys, values, attn_mask=allowed)
-            for query, (keys, values) in zip(window.split(queries.squeeze(0)), found, strict=True)
+            for query, (keys, values) in zip(cache.split(queries.squeeze(0)), keys_values, strict=True)
         ]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
@@ -101,15 +103,15 @@ class Level:
         self.resnet = Resnet(tensors.within("0"))
         self._transformers = [Transformer(tensors.within(f"1.{at}"), heads) for at in range(transformers)]
 
-    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        x = self.resnet(x, time, window, mask)
+    def __call__(self, x: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None) -> Tensor:
+        x = self.resnet(x, time, cache, mask)
         for transformer in self._transformers:
-            x = transformer(x, window, mask)
+            x = transformer(x, cache, mask)
         return x
 
 
 class Estimator:
-    """Weights only; what a stream has left behind is in the window."""
+    """Weights only; the state of a stream is in the cached pass."""
 
     def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
         self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
@@ -139,24 +141,24 @@ class Estimator:
         return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
 
     def times(self, embedding: Tensor) -> list[Tensor]:
-        """What a time is to each level, [rows or 1, 1, channels], from its embedding [rows or 1, 4
-        * channels].
+        """The terms that a time adds to each level, [rows or 1, 1, channels], from its embedding
+        [rows or 1, 4 * channels].
         """
         return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
 
-    def __call__(self, inputs: Tensor, time: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
-        """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 *
+    def __call__(self, inputs: Tensor, time: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
+        """inputs [rows, time, 320]: x, mu, speaker, condition concatenated; time [rows or 1, 4 *
         channels] -> velocity [rows, time, 80].
         """
-        return self.velocity(inputs, self.times(time), window, mask)
+        return self.velocity(inputs, self.times(time), cache, mask)
 
-    def velocity(self, inputs: Tensor, times: Sequence[Tensor], window: Window, mask: Mask | None = None) -> Tensor:
-        """The same where a time is met again and again: `times` of its embedding are kept."""
+    def velocity(self, inputs: Tensor, times: Sequence[Tensor], cache: CachedPass, mask: Mask | None = None) -> Tensor:
+        """The same with precomputed `times`, for times that occur repeatedly."""
         first, *between, last = times
-        x = skip = self._down(inputs, first, window, mask)
-        x = self._down_end(window.before(_real(x, mask), self._down_end.reach))
+        x = skip = self._down(inputs, first, cache, mask)
+        x = self._down_end(cache.before(_real(x, mask), self._down_end.reach))
         for level, time in zip(self._middle, between, strict=True):
-            x = level(x, time, window, mask)
-        x = self._up(torch.cat((x, skip), dim=2), last, window, mask)
-        x = self._up_end(window.before(_real(x, mask), self._up_end.reach))
-        return _real(self._project(_real(self._final(x, window, mask), mask)), mask)
+            x = level(x, time, cache, mask)
+        x = self._up(torch.cat((x, skip), dim=2), last, cache, mask)
+        x = self._up_end(cache.before(_real(x, mask), self._up_end.reach))
+        return _real(self._project(_real(self._final(x, cache, mask), mask)), mask)

@@ -1,9 +1,9 @@
 """Speech tokens to mel: the flow of CosyVoice2 (compatibility specification section 4).
 
-`offline` and `prefix` recompute everything, as the reference does; `blocks` goes on from what it
-kept. A state holds keys and values of every attention, Euler step and guidance row: with the
-published sizes (56 attentions 512 wide) 4.6 MB for each mel frame in float32, 2.3 MB with a
-half-precision estimator, that is 231 MB or 116 MB for each second of sound, prompt included
+`offline` and `prefix` recompute everything, as the reference does; `blocks` continues from stored
+state. A state holds the keys and values of every attention, Euler step and guidance row. With the
+published sizes (56 attentions 512 wide) that is 4.6 MB for each mel frame in float32, 2.3 MB with a
+half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt included
 (`FlowConfig.state_bytes_per_frame`).
 """
 
@@ -17,33 +17,39 @@ from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
+from services.token2wav.flow.checks import (
+    all_plausible,
+    check_block,
+    check_length,
+    check_tokens,
+    check_voice,
+    plausible,
+)
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.mel_range import all_sane, sane
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import Past, Window, Workspace, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache, Workspace, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
-    """Load `flow.pt` by the sizes in the yaml; `dtype` is the estimator's. Raises ModelError naming
-    file and tensor.
+    """Load `flow.pt` with the sizes in the yaml; `dtype` is the estimator's. Raises ModelError
+    naming file and tensor.
     """
     config = FlowConfig.read(directory)
     return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
 
 
 class Flow:
-    """Weights only; safe to share: calls from several threads take turns.
+    """Weights only; may be shared: a lock serializes calls from several threads.
 
-    batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but
-    its own content, so its mel is the same to the bit whatever runs beside it. Otherwise blocks of
-    equal length are one batch, equal to the singles within 2e-5 in float32. Default: on for the
-    CPU, off for other devices.
+    batch_invariant: each stream of `blocks` is computed alone, in shapes that depend only on its
+    own content, so its mel is bit-identical whatever runs concurrently. Otherwise blocks of equal
+    length form one batch, whose results equal the single ones within 2e-5 in float32. Default: on
+    for the CPU, off for other devices.
     """
 
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
@@ -65,19 +71,20 @@ class Flow:
         return self._solver.stats
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop`
-        and errors see `prefix`.
+        """The whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For
+        `stop` and errors see `prefix`.
         """
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     @torch.inference_mode()
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
-        """One call of the reference's streaming schedule (section 4.6), everything computed anew.
+        """One call of the reference's streaming schedule (section 4.6); recomputes everything from
+        the first token on.
 
-        tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only.
-        streaming: chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's
-        frames cut off. Raises InvalidRequest before any work, NonFinite when the result is not
-        finite, Cancelled when `stop` answers true before an Euler step.
+        tokens: int64 [T], all generated so far; unless final, the last 3 are look-ahead only.
+        streaming: use chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)] without the
+        prompt's frames. Raises InvalidRequest before any work, NonFinite if the result is not
+        finite, Cancelled if `stop` returns True before an Euler step.
         """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
@@ -97,7 +104,7 @@ class Flow:
         else:
             ahead = ids[:0]
         frames = MEL_FRAMES_PER_TOKEN * ids.numel()
-        mu = self.mu([ids], [ahead], [0], Window.whole(1), chunked=streaming)
+        mu = self.mu([ids], [ahead], [0], CachedPass.whole(1), chunked=streaming)
         inputs = Solver.inputs(
             mu, self.speaker(voice)[None], self._condition(voice.mel.to(self.device), 0, frames)[None]
         )
@@ -109,7 +116,7 @@ class Flow:
         mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
-        if not all_sane(mel):
+        if not all_plausible(mel):
             raise NonFinite("the flow produced values that are not finite, or beyond any mel")
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
@@ -125,8 +132,8 @@ class Flow:
         )
 
     def fork(self, state: FlowState) -> FlowState:
-        """A second stream that stands where `state` stands; the past is shared, since no block ever
-        writes to it.
+        """A second stream at the position of `state`. Both share the stored past, because no block
+        ever writes to it.
         """
         return FlowState(
             voice=state.voice,
@@ -140,25 +147,25 @@ class Flow:
 
     @torch.inference_mode()
     def blocks(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
-        """The next block of each stream, exact under streaming masks because nothing later is
-        visible to it.
+        """The next block of each stream; exact under streaming masks, because a block sees nothing
+        after it.
 
         tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the
         end of the sentence, 1..25. lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2
-        there are. Returns mel float32 [80, 2n] per stream, the prompt's frames too; None for a
-        stream seen cancelled and for one that has a `fault`, which then says why (the others go
-        on). Raises InvalidRequest and InternalFault before any work for what a caller should have
-        checked; then no state has changed.
+        that exist. Returns mel float32 [80, 2n] per stream, including the prompt's frames. The
+        result is None for a cancelled stream and for a stream with a `fault`, which holds the
+        reason; the other streams continue. Raises InvalidRequest and InternalFault before any work
+        for invalid arguments; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
             check_block(state, block, ahead, self.config.vocabulary)
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens):
             with self._turn:
-                made = self._advance(
+                advanced = self._advance(
                     [states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group]
                 )
-            for at, mel in zip(group, made, strict=True):
+            for at, mel in zip(group, advanced, strict=True):
                 results[at] = mel
         return results
 
@@ -171,16 +178,16 @@ class Flow:
         return self._network.embed(ids.to(self.device))
 
     def mu(
-        self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False
+        self, ids: list[Tensor], ahead: list[Tensor], before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
-        """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing
-        look-ahead is zeros once embedded.
+        """Tokens, the same number per stream, and their look-ahead -> float32 [streams, 2n, 80].
+        Missing look-ahead becomes zeros after the embedding.
         """
         padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead]).to(self.device)
         known = torch.tensor(
             [[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device
         )
-        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, window, chunked=chunked)
+        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, cache, chunked=chunked)
 
     def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
         live = self._uncancelled(states, list(range(len(states))))
@@ -188,16 +195,16 @@ class Flow:
             return [None] * len(states)
         frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
         before = [states[at].position for at in live]
-        window = Window([states[at].encoder for at in live], 1, workspace=self._workspace)
-        mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, window)
-        encoders = dict(zip(live, window.after(), strict=True))
+        cache = CachedPass([states[at].encoder for at in live], 1, workspace=self._workspace)
+        mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, cache)
+        encoders = dict(zip(live, cache.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
         conditions = torch.stack(
             [self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)]
         )
         inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
         x = torch.stack([self.noise[first : first + frames] for first in firsts])
-        steps: dict[int, list[Past]] = {at: [] for at in live}
+        steps: dict[int, list[StreamCache]] = {at: [] for at in live}
         for step in range(EULER_STEPS):
             still = self._uncancelled(states, live)
             if not still:
@@ -205,12 +212,12 @@ class Flow:
             if len(still) < len(live):
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
-            window = Window([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
-            x = self._solver.step(step, x, inputs, window)
-            for at, past in zip(live, window.after(), strict=True):
+            cache = CachedPass([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
+            x = self._solver.step(step, x, inputs, cache)
+            for at, past in zip(live, cache.after(), strict=True):
                 steps[at].append(past)
-        made: list[Tensor | None] = [None] * len(states)
-        good = sane(x).tolist()
+        advanced: list[Tensor | None] = [None] * len(states)
+        good = plausible(x).tolist()
         for row, at in enumerate(live):
             state = states[at]
             if not good[row]:
@@ -221,8 +228,8 @@ class Flow:
                 continue
             state.encoder, state.steps = encoders[at], tuple(steps[at])
             state.position += tokens[at].numel()
-            made[at] = x[row].T.contiguous()
-        return made
+            advanced[at] = x[row].T.contiguous()
+        return advanced
 
     @staticmethod
     def _uncancelled(states: list[FlowState], among: list[int]) -> list[int]:
@@ -243,6 +250,6 @@ class Flow:
         return list(by_length.values())
 
     def _condition(self, mel: Tensor, first: int, frames: int) -> Tensor:
-        """The prompt's mel [frames, 80] from frame `first` on, zeros behind its end."""
+        """The prompt's mel [frames, 80] from frame `first` on, followed by zeros."""
         part = mel[first : first + frames]
         return F.pad(part, (0, 0, 0, frames - part.shape[0]))

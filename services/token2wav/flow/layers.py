@@ -1,6 +1,4 @@
-"""The four kinds of weights the flow is made of, time-major: activations are [rows, time,
-channels].
-"""
+"""The four kinds of layers in the flow, time-major: activations are [rows, time, channels]."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from torch import Tensor
 
 
 class Tensors:
-    """A flat checkpoint seen from inside one of its prefixes."""
+    """A flat checkpoint, seen from inside one of its prefixes."""
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
         self._tensors = tensors
@@ -30,20 +28,20 @@ class Tensors:
 def mish(x: Tensor) -> Tensor:
     """x tanh(softplus(x)), [...] -> the same shape.
 
-    On a CPU by tanh(log(1 + e)) = 1 - 2 / ((1 + e)^2 + 1) with e = exp(x), which takes a third of
-    the time of three functions.
+    On a CPU it is computed by tanh(log(1 + e)) = 1 - 2 / ((1 + e)^2 + 1) with e = exp(x), which
+    takes a third of the time of the three functions.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
         return F.mish(x)
-    # Beyond 20 it is x in float32; there the square would overflow in the end.
+    # From 20 on the result is x in float32; for large x the square would overflow.
     squared = x.clamp(max=20.0).exp_().add_(1.0).square_()
     return torch.addcdiv(x, x, squared.add_(1.0), value=-2.0)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """weight [out, in], bias [out] or none. `of` and `joined` give it the order in memory with
-    which short blocks are fastest.
+    """weight [out, in], bias [out] or None. `of` and `joined` store the weight in the memory order
+    that is fastest for short blocks.
     """
 
     weight: Tensor
@@ -55,7 +53,7 @@ class Linear:
 
     @classmethod
     def joined(cls, *parts: "Linear") -> "Linear":
-        """Several maps of the same input as one, outputs side by side."""
+        """Several linear maps of the same input as one, outputs concatenated."""
         biases = [part.bias for part in parts if part.bias is not None]
         return cls(ordered(torch.cat([part.weight for part in parts])), torch.cat(biases) if biases else None)
 
@@ -64,8 +62,8 @@ class Linear:
 
 
 def ordered(weight: Tensor) -> Tensor:
-    """The same [out, in]; on a CPU, outside training, the outputs of an input lie side by side: a
-    tenth faster for a hundred rows.
+    """The same [out, in]; on a CPU, outside training, the outputs of one input are contiguous,
+    which is a tenth faster for a hundred rows.
     """
     if weight.device.type != "cpu" or weight.requires_grad:
         return weight
@@ -103,7 +101,7 @@ class Convolution:
 
     @property
     def reach(self) -> int:
-        """Frames of context the convolution needs beside the frame itself."""
+        """Frames of context that the convolution needs in addition to the frame itself."""
         return int(self.weight.shape[2]) - 1
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -111,10 +109,10 @@ class Convolution:
 
 
 class ProductConvolution:
-    """The same as one matrix product: time-major, the taps of a frame lie side by side in memory.
+    """The same as one matrix product: in time-major memory the taps of a frame are contiguous.
 
     Four times as fast on the CPU for the estimator's short blocks, and full float32 on a GPU, where
-    convolutions default to TF32; sums are rounded in another order.
+    convolutions default to TF32; sums are rounded in a different order.
     """
 
     def __init__(self, convolution: Convolution) -> None:
@@ -127,13 +125,13 @@ class ProductConvolution:
 
     @classmethod
     def unless_cpu(cls, tensors: Tensors) -> "Convolution | ProductConvolution":
-        """Where sums should round as the reference's do: on the CPU by the same kernel."""
+        """For layers that should round as the reference's do: on the CPU the plain convolution."""
         plain = Convolution.of(tensors)
         return plain if plain.weight.device.type == "cpu" else cls(plain)
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, time, channels = x.shape
-        # the same matrix, by a view whose gradient is sums and no scattering
+        # The same matrix by a view whose gradient is a sum instead of a scatter.
         if torch.is_grad_enabled():
             return self._map(x.unfold(1, self.reach + 1, 1).transpose(2, 3).flatten(2).contiguous())
         shape = (rows, time - self.reach, (self.reach + 1) * channels)

@@ -1,7 +1,7 @@
-"""The flow's weights, put together from named tensors (compatibility specification sections 4.1 and
+"""Assembles the flow's network from named tensors (compatibility specification sections 4.1 and
 4.7).
 
-Everything here is differentiable and takes any number of streams, so that training builds the very
+Everything here is differentiable and takes any number of streams, so training builds exactly the
 network that is served.
 """
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Estimator
 from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 
 
 class Network:
-    """Encoder, estimator and the three maps around them; weights only."""
+    """Encoder, estimator and the three linear maps around them; weights only."""
 
     def __init__(self, config: FlowConfig, tensors: Mapping[str, Tensor]) -> None:
         weights = Tensors(tensors)
@@ -34,7 +34,7 @@ class Network:
         self._project = Linear.of(weights.within("encoder_proj"))
 
     def speaker(self, embedding: Tensor) -> Tensor:
-        """float32 [..., 192] of any length but zero -> [..., 80]: the embedding at unit length,
+        """float32 [..., 192] of any non-zero length -> [..., 80]: the embedding at unit length,
         projected.
         """
         return self._speaker(F.normalize(embedding, dim=-1))
@@ -44,13 +44,13 @@ class Network:
         return self.encoder.embed(F.embedding(ids, self._tokens))
 
     def mu(
-        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], window: Window, *, chunked: bool = False
+        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
     ) -> Tensor:
         """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3]
         exists -> float32 [rows, 2n, 80].
 
-        Look-ahead that is missing is zeros once embedded. before, window and chunked: as the
-        encoder takes them.
+        Missing look-ahead becomes zeros after the embedding. before, cache and chunked: as for the
+        encoder.
         """
         seen = self.embed(ahead) * known[:, :, None]
-        return self._project(self.encoder(self.embed(ids), seen, before, window, chunked=chunked))
+        return self._project(self.encoder(self.embed(ids), seen, before, cache, chunked=chunked))

@@ -1,5 +1,5 @@
-"""Euler steps along the flow with classifier-free guidance, from a fixed table of noise
-(compatibility specification section 4.4).
+"""Euler steps along the flow with classifier-free guidance, from a fixed noise table (compatibility
+specification section 4.4).
 
 Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023;
 guidance: Ho and Salimans, "Classifier-Free Diffusion Guidance", 2022.
@@ -17,26 +17,26 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
 from services.token2wav.flow.estimator import Estimator, Mask
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.inputs.cancellation import Stop
 
 NOISE_SHA256 = "584a26e6eaad944407a96c5999aaa5cd0a6a359309a841eade68bf805c072322"
 ROWS = 2
-"""Each stream runs twice: with its condition and, for the guidance, without."""
+"""Each stream occupies two rows: with its condition and, for the guidance, without."""
 
 
 def noise_table() -> Tensor:
-    """The noise float32 [80, 15000] every sentence starts from, frame by frame from the first
+    """The noise float32 [80, 15000] that every sentence starts from, frame by frame from the first
     prompt frame.
 
-    Drawn from a generator of its own; raises ModelError where this build of torch draws other
-    numbers than the published model expects.
+    Drawn from a separate generator. Raises ModelError if this build of torch draws different
+    numbers from those that the published model expects.
     """
     table = torch.randn(1, MEL_BINS, MAX_FLOW_FRAMES, generator=torch.Generator("cpu").manual_seed(0))[0]
-    found = hashlib.sha256(table.numpy().tobytes()).hexdigest()
-    if found != NOISE_SHA256:
+    digest = hashlib.sha256(table.numpy().tobytes()).hexdigest()
+    if digest != NOISE_SHA256:
         raise ModelError(
-            f"the flow's noise table has sha256 {found}, expected {NOISE_SHA256}: torch {torch.__version__} "
+            f"the flow's noise table has sha256 {digest}, expected {NOISE_SHA256}: torch {torch.__version__} "
             f"({torch.backends.cpu.get_cpu_capability()}) draws other numbers from seed 0 than the published model is "
             "used with"
         )
@@ -49,8 +49,8 @@ def time_grid() -> Tensor:
 
 
 def euler_schedule() -> list[tuple[float, float]]:
-    """The ten (t, dt). t is what has accumulated in float32, and dt leads from there to the next
-    point of the grid.
+    """The ten (t, dt). t is the sum accumulated in float32, and dt leads from it to the next point
+    of the grid.
     """
     grid = time_grid()
     t, dt = grid[0], grid[1] - grid[0]
@@ -65,8 +65,8 @@ def euler_schedule() -> list[tuple[float, float]]:
 
 @dataclass
 class SolverStats:
-    """What has been done since the start; written by the thread that owns the engine, readable from
-    any.
+    """Counters since the start; written by the thread that owns the engine, readable from any
+    thread.
     """
 
     euler_steps: int = 0
@@ -83,43 +83,41 @@ class Solver:
         self._guidance = guidance
         schedule = euler_schedule()
         self._dt = [dt for _, dt in schedule]
-        # One at a time: a row's rounding may depend on how many rows there are.
+        # One time per call, because the rounding of a row may depend on the number of rows.
         self._times = [estimator.times(estimator.time_embedding(torch.tensor([t], device=device))) for t, _ in schedule]
 
     @staticmethod
     def inputs(mu: Tensor, speaker: Tensor, condition: Tensor) -> Tensor:
-        """What stays the same over the steps: mu, condition [streams, frames, 80], speaker
-        [streams, 80] -> [streams, 2, frames, 320].
+        """The part of the input that is constant over the steps: mu, condition [streams, frames,
+        80], speaker [streams, 80] -> [streams, 2, frames, 320].
 
-        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are left for
-        x.
+        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are reserved
+        for x.
         """
         streams, frames, _ = mu.shape
         rows = mu.new_zeros(streams, ROWS, frames, 4 * MEL_BINS)
         rows[:, 0, :, MEL_BINS:] = torch.cat((mu, speaker[:, None].expand(-1, frames, -1), condition), dim=2)
         return rows
 
-    def step(self, at: int, x: Tensor, inputs: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
+    def step(self, at: int, x: Tensor, inputs: Tensor, cache: CachedPass, mask: Mask | None = None) -> Tensor:
         """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first
         channels of `inputs`.
         """
         with self._measured(x.shape[0]):
             inputs[..., :MEL_BINS] = x[:, None]
             rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-            velocity = (
-                self._estimator.velocity(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
-            )
+            velocity = self._estimator.velocity(rows, self._times[at], cache, mask).float().view(-1, ROWS, *x.shape[1:])
             guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
             return x + self._dt[at] * guided
 
     def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
-        """All steps over everything at once for one stream; None as soon as `stop` says so before a
+        """All steps over all frames of one stream; None as soon as `stop` returns True before a
         step.
         """
         for at in range(EULER_STEPS):
             if stop():
                 return None
-            x = self.step(at, x, inputs, Window.whole(ROWS), mask)
+            x = self.step(at, x, inputs, CachedPass.whole(ROWS), mask)
         return x
 
     @contextmanager

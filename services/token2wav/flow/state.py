@@ -1,4 +1,4 @@
-"""Where one stream stands in the flow."""
+"""The state of one stream in the flow."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.stream_cache import Past
+from services.token2wav.flow.stream_cache import StreamCache
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-NOTHING = Past()
-NOTHING_PER_STEP = (NOTHING,) * EULER_STEPS
+EMPTY = StreamCache()
+EMPTY_PER_STEP = (EMPTY,) * EULER_STEPS
 
 
 @dataclass(eq=False)
 class FlowState:
-    """Passed in and advanced by `Flow.blocks`; owned by one thread, only `cancelled` may be set
-    from another.
+    """Passed in and advanced by `Flow.blocks`. Owned by one thread; only `cancelled` may be set
+    from another one.
 
     speaker: projected embedding, float32 [80]. condition: the prompt's mel, float32 [2P, 80], on
     the flow's device.
@@ -26,21 +26,21 @@ class FlowState:
     speaker: Tensor
     condition: Tensor
     position: int = 0
-    """Tokens done, those of the prompt included."""
+    """Tokens computed, those of the prompt included."""
     cancelled: bool = False
-    """Read before every Euler step; a stream seen cancelled gives its memory back and makes nothing
-    any more.
+    """Read before every Euler step. A stream that is seen cancelled frees its memory and computes
+    nothing any more.
     """
     fault: InternalFault | None = None
-    """Why this stream, and no other of its batch, can go no further."""
-    encoder: Past = NOTHING
-    steps: tuple[Past, ...] = NOTHING_PER_STEP
+    """Why this stream, and no other of its batch, cannot continue."""
+    encoder: StreamCache = EMPTY
+    steps: tuple[StreamCache, ...] = EMPTY_PER_STEP
 
     @property
     def bytes(self) -> int:
-        """Memory held, what is shared with forks included."""
+        """Bytes held, including those shared with forks."""
         return self.speaker.nbytes + self.condition.nbytes + self.encoder.bytes + sum(step.bytes for step in self.steps)
 
     def release(self) -> None:
-        """Let go of what the past blocks left; memory shared with a fork stays with the fork."""
-        self.encoder, self.steps = NOTHING, NOTHING_PER_STEP
+        """Drop the stored past; memory that is shared with a fork stays with the fork."""
+        self.encoder, self.steps = EMPTY, EMPTY_PER_STEP

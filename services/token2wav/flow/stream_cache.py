@@ -1,9 +1,9 @@
-"""What a pass over a block leaves for the next block of the same stream.
+"""What a pass over a block stores for the next block of the same stream.
 
-Under streaming masks a block sees everything before it and nothing after it, so all it needs of the
+Under streaming masks a block sees everything before it and nothing after it. So all it needs of the
 past are the last input frames of each causal convolution and the keys and values of each attention.
-Layers are met in the same order in every pass; the n-th convolution of a pass finds what the n-th
-convolution of the pass before left.
+Every pass calls the layers in the same order; the n-th convolution of a pass reads what the n-th
+convolution of the previous pass stored.
 """
 
 import math
@@ -16,8 +16,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Past:
-    """Of one stream and one network; never written to, so a fork may share it.
+class StreamCache:
+    """Of one stream and one network; never modified, so a fork may share it.
 
     convolutions: per convolution [rows, reach, channels]. attentions: per attention one tensor per
     block, [2 (keys, values), rows, heads, frames of the block, head width].
@@ -28,21 +28,22 @@ class Past:
 
     @cached_property
     def bytes(self) -> int:
-        """Memory of all tensors; there may be thousands, and they never change."""
+        """Bytes of all tensors; cached, because there may be thousands and they never change."""
         blocks = (block for attention in self.attentions for block in attention)
         return sum(t.nbytes for t in self.convolutions) + sum(block.nbytes for block in blocks)
 
 
 class Workspace:
-    """Memory that one attention after the other puts its keys and values into: it stays in the
-    processor's cache, where fresh memory would be asked of the system, page by page, for each of
-    them."""
+    """Memory that all attentions reuse for their joined keys and values. It stays in the
+    processor's cache, whereas fresh memory would be requested from the system, page by page, for
+    each attention.
+    """
 
     def __init__(self) -> None:
         self._flat = torch.empty(0)
 
     def joined(self, blocks: Sequence[Tensor], dim: int) -> Tensor:
-        """The blocks one behind the other along `dim`, good until the next call."""
+        """The blocks concatenated along `dim`; valid until the next call."""
         first = blocks[0]
         shape = list(first.shape)
         shape[dim] = sum(block.shape[dim] for block in blocks)
@@ -52,17 +53,17 @@ class Workspace:
         return torch.cat(list(blocks), dim=dim, out=self._flat[:size].view(shape))
 
 
-class Window:
-    """One pass over the next block of several streams, whose rows lie together: stream i has rows
-    [i * rows, (i + 1) * rows).
+class CachedPass:
+    """One pass over the next block of several streams, whose rows are batched: stream i has rows [i
+    * rows, (i + 1) * rows).
 
-    Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own
-    and starts aligned. workspace: where what an attention of a lone stream looks at is put
-    together; none: in fresh memory, as on a GPU.
+    Tensors that go into `StreamCache` are copied out of the batch, so that each stream's memory is
+    separate and aligned. workspace: where the keys and values of a single stream are joined; None:
+    in fresh memory, as on a GPU.
     """
 
     def __init__(
-        self, pasts: Sequence[Past], rows: int, *, keep: bool = True, workspace: Workspace | None = None
+        self, pasts: Sequence[StreamCache], rows: int, *, keep: bool = True, workspace: Workspace | None = None
     ) -> None:
         self._workspace = workspace
         self._pasts = list(pasts)
@@ -74,9 +75,9 @@ class Window:
         self._attention = 0
 
     @classmethod
-    def whole(cls, rows: int) -> "Window":
-        """For a pass over everything at once: nothing before it, nothing kept."""
-        return cls([Past()], rows, keep=False)
+    def whole(cls, rows: int) -> "CachedPass":
+        """For a pass over a whole sentence: there is nothing before it, and nothing is stored."""
+        return cls([StreamCache()], rows, keep=False)
 
     @property
     def rows(self) -> int:
@@ -84,8 +85,8 @@ class Window:
         return self._rows
 
     def before(self, x: Tensor, reach: int) -> Tensor:
-        """x [all rows, time, channels] preceded by the `reach` frames before it; zeros where the
-        stream begins.
+        """x [all rows, time, channels] preceded by the `reach` frames before it; zeros at the start
+        of the stream.
         """
         at = self._convolution
         self._convolution += 1
@@ -94,29 +95,29 @@ class Window:
         ]
         joined = torch.cat([left[0] if len(left) == 1 else torch.cat(left), x], dim=1)
         if self._keep:
-            for stream, kept in enumerate(self._convolutions):
-                kept.append(joined[self._span(stream), -reach:].clone(memory_format=torch.contiguous_format))
+            for stream, tails in enumerate(self._convolutions):
+                tails.append(joined[self._span(stream), -reach:].clone(memory_format=torch.contiguous_format))
         return joined
 
     def keys_values(self, new: Tensor) -> list[Tensor]:
         """Per stream all keys and values up to the end of the block, [2, rows, heads, so far,
-        width], from those of the block.
+        width], given those of the block.
         """
         at = self._attention
         self._attention += 1
         if not self._keep:
             return [new]
-        found = []
+        known = []
         for stream, past in enumerate(self._pasts):
             own = new[:, self._span(stream)].clone(memory_format=torch.contiguous_format)
             blocks = (*past.attentions[at], own) if past.attentions else (own,)
             self._attentions[stream].append(blocks)
-            found.append(own if len(blocks) == 1 else self._joined(blocks))
-        return found
+            known.append(own if len(blocks) == 1 else self._joined(blocks))
+        return known
 
     def _joined(self, blocks: tuple[Tensor, ...]) -> Tensor:
-        # The streams of a batch are looked at after each other, when all are joined: there is one
-        # workspace.
+        # The caller reads the streams of a batch after all of them are joined, so one workspace
+        # serves only a single stream.
         return (
             self._workspace.joined(blocks, dim=3)
             if self._workspace and len(self._pasts) == 1
@@ -127,9 +128,9 @@ class Window:
         """x [all rows, ...] per stream."""
         return [x] if len(self._pasts) == 1 else [x[self._span(stream)] for stream in range(len(self._pasts))]
 
-    def after(self) -> list[Past]:
-        """What each stream's next block needs; call once, after the pass."""
-        return [Past(tuple(c), tuple(a)) for c, a in zip(self._convolutions, self._attentions, strict=True)]
+    def after(self) -> list[StreamCache]:
+        """What the next block of each stream needs; call once, after the pass."""
+        return [StreamCache(tuple(c), tuple(a)) for c, a in zip(self._convolutions, self._attentions, strict=True)]
 
     def _span(self, stream: int) -> slice:
         return slice(stream * self._rows, (stream + 1) * self._rows)

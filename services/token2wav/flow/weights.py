@@ -1,5 +1,5 @@
-"""`flow.pt` and its part of the yaml: sizes, names, shapes (compatibility specification sections 1
-and 4.7).
+"""`flow.pt` and its section of the yaml: sizes, names, shapes (compatibility specification sections
+1 and 4.7).
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ _FIXED = {
     "decoder.estimator.static_chunk_size": CHUNK_FRAMES,
     "decoder.estimator.num_decoding_left_chunks": -1,
 }
-"""What the arithmetic here assumes; another value in the yaml is another model."""
+"""Values that the arithmetic here assumes; another value in the yaml means a different model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,8 @@ class FlowConfig:
 
     @classmethod
     def read(cls, directory: ModelDirectory) -> "FlowConfig":
-        """From the yaml; ModelError names a key that is missing, or whose value is none this code
-        computes.
+        """Read from the yaml. ModelError names a key that is missing or has a value that is not
+        implemented.
         """
         flow = _Section(directory)
         for key, value in _FIXED.items():
@@ -114,8 +114,8 @@ class FlowConfig:
         return config
 
     def state_bytes_per_frame(self, estimator_dtype: torch.dtype = torch.float32) -> int:
-        """What a stream's keys and values grow by with each mel frame; the encoder's are float32,
-        one row, half of them per token.
+        """Bytes by which a stream's keys and values grow with each mel frame. The encoder's are
+        float32, one row, and half of them are per token.
         """
         inner = self.estimator_heads * self.head_width
         estimator = EULER_STEPS * ROWS * (self.middle + 2) * self.transformers * inner * estimator_dtype.itemsize
@@ -128,7 +128,7 @@ class FlowConfig:
 
 
 def _temperature(directory: ModelDirectory) -> float:
-    """The reference's inference argument of that name, 1 where the yaml has no such key, as in the
+    """The reference's inference argument of that name; 1 if the yaml has no such key, as in the
     published one.
     """
     value = directory.section("flow", "decoder").get("temperature", 1.0)
@@ -216,7 +216,7 @@ def _convolution(name: str, out: int, into: int, taps: int) -> dict[str, tuple[i
 
 
 class _Section:
-    """The yaml's `flow` by dotted key."""
+    """The section `flow` of the yaml by dotted key."""
 
     def __init__(self, directory: ModelDirectory) -> None:
         self._directory = directory

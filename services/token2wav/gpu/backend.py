@@ -1,5 +1,5 @@
-"""The paged engine put together: pool by the budget, graphs of every batch size recorded before the
-first caller.
+"""Assembles the paged engine: a page pool of the budgeted size, and CUDA graphs of every batch size
+recorded before the first request.
 """
 
 import logging
@@ -11,6 +11,7 @@ import triton
 from cosyserve.engines.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.flow.checkpoint import read_flow_tensors
@@ -18,20 +19,19 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.suitability import kernels_compile
-from services.token2wav.gpu.memory_check import pages_within, room_beside
+from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
-from services.token2wav.torch_backend import WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights
 
 SLOTS = 1024
-"""Streams whose mel and phase the vocoder remembers; 41 KB each."""
+"""Streams whose mel and phase the vocoder can hold; 41 KB each."""
 LONGEST_RECOMPUTED = 128
-"""Blocks of a sentence, its prompt included, that can be made again where there is no room to keep
-them: 128 seconds.
+"""Maximum number of blocks of a sentence, prompt included, that can be recomputed if no pages are
+left: 128 seconds.
 """
 log = logging.getLogger(__name__)
 
@@ -39,23 +39,23 @@ log = logging.getLogger(__name__)
 def load_paged(
     directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder
 ) -> Backend:
-    """Streams go through pages and graphs, `upstream` and offline sentences through `flow` and
-    `vocoder`.
+    """The continuous profile runs on pages and graphs; the upstream and offline profiles run on
+    `flow` and `vocoder`.
 
-    The device is one that `suitability.check_device` lets pass. Raises SettingsError for a budget
-    that does not hold two seconds of sound or exceeds the device beside the engine itself,
-    Unsuitable where the kernels cannot be compiled.
+    The device has passed `suitability.check_device`. Raises SettingsError for a budget that holds
+    less than two seconds of audio or does not fit into the device's memory next to the engine
+    itself, Unsuitable if the kernels cannot be compiled.
     """
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)
     began = time.perf_counter()
-    sounding: WindowedVocoder | Vocoder = vocoder
-    with room_beside(budget, device), kernels_compile():
+    continuous_vocoder: WindowedVocoder | Vocoder = vocoder
+    with reporting_out_of_memory(budget, device), kernels_compile():
         tensors = read_flow_tensors(directory, config, device, torch.float32)
         paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
         if settings.gpu_vocoder == "windowed":
-            sounding = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
+            continuous_vocoder = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
         paged.capture()
     log.info(
         "token2wav: %d pages of %d bytes, graphs recorded after %.1f s",
@@ -63,11 +63,13 @@ def load_paged(
         paged.page_bytes,
         time.perf_counter() - began,
     )
-    widest, kept = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
-    decoder = PagedDecoder(paged, sounding, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=kept)
+    widest, prompt_pages = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
+    decoder = PagedDecoder(
+        paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages
+    )
     return Backend(
         Identity(
-            directory.content_hash(("flow.pt", "hift.pt", directory.yaml_name)),
+            directory.content_hash((*WEIGHTS, directory.yaml_name)),
             "torch",
             paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",
@@ -84,8 +86,8 @@ def load_paged(
 
 def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, precision: str) -> WindowedVocoder:
     config = read_config(directory)
-    made = WindowedVocoder(
+    vocoder = WindowedVocoder(
         config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch
     )
-    made.capture()
-    return made
+    vocoder.capture()
+    return vocoder

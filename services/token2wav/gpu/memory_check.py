@@ -1,4 +1,4 @@
-"""Whether a GPU has room for the pages, weights and graphs of the paged engine."""
+"""Whether a GPU has memory for the pages, weights and graphs of the paged engine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 
 def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Pages in `budget` bytes. Raises SettingsError when they hold less than two seconds of sound
-    or exceed the free memory.
+    """Pages in `budget` bytes. Raises SettingsError if they hold less than two seconds of audio or
+    exceed the free memory.
     """
     one = Layout(config).elements * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
@@ -27,9 +27,9 @@ def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: to
 
 
 @contextmanager
-def room_beside(budget: int, device: torch.device) -> Iterator[None]:
-    """While weights are read and graphs recorded beside `budget` bytes of pages; raises
-    SettingsError where memory runs out.
+def reporting_out_of_memory(budget: int, device: torch.device) -> Iterator[None]:
+    """Around reading weights and recording graphs, with `budget` bytes of pages allocated; raises
+    SettingsError if memory runs out.
     """
     try:
         yield
@@ -38,12 +38,14 @@ def room_beside(budget: int, device: torch.device) -> Iterator[None]:
             raise
         raise SettingsError(
             f"state_bytes and prompt_cache_bytes are {budget} together; "
-            f"beside the engine's own weights and graphs {device} has no room for them"
+            f"next to the engine's own weights and graphs {device} has no room for them"
         ) from error
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Also behind the error with which the end of a recording hides it."""
+    """Also checks the context of the error, because the end of a recording hides the original
+    one.
+    """
     while error is not None:
         if isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error):
             return True

@@ -1,4 +1,4 @@
-"""What one step does for one stream, handed from the flow to the vocoder."""
+"""The work of one step for one stream, passed from the flow to the vocoder."""
 
 from dataclasses import dataclass, field
 
@@ -11,23 +11,23 @@ from services.token2wav.gpu.stream_state import PagedState
 
 
 @dataclass(eq=False)
-class Turn:
-    """What a step does for one stream."""
+class StepWork:
+    """The work of a step for one stream."""
 
-    stride: Stride[PagedState]
+    step_input: Stride[PagedState]
     start: int
     mels: list[Tensor] = field(default_factory=list)
-    """Frames behind the prompt, float32 [n, 80] each."""
+    """Frames after the prompt, float32 [n, 80] each."""
     largest: list[NDArray[np.float32]] = field(default_factory=list)
-    """Magnitudes in each frame, no numbers where it has some; on their way from the device until
-    the step has waited.
+    """Largest magnitude of each frame, NaN if a value is NaN; valid on the host only after
+    synchronization.
     """
     frames: int = 0
     samples: list[NDArray[np.float32]] = field(default_factory=list)
-    """On their way too."""
+    """Also valid only after synchronization."""
     idle: bool = False
-    """Nothing was done after all: due again in the next step."""
+    """Nothing was computed; the stream is due again in the next step."""
 
     @property
     def state(self) -> PagedState:
-        return self.stride.state
+        return self.step_input.state

@@ -1,4 +1,4 @@
-"""What a listener has of the beginning of an utterance whose leading silence is not played."""
+"""Where audio becomes audible, for listeners whose player skips leading silence."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +9,12 @@ from cosyserve.spec import SAMPLE_RATE
 AUDIBLE = 10 ** (ONSET_DBFS / 20)
 """Amplitude above which a sample counts as audible."""
 LEAD_SAMPLES = SAMPLE_RATE * LEAD_MILLISECONDS // 1000
-"""Of the silence before the first audible sample, so much is played."""
+"""Samples of silence that are played before the first audible sample."""
 
 
 def audible_from(samples: NDArray[np.float32]) -> int | None:
-    """First of `samples`, float32 [n] at 24 kHz, that is played if leading silence is left out;
-    None: none of them is audible.
+    """Index of the first of `samples` (float32 [n] at 24 kHz) that is played if leading silence is
+    skipped; None if no sample is audible.
     """
     loud = np.flatnonzero(np.abs(samples) > AUDIBLE)
     return max(int(loud[0]) - LEAD_SAMPLES, 0) if loud.size else None

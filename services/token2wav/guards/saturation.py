@@ -1,5 +1,5 @@
-"""Speech has peaks, not plateaus: sound that lies at the vocoder's limit for long is numbers gone
-astray, a loud noise to who hears it.
+"""Detects saturated audio. Speech has short peaks; audio that stays at the vocoder's limit is
+numerical failure, which listeners hear as loud noise.
 """
 
 import numpy as np
@@ -10,22 +10,22 @@ from cosyserve.spec import SAMPLE_RATE
 
 WINDOW_SAMPLES = SAMPLE_RATE // 5
 LIMIT = 0.98
-"""The vocoder clamps to 0.99: samples from here on were more."""
-MOST = 0.25
-"""Share of a window that may lie there."""
+"""The vocoder clamps to 0.99, so a sample of this magnitude was probably larger."""
+MAX_SHARE = 0.25
+"""Maximum share of a window's samples that may reach LIMIT."""
 
 
 class SaturationGuard:
-    """Listens to one sentence, float32 at 24 kHz, in pieces of any size; what it finds does not
-    depend on the cutting.
+    """Checks one sentence, float32 at 24 kHz, in chunks of any size; the result does not depend on
+    the chunk sizes.
     """
 
     def __init__(self) -> None:
         self._samples = self._clamped = 0
 
     def hear(self, samples: NDArray[np.float32]) -> None:
-        """The next samples. Raises Absurd when too many of a window are at the limit, at the
-        window's end.
+        """Check the next samples. Raises Absurd at the end of a window in which too many samples
+        reach the limit.
         """
         clamped = np.abs(samples) >= LIMIT
         begin = 0
@@ -35,11 +35,11 @@ class SaturationGuard:
             self._samples += end - begin
             begin = end
             if self._samples % WINDOW_SAMPLES == 0:
-                self._judge()
+                self._check_window()
 
-    def _judge(self) -> None:
+    def _check_window(self) -> None:
         share, self._clamped = self._clamped / WINDOW_SAMPLES, 0
-        if share > MOST:
+        if share > MAX_SHARE:
             began = (self._samples - WINDOW_SAMPLES) / SAMPLE_RATE
             raise Absurd(
                 f"{share:.0%} of the {WINDOW_SAMPLES / SAMPLE_RATE:g} s from {began:.2f} s on lie at the limit of what "

@@ -1,5 +1,5 @@
-"""A sentence has words: one that cannot be heard, as a whole or for seconds on end, is a fault of
-the networks.
+"""Detects silent audio. A sentence has words, so one that is inaudible as a whole or for seconds is
+a fault of the networks.
 """
 
 import numpy as np
@@ -10,16 +10,16 @@ from cosyserve.spec import SAMPLE_RATE
 
 FRAME_SAMPLES = SAMPLE_RATE // 50
 QUIET = 10 ** (-55 / 20)
-"""Root mean square of a frame of 20 ms below which it is silence: pauses of the bundled voice lie
-below it, its faintest sounds above.
+"""Root mean square below which a frame of 20 ms counts as silence: pauses of the bundled voice are
+below it, its quietest sounds above.
 """
 LONGEST_PAUSE_SECONDS = 3.0
-"""At speed 1.0. What separates words within one sentence is a fraction of it."""
+"""Maximum pause at speed 1.0; pauses between words are a fraction of it."""
 
 
 class SilenceGuard:
-    """Listens to one sentence, float32 at 24 kHz, in pieces of any size; what it finds does not
-    depend on the cutting.
+    """Checks one sentence, float32 at 24 kHz, in chunks of any size; the result does not depend on
+    the chunk sizes.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
@@ -27,11 +27,11 @@ class SilenceGuard:
         self._rest = np.zeros(0, np.float32)
         self._frames = self._quiet = 0
         self.heard = False
-        """Whether anything has been louder than silence so far."""
+        """Whether any frame has been louder than silence so far."""
 
     def hear(self, samples: NDArray[np.float32], *, last: bool) -> None:
-        """The next samples. Raises Silence when a pause is too long, and at the end when there was
-        nothing but silence.
+        """Check the next samples. Raises Silence when a pause is too long, and at the end if the
+        whole sentence was silent.
         """
         samples = np.concatenate([self._rest, samples])
         whole = len(samples) // FRAME_SAMPLES * FRAME_SAMPLES

@@ -1,3 +1,3 @@
-"""What the decoder is given: a request and its schedule of hops, the voice, the signal to stop,
-files of tensors.
+"""What a request brings to the decoder: sentence and schedule of hops, voice, stop signal, tensor
+files.
 """

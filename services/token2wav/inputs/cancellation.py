@@ -1,21 +1,21 @@
-"""Stopping a computation that is one call."""
+"""Cooperative cancellation of a computation that is one call."""
 
 from collections.abc import Callable
 
 Stop = Callable[[], bool]
-"""Asked between two pieces of work; true: nobody wants the result any more."""
+"""Polled between two units of work; True means that the result is no longer needed."""
 
 
 class Cancelled(Exception):
-    """A call was told to stop between two pieces of its work."""
+    """Raised inside a call that was stopped between two units of work."""
 
 
 def never() -> bool:
-    """Nothing stops the work."""
+    """A `Stop` that never stops the work."""
     return False
 
 
-def unless(stop: Stop) -> None:
-    """Raise Cancelled when `stop` says so."""
+def raise_if_stopped(stop: Stop) -> None:
+    """Raise Cancelled if `stop` returns True."""
     if stop():
         raise Cancelled("stopped between two pieces of work")

@@ -1,8 +1,8 @@
-"""Where a sentence is cut: pure schedules, one per request.
+"""Where a sentence is cut into hops: a pure schedule for each request.
 
 Cuts lie on the grid of 25 tokens that starts at the first prompt token, because the flow's
-attention masks do. A schedule says which stretch of generated tokens is spoken next, given how many
-are there; it never decides what the samples are. Source: compatibility specification section 6.1.
+attention masks do. A schedule determines which range of generated tokens is decoded next, given how
+many exist; it never changes the samples. Source: compatibility specification section 6.1.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from services.token2wav.inputs.request import Growth, Hops, Profile
 
 @dataclass(frozen=True)
 class Hop:
-    """A stretch of generated tokens spoken in one go. Counts exclude the prompt.
+    """A range of generated tokens that is decoded as one chunk. Counts exclude the prompt.
 
-    start, end: tokens spoken before it and after it. final: nothing follows, so there is no
+    start, end: tokens decoded before and after it. final: last hop of the sentence, so there is no
     look-ahead.
     """
 
@@ -29,9 +29,9 @@ class Hop:
 class Schedule:
     """The hops of one request.
 
-    prompt_tokens: where on the grid the first generated token lies. least_first: fewest tokens in
-    the first hop. lengths: tokens of the following hops, the last entry repeats; empty: the whole
-    sentence is one hop.
+    prompt_tokens: offset of the first generated token on the grid. least_first: minimum number of
+    tokens in the first hop. lengths: tokens of the following hops, the last entry repeats; empty:
+    the whole sentence is one hop.
     """
 
     prompt_tokens: int
@@ -39,11 +39,11 @@ class Schedule:
     lengths: tuple[int, ...]
 
     def next(self, last: Hop | None, have: int, finished: bool) -> Hop | None:
-        """The hop after `last` that can be spoken with `have` generated tokens, None when more must
-        arrive first.
+        """The hop after `last` that can be decoded with `have` generated tokens; None if more
+        tokens must arrive first.
 
-        A hop is due when its end and the look-ahead are there; once the tokens have ended, what is
-        left is the final hop.
+        A hop is due when all tokens up to its end and its look-ahead exist. Once the token stream
+        has ended, the remaining tokens are the final hop.
         """
         index, start = (0, 0) if last is None else (last.index + 1, last.end)
         if self.lengths:
@@ -53,8 +53,8 @@ class Schedule:
         return Hop(index, start, have, final=True) if finished else None
 
     def needed(self, last: Hop | None) -> int:
-        """Generated tokens with which the hop after `last` can be spoken though more will come;
-        only where the sentence is cut.
+        """Generated tokens that are needed to decode the hop after `last` while the sentence is
+        still open. Only for sentences that are cut into hops.
         """
         index, start = (0, 0) if last is None else (last.index + 1, last.end)
         return start + self._length(index) + LOOKAHEAD_TOKENS
@@ -69,9 +69,9 @@ class Schedule:
 def schedule(profile: Profile, prompt_tokens: int, hops: Hops) -> Schedule:
     """The schedule of a request.
 
-    Continuous: the first hop ends at the first border with at least `first_hop_tokens` new tokens,
-    later ones are 25 tokens or grow 25, 50, 100, ... Upstream: 25 and the way to the border, then
-    50, 100, 100, ... Offline: one hop.
+    Continuous: the first hop ends at the first grid border with at least `first_hop_tokens` new
+    tokens; later hops have 25 tokens, or 25, 50, 100, ... Upstream: 25 tokens plus the distance to
+    the border, then 50, 100, 100, ... Offline: one hop.
     """
     if profile is Profile.OFFLINE:
         return Schedule(prompt_tokens, 0, ())
@@ -82,26 +82,26 @@ def schedule(profile: Profile, prompt_tokens: int, hops: Hops) -> Schedule:
 
 
 def next_border(position: int, end: int) -> int:
-    """The end of the grid block that begins at or contains `position`, at most `end`. Both count
-    from the first prompt token.
+    """End of the grid block that begins at or contains `position`, at most `end`. Both count from
+    the first prompt token.
     """
     return min((position // CHUNK_TOKENS + 1) * CHUNK_TOKENS, end)
 
 
 def last_border(prompt: int, tokens: int = 0) -> int:
-    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known
-    when `tokens` come after it.
+    """Position of the last grid border inside a prompt of `prompt` tokens whose look-ahead is known
+    when `tokens` generated tokens follow the prompt.
     """
     return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
 
 
 def grid_blocks(position: int, end: int) -> int:
-    """Grid blocks that are worked on to get from `position` to `end`, at least one."""
+    """Number of grid blocks that are computed to get from `position` to `end`, at least one."""
     return max(-(-end // CHUNK_TOKENS) - position // CHUNK_TOKENS, 1)
 
 
 def _lengths(growth: Growth, longest: int) -> tuple[int, ...]:
-    """Hop lengths in whole blocks: 25 for ever, or doubling from 25 up to `longest`."""
+    """Hop lengths in whole blocks: always 25, or doubling from 25 up to `longest`."""
     if growth is Growth.FIXED:
         return (CHUNK_TOKENS,)
     longest = longest // CHUNK_TOKENS * CHUNK_TOKENS

@@ -1,12 +1,12 @@
-"""An earlier first sound, exactly: a prompt cut at its start so that the first border of the grid
-lies soon behind it.
+"""Earlier first audio without approximation: trims the start of the prompt so that the first grid
+border follows soon after it.
 
 Blocks of 25 tokens are counted from the first prompt token, so the first hop is 25 - P mod 25
-tokens long, and it sounds if it is longer than the ten tokens that the vocoder holds back
-(docs/streaming.md). Up to 24 tokens at the start of the prompt, under a second, decide that by
-chance. What is cut is no longer heard by the flow, and every frame behind it starts from other
-noise: the samples are those of a voice that was recorded with the shorter prompt, no better and no
-worse, and different.
+tokens long. It gives audio only if it is longer than the ten tokens that the vocoder holds back
+(docs/streaming.md). Up to 24 tokens at the start of the prompt, less than a second, determine that
+by chance. The flow does not see the trimmed tokens, and every later frame starts from different
+noise. The samples are therefore those of a voice that was recorded with the shorter prompt:
+different, but neither better nor worse.
 """
 
 from cosyserve.errors import SettingsError
@@ -15,20 +15,20 @@ from services.token2wav.inputs.request import Voice
 
 SHORTEST, LONGEST = 11, CHUNK_TOKENS
 LEAST_PROMPT = 2 * CHUNK_TOKENS
-"""Tokens that are left at least: two seconds of the voice."""
+"""Minimum number of prompt tokens that remain: two seconds of the voice."""
 
 
 def check_first_hop(tokens: int) -> None:
-    """Raise SettingsError unless `tokens` is 0, for prompts as they come, or 11..25."""
+    """Raise SettingsError unless `tokens` is 0 (prompts stay unchanged) or 11 to 25."""
     if tokens and not SHORTEST <= tokens <= LONGEST:
         raise SettingsError(
             f"first_hop_tokens is {tokens}; 0 leaves prompts as they are, else {SHORTEST} to {LONGEST} is allowed"
         )
 
 
-def trimmed(voice: Voice, first_hop: int) -> Voice:
-    """The voice with a first hop of `first_hop` tokens, 0: unchanged. A prompt that would become
-    shorter than two seconds stays.
+def trim_prompt(voice: Voice, first_hop: int) -> Voice:
+    """The voice with its prompt trimmed for a first hop of `first_hop` tokens; 0 leaves it
+    unchanged. A prompt that would become shorter than two seconds is not trimmed.
     """
     prompt = len(voice.tokens)
     drop = (prompt + first_hop) % CHUNK_TOKENS if first_hop else 0

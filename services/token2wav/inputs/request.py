@@ -1,4 +1,4 @@
-"""What a caller may ask of the decoder, checked before any work is done."""
+"""What a caller may request from the decoder; checked before any work is done."""
 
 import hashlib
 import math
@@ -13,13 +13,15 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 
 MAX_TOKENS = 4096
-"""Longest sentence; with the longest prompt it stays inside the flow's 15,000 frames of noise."""
+"""Maximum tokens of a sentence; together with the longest prompt it stays within the 15,000 frames
+of the flow's noise table.
+"""
 MAX_PROMPT_TOKENS = 1500
 MIN_SPEED, MAX_SPEED = 0.5, 2.0
 
 
 class Profile(Enum):
-    """Which arithmetic is followed; values as in Profile of profile.proto."""
+    """Which reference arithmetic the decoder follows; values as in Profile of profile.proto."""
 
     CONTINUOUS = 1
     UPSTREAM = 2
@@ -27,7 +29,7 @@ class Profile(Enum):
 
 
 class Growth(Enum):
-    """How later hops follow the first; values as in HopSchedule.Growth of profile.proto."""
+    """How the lengths of later hops grow; values as in HopSchedule.Growth of profile.proto."""
 
     FIXED = 1
     EXPONENTIAL = 2
@@ -35,8 +37,8 @@ class Growth(Enum):
 
 @dataclass(frozen=True)
 class Hops:
-    """Where the caller wants the cuts. growth None: fixed in continuous, exponential in
-    upstream.
+    """The schedule of hops that the caller wants. growth None: fixed in the continuous profile,
+    exponential in the upstream profile.
     """
 
     first_hop_tokens: int = 1
@@ -53,7 +55,7 @@ class Voice:
     """The voice as it came with the request.
 
     tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192].
-    key: content hash under which the prompt's state may be kept; empty: not kept.
+    key: content hash under which the prompt's state may be cached; empty: it is not cached.
     """
 
     tokens: NDArray[np.int64]
@@ -63,11 +65,11 @@ class Voice:
 
     @cached_property
     def state_key(self) -> str:
-        """Name of the state behind the prompt, empty when it must not be kept.
+        """Cache key of the prompt's state; empty if the state must not be cached.
 
-        The caller's key alone would let one request decide what another hears, so what came under
-        that key is part of the name, each part behind its length: without it bytes could move from
-        one part into the next under the same name.
+        The caller's key alone would let one request decide what another one hears. So the hash also
+        covers the content that came with the key. Each part is preceded by its length, because
+        otherwise bytes could move from one part to the next under the same hash.
         """
         if not self.key:
             return ""
@@ -80,8 +82,8 @@ class Voice:
 
     @classmethod
     def from_bytes(cls, tokens: list[int], mel: bytes, embedding: bytes, key: str) -> "Voice":
-        """mel, embedding: little-endian float32. Raises InvalidRequest for sizes and values that do
-        not fit.
+        """Build a voice from the fields of a message. mel, embedding: little-endian float32. Raises
+        InvalidRequest for sizes or values that do not fit.
         """
         if len(tokens) > MAX_PROMPT_TOKENS:
             raise InvalidRequest(
@@ -109,8 +111,8 @@ class Voice:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Everything that, with the tokens, decides the samples of one sentence, and where they are
-    cut.
+    """All inputs that, together with the tokens, determine the samples of one sentence and its
+    cuts.
     """
 
     voice: Voice
@@ -120,23 +122,25 @@ class Sentence:
     hops: Hops = field(default_factory=Hops)
     speed: float = 1.0
     start_sample: int = 0
-    """Samples before it are known to the caller and not sent."""
+    """The caller already has the samples before this one; they are not sent."""
     guards: bool = False
-    """Whether silence is an error, see `services.token2wav.guards.silence`."""
+    """Whether silence and saturation are errors, see `services.token2wav.guards`."""
     holds_silence: bool = False
-    """With guards: whether nothing leaves before something can be heard."""
+    """With guards: whether audio is held back until something is audible."""
     listener_seconds: float = 0.0
-    """Sound of earlier sentences that the listener still has to play."""
+    """Seconds of earlier sentences' audio that the listener has not played yet."""
     utterance: int = 0
-    """Number of the request, which its sentences share; 0: not known."""
+    """Number of the request that its sentences share; 0: not known."""
     caller_streams: int = 0
-    """Sentences that its caller has under way on all replicas when this one begins; 0: not told."""
+    """Sentences that the caller has in progress on all replicas when this one begins; 0: not
+    known.
+    """
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
             raise InvalidRequest(f"speed is {self.speed:g}; {MIN_SPEED:g} to {MAX_SPEED:g} is allowed")
         if self.profile is Profile.UPSTREAM and self.speed != 1.0:
-            raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM speaks at 1 only")
+            raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM supports speed 1 only")
         if self.start_sample < 0:
             raise InvalidRequest(f"start_sample is {self.start_sample}; it must not be negative")
         if not 0 <= self.listener_seconds < math.inf:
@@ -146,12 +150,14 @@ class Sentence:
 
     @property
     def is_continued(self) -> bool:
-        """Whether its listener has heard something of the request before."""
+        """Whether the listener has already heard part of this request."""
         return self.sentence_index > 0 or self.start_sample > 0
 
 
 def checked_tokens(name: str, tokens: list[int]) -> NDArray[np.int64]:
-    """int64 [n]; raises InvalidRequest naming the first id that is no speech token."""
+    """The ids as int64 [n]. Raises InvalidRequest naming the first id that is not a speech
+    token.
+    """
     ids = np.asarray(tokens, dtype=np.int64)
     wrong = np.flatnonzero((ids < 0) | (ids >= SPEECH_VOCABULARY))
     if wrong.size:

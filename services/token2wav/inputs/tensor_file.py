@@ -1,5 +1,5 @@
-"""Reading a file of tensors: data only, and every way in which a file can be something else is
-named.
+"""Reads `torch.save`d tensor files without executing code; errors name the file and what is wrong
+with it.
 """
 
 import warnings
@@ -17,10 +17,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         with warnings.catch_warnings():
-            # about an unusual pickle protocol: what cannot be read raises
+            # The warning is about an unusual pickle protocol; a file that cannot be read raises.
             warnings.simplefilter("ignore", UserWarning)
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
+    except Exception as error:  # for a damaged file the unpickler raises nearly any class
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise ModelError(
             f"{path}: not a file of tensors that torch.load(weights_only=True) accepts: {type(error).__name__}: "

@@ -1,3 +1,3 @@
-"""Which streams share the next step of the engine, when their audio is delivered, and how much
-memory they may hold.
+"""Which streams share the engine's next step, when their audio is delivered, and how much memory
+they may hold.
 """

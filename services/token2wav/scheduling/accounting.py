@@ -1,4 +1,6 @@
-"""What the time of a step says: how long such steps take, and what speech costs."""
+"""Evaluates the measured time of a step: the typical duration of such steps, and the cost of
+speech.
+"""
 
 from collections.abc import Sequence
 
@@ -7,60 +9,65 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded
 from services.token2wav.inputs.request import Profile
-from services.token2wav.scheduling.next_step import Work
+from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
 
 Results = Sequence[Decoded | CosyserveError | None]
 
 
-def account(works: Sequence[Work], results: Results, seconds: float, costs: StepCosts, load: EngineLoad) -> None:
-    """Tell `costs` and `load` of a step that took so long. `load` is told of a step that made no
-    sound when its streams make some, not when they are cancelled before."""
-    if _tells_costs(works, results):
+def record_step(
+    works: Sequence[ScheduledWork], results: Results, seconds: float, costs: StepCosts, load: EngineLoad
+) -> None:
+    """Record a step of `seconds` in `costs` and `load`. The time of a step without audio is added
+    to `load` once its streams give audio; if they are cancelled before, it is not counted.
+    """
+    if _is_cost_sample(works, results):
         costs.add(
             sum(work.worked for work in works),
-            max([seconds, *(_alone(one) for one in results if isinstance(one, Decoded))]),
+            max([seconds, *(_sequential_seconds(one) for one in results if isinstance(one, Decoded))]),
         )
-    if not _makes_kept_prompt(works):
-        _cost_of_speech(works, results, seconds, load)
+    if not _is_prompt_only(works):
+        _record_speech_cost(works, results, seconds, load)
 
 
-def _cost_of_speech(works: Sequence[Work], results: Results, seconds: float, load: EngineLoad) -> None:
-    made = [(work.lane, one.samples.size) for work, one in zip(works, results, strict=True) if isinstance(one, Decoded)]
-    samples = sum(size for _, size in made)
+def _record_speech_cost(works: Sequence[ScheduledWork], results: Results, seconds: float, load: EngineLoad) -> None:
+    sizes = [
+        (work.slot, one.samples.size) for work, one in zip(works, results, strict=True) if isinstance(one, Decoded)
+    ]
+    samples = sum(size for _, size in sizes)
     if not samples:
-        for lane, _ in made:
-            lane.silent_seconds += seconds / len(made)
+        for slot, _ in sizes:
+            slot.silent_seconds += seconds / len(sizes)
         return
-    for lane, size in made:
+    for slot, size in sizes:
         if size:
-            seconds, lane.silent_seconds = seconds + lane.silent_seconds, 0.0
+            seconds, slot.silent_seconds = seconds + slot.silent_seconds, 0.0
     load.worked(seconds, samples / SAMPLE_RATE)
 
 
-def _alone(decoded: Decoded) -> float:
-    """Seconds that the step would have taken if no part of it had been made early: the next one may
-    have to make everything.
+def _sequential_seconds(decoded: Decoded) -> float:
+    """Seconds that the step would have taken if no part of it had been computed early, because the
+    next step may have to compute everything.
     """
     spans = (decoded.flow_ns, decoded.vocoder_ns or (0, 0))
     return sum(end - begin for begin, end in spans) / 1e9
 
 
-def _tells_costs(works: Sequence[Work], results: Results) -> bool:
-    """Whether the time is that of steps of the served profile; where a step takes one stream, only
-    one that made sound says it.
+def _is_cost_sample(works: Sequence[ScheduledWork], results: Results) -> bool:
+    """Whether the step's time is representative for the continuous profile. If a step decodes one
+    stream, only a step that gave audio is.
     """
-    if works[0].lane.sentence.profile is not Profile.CONTINUOUS:
+    if works[0].slot.sentence.profile is not Profile.CONTINUOUS:
         return False
     first = results[0]
-    return works[0].lane.decoder.widest_step > 1 or (isinstance(first, Decoded) and first.vocoder_ns is not None)
+    return works[0].slot.decoder.widest_step > 1 or (isinstance(first, Decoded) and first.vocoder_ns is not None)
 
 
-def _makes_kept_prompt(works: Sequence[Work]) -> bool:
-    """Whether a step did nothing but work on prompts whose state is kept: done once for a voice, it
-    is no part of what speech costs.
+def _is_prompt_only(works: Sequence[ScheduledWork]) -> bool:
+    """Whether a step only computed prompts whose state is cached: this happens once per voice and
+    is not part of the cost of speech.
     """
     return all(
-        work.stride.state.prompt_cached is False and work.stride.until <= work.lane.schedule.prompt_tokens
+        work.step_input.state.prompt_cached is False and work.step_input.until <= work.slot.schedule.prompt_tokens
         for work in works
     )

@@ -1,10 +1,11 @@
-"""One thread owns the engine and takes the due work of all streams through it, one grid block per
-stream and step.
+"""One thread owns the engine and runs the pending work of all streams, one grid block per stream
+and step.
 
-A new stream waits for no more than the step under way: who goes next, and how many together, is
-decided by when players run dry (deadlines). A first piece waits for the second where that one would
-come too late (holding). A sentence of the offline profile is one long step and goes when no stream
-has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for at most the step in progress. Which streams share a step, and how many,
+follows from when their players run dry (`deadlines`). A first chunk is held back if the second one
+would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
+runs only when no other stream has work. There is no polling: the thread sleeps until tokens, a
+reader or a new stream wakes it.
 """
 
 import logging
@@ -21,15 +22,16 @@ from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.accounting import account
 from services.token2wav.scheduling.clock import Clock, MonotonicClock
-from services.token2wav.scheduling.delivery import HandingOut
+from services.token2wav.scheduling.delivery import Delivery
 from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.memory_budget import Budget, Limits, held
-from services.token2wav.scheduling.next_step import NextStep, Work
+from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.hop_audio import Deliver
+from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
+from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Deliver, Lane, neighbours
+from services.token2wav.scheduling.step_runner import StepRunner
+from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
 from services.token2wav.scheduling.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
@@ -37,8 +39,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stats:
-    """streams, state_bytes: now. The others since the start; longest_step_seconds is how long a
-    cancelled stream may linger at most.
+    """streams, state_bytes: current values. The others since the start; longest_step_seconds bounds
+    how long a cancelled stream may still hold its memory.
     """
 
     streams: int
@@ -49,11 +51,11 @@ class Stats:
 
 
 class Batcher:
-    """All methods but `close` return at once and may be called from the event loop.
+    """All methods but `close` return immediately and may be called from the event loop.
 
-    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed
-    with what is no CosyserveError. hold_seconds: see `Holding`. clock: what time is; where one is
-    given, whoever gives it calls `serve` in a thread of his own.
+    on_fault: called when the engine is broken, that is, when its thread has died or three steps in
+    a row failed with an error that is not a CosyserveError. hold_seconds: see `FirstChunkDelay`.
+    clock: source of time; a caller that passes one also calls `serve` in a thread of its own.
     """
 
     def __init__(
@@ -69,25 +71,27 @@ class Batcher:
         self._clock: Clock = clock or MonotonicClock()
         self.load, self._costs, self._pace = EngineLoad(), StepCosts(), TokenPace()
         batches = any(each.widest_step > 1 for each in decoders.values())
-        holding = Holding(hold_seconds, self._costs, self._pace, batches=batches)
+        first_chunk_delay = FirstChunkDelay(hold_seconds, self._costs, self._pace, batches=batches)
         self._budget = Budget(limits)
         self._next_step = NextStep(self._costs, self._budget, batches=batches)
         self._health = EngineHealth(on_fault)
+        self._runner = StepRunner(self._health, self._costs, self.load, self._clock)
         self._changed = threading.Condition()
-        self._lanes: list[Lane] = []
-        self._out = HandingOut(holding, self._clock, self._changed, self._lanes, self._forget)
-        self._in_step: set[Lane] = set()
-        self._closing, self._steps, self._longest = False, 0, 0.0
+        self._slots: list[StreamSlot] = []
+        self._delivery = Delivery(first_chunk_delay, self._clock, self._changed, self._slots, self._forget)
+        self._in_step: set[StreamSlot] = set()
+        self._closing = False
         self._thread: threading.Thread | None = None
         if clock is None:
             self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
             self._thread.start()
 
-    def open(self, sentence: Sentence, deliver: Deliver) -> Lane:
-        """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
+    def open(self, sentence: Sentence, deliver: Deliver) -> StreamSlot:
+        """Admit a stream; `deliver` receives its finished hops and, at the end, the error if there
+        is one.
 
-        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the
-        state budget, Unavailable when closing.
+        Raises Overloaded if all streams are taken or its prompt and reserve do not fit into the
+        state budget, Unavailable while closing.
         """
         decoder = self._decoders[sentence.profile]
         prompt = decoder.start_bytes(sentence.voice)
@@ -96,75 +100,80 @@ class Batcher:
         with self._changed:
             if self._closing:
                 raise Unavailable("the decoder is closing")
-            ahead, behind = neighbours(sentence, self._lanes)
-            self._budget.check_room(self._lanes, needed, follows=ahead is not None or behind is not None)
-            lane, now = (
-                Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load),
+            ahead, behind = neighbours(sentence, self._slots)
+            self._budget.check_room(self._slots, needed, follows=ahead is not None or behind is not None)
+            slot, now = (
+                StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load),
                 self._clock.now(),
             )
-            lane.opens(now, ahead, behind)
-            self._lanes.append(lane)
+            slot.opens(now, ahead, behind)
+            self._slots.append(slot)
             self._changed.notify()
-        return lane
+        return slot
 
-    def feed(self, lane: Lane, tokens: NDArray[np.int64]) -> None:
-        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream
+    def feed(self, slot: StreamSlot, tokens: NDArray[np.int64]) -> None:
+        """Append generated tokens, int64 [n] at 25 Hz, already checked. Has no effect on a stream
         that is over.
         """
         with self._changed:
-            lane.tokens, now = np.concatenate([lane.tokens, tokens]), self._clock.now()
-            if lane.fed is not None:
-                self._pace.add(len(tokens), now - lane.fed)
-            lane.fed = now
+            slot.tokens, now = np.concatenate([slot.tokens, tokens]), self._clock.now()
+            if slot.tokens_at is not None:
+                self._pace.add(len(tokens), now - slot.tokens_at)
+            slot.tokens_at = now
             self._changed.notify()
 
-    def finish(self, lane: Lane) -> None:
-        """No more tokens will come."""
+    def finish(self, slot: StreamSlot) -> None:
+        """Declare the stream's tokens complete."""
         with self._changed:
-            lane.finished = True
+            slot.finished = True
             self._changed.notify()
 
-    def taken(self, lane: Lane) -> None:
-        """The reader has one more of the delivered hops; with the last of them the next one may
+    def taken(self, slot: StreamSlot) -> None:
+        """The reader has received one more of the delivered hops; this may allow the next hop to
         begin.
         """
         with self._changed:
-            lane.untaken = max(lane.untaken - 1, 0)
+            slot.unread_hops = max(slot.unread_hops - 1, 0)
             self._changed.notify()
 
-    def cancel(self, lane: Lane) -> None:
-        """Stop and forget a stream: at once, or, if it is being computed, before its next Euler
+    def cancel(self, slot: StreamSlot) -> None:
+        """Stop and forget a stream: immediately or, if it is being computed, before its next Euler
         step.
         """
         with self._changed:
-            lane.cancelled = True
-            if lane.state is not None:
-                lane.state.cancel()
-            if lane not in self._in_step:
-                self._forget(lane)
+            slot.cancelled = True
+            if slot.state is not None:
+                slot.state.cancel()
+            if slot not in self._in_step:
+                self._forget(slot)
             self._changed.notify()
 
     def stats(self) -> Stats:
-        """Counts and bytes as they are now, seconds since the start."""
+        """Current counts and bytes, and seconds since the start."""
         with self._changed:
-            return Stats(len(self._lanes), held(self._lanes), self._budget.peak, self._steps, self._longest)
+            runner = self._runner
+            return Stats(
+                len(self._slots), held_bytes(self._slots), self._budget.peak, runner.steps, runner.longest_seconds
+            )
 
     def close(self) -> None:
-        """End every stream with Unavailable and the thread after its step. Blocks for that long."""
+        """End every stream with Unavailable, and the thread after its current step. Blocks until
+        then.
+        """
         with self._changed:
             self._closing = True
-            for lane in self._lanes:
-                if lane.state is not None:
-                    lane.state.cancel()
+            for slot in self._slots:
+                if slot.state is not None:
+                    slot.state.cancel()
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
 
     def serve(self) -> None:
-        """The engine's thread: until `close`."""
+        """Main loop of the engine's thread; returns after `close`."""
         error: CosyserveError = Unavailable("the decoder is closing")
         try:
-            while self._turn():
+            while self._run_next():
                 pass
         except BaseException as cause:
             error = InternalFault("the decoder's thread has ended; the log has the details")
@@ -173,94 +182,86 @@ class Batcher:
         finally:
             with self._changed:
                 self._closing = True
-                for lane in list(self._lanes):
-                    self._end(lane, error)
+                for slot in list(self._slots):
+                    self._end(slot, error)
 
-    def _turn(self) -> bool:
-        """One step; False when closing. Its frame must not outlive it: it holds the states of
-        streams that may be over.
+    def _run_next(self) -> bool:
+        """Run one step; False when closing. The frame of this call must end with the step, because
+        it refers to the states of streams that may be over.
         """
         if (works := self._next()) is not None:
             self._step(works)
         return works is not None
 
-    def _next(self) -> list[Work] | None:
-        """The next step, streams started as they come; waits for work, None when closing."""
+    def _next(self) -> list[ScheduledWork] | None:
+        """The next step, after starting new streams. Waits for work; None when closing."""
         while True:
             with self._changed:
-                for lane in self._in_step:
-                    if lane.cancelled:
-                        self._forget(lane)
+                for slot in self._in_step:
+                    if slot.cancelled:
+                        self._forget(slot)
                 self._in_step.clear()
-                self._out.ends()
+                self._delivery.ends()
                 while not self._closing:
-                    new = [lane for lane in self._lanes if lane.state is None]
-                    due = [] if new else self._next_step.of(self._lanes, self._clock.now())
+                    new = [slot for slot in self._slots if slot.state is None]
+                    due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._out.between_steps())
+                    self._clock.wait(self._changed, self._delivery.between_steps())
                 if self._closing:
                     return None
-                self._in_step.update(new or [work.lane for work in due])
-                self._out.begins(due)
+                self._in_step.update(new or [work.slot for work in due])
+                self._delivery.begins(due)
             if due:
                 return due
-            for lane in new:
-                self._start(lane)
+            for slot in new:
+                self._start(slot)
 
-    def _start(self, lane: Lane) -> None:
-        try:
-            state = lane.decoder.start(lane.sentence)
-        except Exception as error:
-            self._end(lane, self._health.failed(error, "the start of a stream"))
+    def _start(self, slot: StreamSlot) -> None:
+        state = self._runner.start(slot)
+        if isinstance(state, CosyserveError):
+            self._end(slot, state)
             return
         with self._changed:
-            lane.state = state
-            self._budget.account(self._lanes)
+            slot.state = state
+            self._budget.recount(self._slots)
 
-    def _step(self, works: list[Work]) -> None:
-        self._steps += 1
-        began = self._clock.now()
-        try:
-            results = works[0].lane.decoder.step([work.stride for work in works])
-        except Exception as error:
-            told = self._health.failed(error, f"a step of {len(works)} streams")
+    def _step(self, works: list[ScheduledWork]) -> None:
+        outcome = self._runner.run(works)
+        if isinstance(outcome, CosyserveError):
             for work in works:
-                self._end(work.lane, told)
+                self._end(work.slot, outcome)
             return
-        self._health.worked()
-        now = self._clock.now()
-        self._longest = max(self._longest, now - began)
-        account(works, results, now - began, self._costs, self.load)
+        results, now = outcome
         with self._changed:
-            self._budget.account(self._lanes)
+            self._budget.recount(self._slots)
         for work, decoded in zip(works, results, strict=True):
             self._keep(work, decoded, now)
 
-    def _keep(self, work: Work, decoded: Decoded | CosyserveError | None, now: float) -> None:
-        """What a step made for a stream. It is handed out at once unless it may be held; then the
-        next turn decides.
+    def _keep(self, work: ScheduledWork, decoded: Decoded | CosyserveError | None, now: float) -> None:
+        """Store a stream's result of a step. A finished hop is delivered immediately unless it may
+        be held; then the next iteration decides.
         """
-        lane = work.lane
+        slot = work.slot
         if isinstance(decoded, CosyserveError):
-            self._end(lane, decoded)
+            self._end(slot, decoded)
             return
         with self._changed:
-            if lane.cancelled or decoded is None:
+            if slot.cancelled or decoded is None:
                 return
-            lane.served = self._steps
-            if not lane.add(decoded, work.stride.until, now) or self._out.holding.may_hold(lane):
+            slot.last_step = self._runner.steps
+            if not slot.add(decoded, work.step_input.until, now) or self._delivery.first_chunk_delay.may_hold(slot):
                 return
-            self._out.hand_out(lane, now)
+            self._delivery.hand_out(slot, now)
 
-    def _end(self, lane: Lane, error: CosyserveError) -> None:
+    def _end(self, slot: StreamSlot, error: CosyserveError) -> None:
         with self._changed:
-            self._forget(lane)
-        if not lane.cancelled:
-            lane.deliver(error)
+            self._forget(slot)
+        if not slot.cancelled:
+            slot.deliver(error)
 
-    def _forget(self, lane: Lane) -> None:
-        lane.state, lane.held, lane.over = None, None, True
-        lane.made.clear()
-        if lane in self._lanes:
-            self._lanes.remove(lane)
+    def _forget(self, slot: StreamSlot) -> None:
+        slot.state, slot.held, slot.over = None, None, True
+        slot.decoded_parts.clear()
+        if slot in self._slots:
+            self._slots.remove(slot)

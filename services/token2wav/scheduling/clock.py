@@ -1,4 +1,4 @@
-"""The time that scheduling goes by; tests and simulations put in one of their own."""
+"""The scheduler's source of time; tests and simulations substitute their own."""
 
 import threading
 import time
@@ -7,31 +7,31 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that only grow."""
+    """A monotonic clock in seconds."""
 
     def now(self) -> float:
         """Seconds since some fixed moment."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Let `call` happen in `seconds`, in whatever thread; it must not block. Returns what
-        prevents that.
+        """Schedule `call` in `seconds`, in any thread; it must not block. Returns a function that
+        cancels it.
         """
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
-        """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is
-        notified.
+        """Sleep, holding `changed`, until it is notified or `seconds` have passed; None: until it
+        is notified.
         """
 
 
 class MonotonicClock:
-    """The machine's."""
+    """The system's monotonic clock."""
 
     def now(self) -> float:
         """As `time.monotonic`."""
         return time.monotonic()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """In a thread of its own."""
+        """Run `call` in a timer thread."""
         timer = threading.Timer(seconds, call)
         timer.daemon = True
         timer.start()

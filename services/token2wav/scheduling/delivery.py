@@ -1,82 +1,85 @@
-"""Hands out finished sound as soon as it need not be held any longer: when a step begins, and while
-one is under way that takes one stream, which may take longer than a first piece plays."""
+"""Delivers finished audio as soon as it need not be held back any longer: when a step begins and,
+in an engine that decodes one stream per step, during a step, because that may take longer than a
+first chunk plays.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
 
 from services.token2wav.scheduling.clock import Clock
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.next_step import Work
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.next_step import ScheduledWork
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 
-class HandingOut:
-    """Guarded by `changed`, which every method but an alarm is called with. lanes: all streams, as
-    the batcher changes them. forget: called with a stream that has given its last sound."""
+class Delivery:
+    """Guarded by `changed`: callers hold it, and the alarm acquires it. slots: all streams, a list
+    that the batcher maintains. forget: called with a stream whose last audio was delivered.
+    """
 
     def __init__(
         self,
-        holding: Holding,
+        first_chunk_delay: FirstChunkDelay,
         clock: Clock,
         changed: threading.Condition,
-        lanes: Sequence[Lane],
-        forget: Callable[[Lane], None],
+        slots: Sequence[StreamSlot],
+        forget: Callable[[StreamSlot], None],
     ) -> None:
         self._forget = forget
-        self.holding, self._clock, self._changed, self._lanes = holding, clock, changed, lanes
+        self.first_chunk_delay, self._clock, self._changed, self._slots = first_chunk_delay, clock, changed, slots
         self._step = 0
-        self._forgo: Callable[[], None] = lambda: None
-        """Prevents the next look at what is held."""
-        self._under_way = False
+        self._cancel_alarm: Callable[[], None] = lambda: None
+        """Cancels the next check of the audio that is held back."""
+        self._in_step = False
 
     def between_steps(self) -> float | None:
-        """Hand out what may go; seconds until more may follow, None: never."""
+        """Deliver what may go; returns the seconds until more may follow, None if nothing is held
+        back.
+        """
         return self._release(())
 
-    def begins(self, works: Sequence[Work]) -> None:
-        """Hand out what may go when this step begins, or before it ends. No works: streams are
-        started before the next one.
+    def begins(self, works: Sequence[ScheduledWork]) -> None:
+        """Deliver what may go when this step begins, or before it ends. No works: streams are
+        started before the next step.
         """
         if not works:
             self.between_steps()
             return
-        self.holding.begins(works, self._clock.now())
+        self.first_chunk_delay.begins(works, self._clock.now())
         seconds = self._release(works)
-        self._step, self._under_way = self._step + 1, True
-        if works[0].lane.decoder.widest_step == 1:
+        self._step, self._in_step = self._step + 1, True
+        if works[0].slot.decoder.widest_step == 1:
             self._look_again_after(seconds)
 
     def ends(self) -> None:
-        """No step is under way."""
-        self._under_way = False
-        self._forgo()
-        self.holding.ends()
+        """The step has ended."""
+        self._in_step = False
+        self._cancel_alarm()
+        self.first_chunk_delay.ends()
 
-    def hand_out(self, lane: Lane, now: float) -> None:
-        """Give what is held of `lane` to its reader, after what is held of the sentence in front of
-        it.
-        """
-        if lane.follows is not None and lane.follows.held is not None and lane.follows.is_spoken:
-            self.hand_out(lane.follows, now)
-        hop = lane.hand_out(now)
+    def hand_out(self, slot: StreamSlot, now: float) -> None:
+        """Deliver what is held of `slot`, after what is held of the preceding sentence."""
+        if slot.follows is not None and slot.follows.held is not None and slot.follows.is_decoded:
+            self.hand_out(slot.follows, now)
+        hop = slot.hand_out(now)
         if hop.last:
-            self._forget(lane)
-        lane.deliver(hop)
+            self._forget(slot)
+        slot.deliver(hop)
 
     def _look_again_after(self, seconds: float | None) -> None:
         if seconds is None:
             return
         step = self._step
 
-        def look() -> None:
+        def look_again() -> None:
             with self._changed:
-                if self._under_way and self._step == step:
+                if self._in_step and self._step == step:
                     self._look_again_after(self._release(()))
 
-        self._forgo = self._clock.after(seconds, look)
+        self._cancel_alarm = self._clock.after(seconds, look_again)
 
-    def _release(self, works: Sequence[Work]) -> float | None:
+    def _release(self, works: Sequence[ScheduledWork]) -> float | None:
         now = self._clock.now()
-        for lane in self.holding.over(self._lanes, works, now):
-            self.hand_out(lane, now)
-        return self.holding.soonest(self._lanes, now)
+        for slot in self.first_chunk_delay.over(self._slots, works, now):
+            self.hand_out(slot, now)
+        return self.first_chunk_delay.soonest(self._slots, now)

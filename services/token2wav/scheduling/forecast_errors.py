@@ -1,5 +1,5 @@
-"""How wrong the forecasts of second pieces were lately: what a device, its other users and the
-token stream do to them is not modelled.
+"""Recent errors of the forecasts of second chunks: the effects of the device, of other processes on
+it and of the token stream are measured, not modelled.
 """
 
 from collections import deque
@@ -8,27 +8,29 @@ from services.token2wav.scheduling.step_costs import bucket
 
 _REMEMBERED = 32
 _ENOUGH = 8
-"""Forecasts that have to be known before they alone are gone by."""
+"""Number of known errors from which on they alone are used."""
 _CAUTION = 0.5
-"""Until then a second piece is expected to take longer by this share than forecast."""
+"""Before that, a second chunk is expected to take longer than forecast by at least this share."""
 
 
 class ForecastErrors:
-    """Seconds by which second pieces were made later than forecast, negative when earlier, by how
-    many streams there were.
+    """Seconds by which second chunks were later than forecast (negative: earlier), by number of
+    streams.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[float]] = {}
 
     def add(self, streams: int, seconds: float) -> None:
-        """One that was made so much later than forecast while there were so many streams."""
+        """Record a chunk that was `seconds` later than forecast while there were `streams`
+        streams.
+        """
         self._seen.setdefault(bucket(streams), deque(maxlen=_REMEMBERED)).append(seconds)
 
     def worst(self, streams: int, forecast_seconds: float) -> float:
-        """By how much a piece that is forecast to take so long may be late: the largest of the
-        latest errors with about so many streams; before there are enough of them at least a share
-        of the forecast."""
+        """By how much a chunk with this forecast may be late: the largest of the latest errors with
+        about as many streams; before there are enough of them, at least a share of the forecast.
+        """
         seen = self._seen.get(bucket(streams), deque[float]())
         if len(seen) >= _ENOUGH:
             return max(seen)

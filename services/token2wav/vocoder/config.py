@@ -1,4 +1,4 @@
-"""The vocoder's numbers as `cosyvoice2.yaml` gives them."""
+"""The vocoder's parameters from `cosyvoice2.yaml`."""
 
 import math
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ EDGE_KERNEL = 7
 
 @dataclass(frozen=True, kw_only=True)
 class VocoderConfig:
-    """Yaml section `hift` under its own key names (compatibility specification sections 1 and 5).
+    """Yaml section `hift` with its own key names (compatibility specification sections 1 and 5).
 
-    Everything of the filter network is free but the frame: 80 mel bins in, 480 samples of 24 kHz
+    All sizes of the filter network are free except the frame: 80 mel bins in, 480 samples of 24 kHz
     out.
     """
 
@@ -55,7 +55,7 @@ class VocoderConfig:
         return self.n_fft // 2 + 1
 
     def channels(self, level: int) -> int:
-        """Width after `level` upsamplings."""
+        """Channels after `level` upsamplings."""
         return self.base_channels >> level
 
     def source_stride(self, level: int) -> int:
@@ -68,8 +68,8 @@ class VocoderConfig:
 
 
 def read_config(directory: ModelDirectory) -> VocoderConfig:
-    """Raises ModelError naming the yaml key that is missing, of the wrong kind, or that this
-    vocoder cannot follow.
+    """Raises ModelError naming the yaml key that is missing, has the wrong type or a value that is
+    not implemented.
     """
     path = directory.path
     hift = directory.section("hift")
@@ -82,13 +82,13 @@ def read_config(directory: ModelDirectory) -> VocoderConfig:
             raise ModelError(f"{path}: yaml key hift {key} must be a number, not {value!r}")
         return value
 
-    def whole(section: dict[str, Any], key: str) -> int:
+    def positive_integer(section: dict[str, Any], key: str) -> int:
         value = number(section, key)
         if value != int(value) or value < 1:
             raise ModelError(f"{path}: yaml key hift {key} must be a positive integer, not {value!r}")
         return int(value)
 
-    def wholes(key: str, value: Any) -> tuple[int, ...]:
+    def positive_integers(key: str, value: Any) -> tuple[int, ...]:
         if not isinstance(value, Sequence) or not all(type(item) is int and item > 0 for item in value):
             raise ModelError(f"{path}: yaml key hift {key} must hold lists of positive integers, not {value!r}")
         return tuple(value)
@@ -97,25 +97,27 @@ def read_config(directory: ModelDirectory) -> VocoderConfig:
         value = hift.get(key)
         if not isinstance(value, Sequence):
             raise ModelError(f"{path}: yaml key hift {key} must be a list of lists, not {value!r}")
-        return tuple(wholes(key, item) for item in value)
+        return tuple(positive_integers(key, item) for item in value)
 
     config = VocoderConfig(
-        base_channels=whole(hift, "base_channels"),
-        nb_harmonics=whole(hift, "nb_harmonics"),
+        base_channels=positive_integer(hift, "base_channels"),
+        nb_harmonics=positive_integer(hift, "nb_harmonics"),
         nsf_alpha=number(hift, "nsf_alpha"),
         nsf_sigma=number(hift, "nsf_sigma"),
         nsf_voiced_threshold=number(hift, "nsf_voiced_threshold"),
-        upsample_rates=wholes("upsample_rates", hift.get("upsample_rates")),
-        upsample_kernel_sizes=wholes("upsample_kernel_sizes", hift.get("upsample_kernel_sizes")),
-        n_fft=whole(istft, "n_fft"),
-        hop_len=whole(istft, "hop_len"),
-        resblock_kernel_sizes=wholes("resblock_kernel_sizes", hift.get("resblock_kernel_sizes")),
+        upsample_rates=positive_integers("upsample_rates", hift.get("upsample_rates")),
+        upsample_kernel_sizes=positive_integers("upsample_kernel_sizes", hift.get("upsample_kernel_sizes")),
+        n_fft=positive_integer(istft, "n_fft"),
+        hop_len=positive_integer(istft, "hop_len"),
+        resblock_kernel_sizes=positive_integers("resblock_kernel_sizes", hift.get("resblock_kernel_sizes")),
         resblock_dilation_sizes=lists("resblock_dilation_sizes"),
-        source_resblock_kernel_sizes=wholes("source_resblock_kernel_sizes", hift.get("source_resblock_kernel_sizes")),
+        source_resblock_kernel_sizes=positive_integers(
+            "source_resblock_kernel_sizes", hift.get("source_resblock_kernel_sizes")
+        ),
         source_resblock_dilation_sizes=lists("source_resblock_dilation_sizes"),
         lrelu_slope=number(hift, "lrelu_slope"),
         audio_limit=number(hift, "audio_limit"),
-        f0_channels=whole(f0, "cond_channels"),
+        f0_channels=positive_integer(f0, "cond_channels"),
     )
     fixed = (
         (hift, "in_channels", MEL_BINS),

@@ -1,5 +1,5 @@
-"""The reference's seam between two vocoder calls. Its halves sum to 1.08, so the overlap is 8 % too
-loud: `upstream` profile only.
+"""The reference's cross-fade between two vocoder calls. Its halves sum to 1.08, so the overlap is 8
+% too loud; only the `upstream` profile uses it.
 """
 
 import torch
@@ -15,7 +15,7 @@ def hamming_window() -> Tensor:
 
 
 def crossfade(new: Tensor, old: Tensor, window: Tensor) -> Tensor:
-    """Fade the first 3840 samples of `new` [N] in over `old` [3840], in float64. Source:
+    """Fade in the first 3840 samples of `new` [N] over `old` [3840], in float64. Source:
     compatibility specification section 6.2.
     """
     seam = new[:OVERLAP_SAMPLES].double() * window[:OVERLAP_SAMPLES] + old.double() * window[OVERLAP_SAMPLES:]

@@ -10,12 +10,12 @@ from services.token2wav.vocoder.config import F0_KERNEL, F0_LAYERS
 
 
 class F0Predictor:
-    """Reckons in float64: frequency is summed up into phase, so a rounding that differs between
-    batch shapes would grow with time. Training, which compares frequencies alone, may ask for
-    another type."""
+    """Computes in float64: frequency is accumulated into phase, so a rounding difference between
+    batch shapes would grow with time. Training compares frequencies only and may use another type.
+    """
 
     reach = F0_LAYERS * (F0_KERNEL // 2)
-    """Mel frames seen on each side."""
+    """Mel frames of context on each side."""
 
     def __init__(self, weights: dict[str, Tensor], device: torch.device, dtype: torch.dtype = torch.float64) -> None:
         def read(name: str) -> Tensor:
@@ -26,8 +26,8 @@ class F0Predictor:
         self._weight, self._bias = read("classifier.weight"), read("classifier.bias")
 
     def __call__(self, mel: Tensor) -> Tensor:
-        """[B, 80, T] -> [B, T] float32 in Hz, not negative. Outside the given frames is silence to
-        every layer.
+        """[B, 80, T] -> [B, T] float32 in Hz, not negative. Every layer is zero-padded at both
+        ends.
         """
         x = mel.to(self._dtype)
         for at in range(F0_LAYERS):

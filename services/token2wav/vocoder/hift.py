@@ -3,9 +3,9 @@
 Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused,
 so every layer is a plain convolution.
 
-Activations are [B, C, T]. On a CPU the channels of a column lie side by side in memory: oneDNN's
-convolutions take 0.6 to 0.9 of the time that they take with the columns of a channel side by side,
-and do not pad 24 channels to 32.
+Activations are [B, C, T]. On a CPU the channels of a column are contiguous in memory: with this
+order oneDNN's convolutions take 0.6 to 0.9 of the time that they take with contiguous columns per
+channel, and do not pad 24 channels to 32.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.receptive_field import LevelPlan, Plan, Span, plan, residual_reach
 from services.token2wav.vocoder.spectrum import Spectrum
@@ -24,28 +24,29 @@ LAST_SLOPE = 0.01
 LARGEST_MAGNITUDE = 100.0
 Weights = dict[str, Tensor]
 Activation = Callable[[Tensor], Callable[[Tensor], Tensor]]
-"""Makes the activation of a layer from its alphas [C, 1]."""
+"""Builds the activation of a layer from its alphas [C, 1]."""
 
 
 def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
-    """Columns `wanted` of a layer of which x [B, C, held] is at hand. A plan holds back nothing but
-    what lies beyond the ends of the sentence, and there are zeros."""
+    """Columns `wanted` of a layer of which x [B, C, held] is given. A plan includes every column
+    inside the sentence, so missing columns lie outside it, and there they are zeros.
+    """
     inside = wanted.within(held.stop)
     start = max(inside.start, held.start)
     piece = x[..., start - held.start : inside.stop - held.start]
     before, after = start - wanted.start, wanted.stop - inside.stop
-    # With a dimension more than it has: padding keeps the order of memory in four dimensions alone.
+    # With an added dimension, because padding preserves the memory order only in four dimensions.
     return F.pad(piece[:, :, None], (before, after))[:, :, 0] if before or after else piece
 
 
 def columnwise(x: Tensor) -> Tensor:
-    """The same [B, C, T], in memory column after column where that is the faster order."""
+    """The same [B, C, T], column by column in memory where that order is faster."""
     return x.transpose(1, 2).contiguous().transpose(1, 2) if x.device.type == "cpu" else x
 
 
 class Convolution:
-    """Over columns, without padding: weight [out, in, taps], bias [out]; [B, in, T] -> [B, out,
-    columns].
+    """Convolution over columns, without padding: weight [out, in, taps], bias [out]; [B, in, T] ->
+    [B, out, columns].
     """
 
     def __init__(self, weights: Weights, name: str, *, stride: int = 1, dilation: int = 1) -> None:
@@ -56,8 +57,8 @@ class Convolution:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._direct:
-            # On one thread torch takes a kernel of its own for small ones, which is up to twice as
-            # slow.
+            # On one thread torch chooses a native kernel for small convolutions, which is up to
+            # twice as slow.
             y = torch.mkldnn_convolution(
                 x[:, :, None], self._weight, self._bias, (0, 0), self._stride, self._dilation, 1
             )
@@ -67,8 +68,8 @@ class Convolution:
 
 
 class TransposedConvolution:
-    """Over columns, without trimming: weight [in, out, taps], bias [out]; [B, in, T] -> [B, out, (T
-    - 1) * stride + taps].
+    """Transposed convolution over columns, without trimming: weight [in, out, taps], bias [out];
+    [B, in, T] -> [B, out, (T - 1) * stride + taps].
     """
 
     def __init__(self, weights: Weights, name: str, stride: int) -> None:
@@ -83,15 +84,15 @@ class TransposedConvolution:
 
 
 def _ordered(weight: Tensor) -> Tensor:
-    """[a, b, taps] -> [a, b, 1, taps]: a convolution over an image of one row, which has an order
-    of memory that one over a line lacks.
+    """[a, b, taps] -> [a, b, 1, taps]: a convolution over an image of one row supports a memory
+    order that a one-dimensional convolution lacks.
     """
     image = weight[:, :, None]
     return image.contiguous(memory_format=torch.channels_last) if weight.device.type == "cpu" else image
 
 
 class Snake:
-    """x + sin(alpha x)^2 / alpha, one alpha for each channel."""
+    """x + sin(alpha x)^2 / alpha, with one alpha per channel."""
 
     def __init__(self, alpha: Tensor) -> None:
         """alpha: [C, 1]."""
@@ -104,7 +105,9 @@ class Snake:
 
 
 class ResidualBlock:
-    """For each dilation: x + plain convolution of snake of dilated convolution of snake of x."""
+    """For each dilation: x plus the plain convolution of snake of the dilated convolution of snake
+    of x.
+    """
 
     def __init__(self, weights: Weights, name: str, kernel: int, dilations: tuple[int, ...], snake: Activation) -> None:
         self._half = kernel // 2
@@ -126,12 +129,12 @@ class ResidualBlock:
         ]
 
     def __call__(self, x: Tensor, held: Span, wanted: Span, length: int, stop: Stop = never) -> Tensor:
-        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Asks `stop`
+        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Polls `stop`
         before each dilation.
         """
         ahead = self.reach
         for dilation, snake1, spread, snake2, plain in self._layers:
-            unless(stop)
+            raise_if_stopped(stop)
             ahead -= self._half * (dilation + 1)
             out = wanted.widened(ahead).within(length)
             between = out.widened(self._half).within(length)
@@ -142,7 +145,7 @@ class ResidualBlock:
 
 
 class Level:
-    """One upsampling and the excitation that joins it."""
+    """One upsampling level and the excitation that is added to it."""
 
     def __init__(self, config: VocoderConfig, weights: Weights, level: int, snake: Activation) -> None:
         self._rate = config.upsample_rates[level]
@@ -167,13 +170,13 @@ class Level:
 
     def __call__(self, x: Tensor, spectrum: Tensor, held: Span, plan: LevelPlan, stop: Stop) -> Tensor:
         """x [B, C, plan.inputs], spectrum [B, 18, held] -> [B, C / 2, plan.out]."""
-        merged = self._raise(x, plan) + self._excite(spectrum, held, plan, stop)
+        merged = self._upsample(x, plan) + self._excite(spectrum, held, plan, stop)
         total = self._blocks[0](merged, plan.merged, plan.out, plan.length, stop)
         for block in self._blocks[1:]:
             total = total + block(merged, plan.merged, plan.out, plan.length, stop)
         return total / len(self._blocks)
 
-    def _raise(self, x: Tensor, plan: LevelPlan) -> Tensor:
+    def _upsample(self, x: Tensor, plan: LevelPlan) -> Tensor:
         y = self._up(F.leaky_relu(x, self._slope))
         start = plan.raised.start + self._trim - plan.inputs.start * self._rate
         y = y[..., start : start + plan.raised.stop - plan.raised.start]
@@ -191,12 +194,12 @@ class Level:
 
 
 class FilterNetwork:
-    """Weights only; works on any stretch of a sentence."""
+    """Weights only; renders any range of frames of a sentence."""
 
     def __init__(
         self, config: VocoderConfig, weights: Weights, device: torch.device, snake: Activation = Snake
     ) -> None:
-        """snake: another way of reckoning the same activation, as training has."""
+        """snake: another implementation of the same activation, which training uses."""
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith("f0_predictor.")}
         self._config = config
         self.spectrum = Spectrum(config.n_fft, config.hop_len, device)
@@ -207,10 +210,10 @@ class FilterNetwork:
     def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:
         """Samples of frames first..last-1: [B, 480 * (last - first)] within the audio limit.
 
-        mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel are taken for the
-        ends of the sentence; frames that are further away than the receptive field change nothing.
-        n may stop short of 480 * T where the plan does not reach. Raises Cancelled when `stop` says
-        so between two convolutions.
+        mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel count as the ends of
+        the sentence; frames outside the receptive field have no effect. n may be less than 480 * T
+        where the plan does not reach. Raises Cancelled if `stop` returns True between two
+        convolutions.
         """
         walk = self.plan(first, last, mel.shape[2])
         # TensorFloat-32 rounds differently from one batch shape to the next: 2e-4 in the samples,
@@ -220,7 +223,7 @@ class FilterNetwork:
         return self.unlimited(x, walk, first, last).clamp_(-self._limit, self._limit)
 
     def plan(self, first: int, last: int, frames: int) -> Plan:
-        """What each layer makes for the samples of frames first..last-1 out of `frames`."""
+        """What each layer computes for the samples of frames first..last-1 out of `frames`."""
         return plan(self._config, first, last, frames)
 
     def conv_pre(self, mel: Tensor, plan: Plan) -> Tensor:

@@ -1,8 +1,8 @@
-"""Which columns of each layer a stretch of sound depends on.
+"""Which columns of each layer a range of samples depends on.
 
-Walking from the samples back to mel and source gives, for every layer, the columns it must make.
-Rendering then makes no column that is thrown away, and the walk over an endless sentence is the
-receptive field.
+Walking from the samples back to mel and source determines, for every layer, the columns to compute.
+Rendering then computes no column in vain, and the walk for an endless sentence is the receptive
+field.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ class Span:
 class LevelPlan:
     """One upsampling level: `inputs` -> transposed convolution -> `raised`; `spectrum` -> strided
     convolution -> `excitation` -> source block -> sum on `merged` -> residual blocks -> `out`.
-    `length` is the level's full length."""
+    `length` is the level's full length.
+    """
 
     inputs: Span
     raised: Span
@@ -46,7 +47,7 @@ class LevelPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Spans for samples of frames first..last-1 out of `frames`."""
+    """Spans for the samples of frames first..last-1 out of `frames`."""
 
     mel: Span
     source: Span
@@ -57,8 +58,8 @@ class Plan:
 
 
 def residual_reach(kernel: int, dilations: tuple[int, ...]) -> int:
-    """Columns a residual block sees on each side: each dilated convolution is followed by a plain
-    one.
+    """Columns of context of a residual block on each side: each dilated convolution is followed by
+    a plain one.
     """
     return (kernel // 2) * sum(dilation + 1 for dilation in dilations)
 
@@ -68,7 +69,7 @@ def plan(config: VocoderConfig, first: int, last: int, frames: int) -> Plan:
     """The walk back from the samples of frames first..last-1 of a sentence of `frames`; 0 <= first
     < last <= frames.
 
-    Convolutions see zeros beyond the ends, the transform sees the mirror image.
+    Beyond the ends of the sentence convolutions see zeros, and the transform sees the mirror image.
     """
     per_frame = SAMPLES_PER_MEL_FRAME // config.hop_len
     overlap = config.n_fft // config.hop_len
@@ -123,8 +124,8 @@ def _level(config: VocoderConfig, level: int, out: Span, frames: int) -> LevelPl
 
 @dataclass(frozen=True)
 class Context:
-    """What the samples of one frame depend on beside the frame itself, by the kernels, dilations
-    and rates of the configuration.
+    """What the samples of one frame depend on in addition to the frame itself, given the kernels,
+    dilations and rates of the configuration.
     """
 
     mel_before: int
@@ -140,8 +141,8 @@ class Context:
         return max(self.mel_before, -(-self.source_before // SAMPLES_PER_MEL_FRAME))
 
     def hold_back(self, f0_reach: int) -> int:
-        """Mel frames after, through source and f0 as well: a sample in the second half of a frame
-        needs the next frame's f0.
+        """Mel frames after a frame, including the context of source and f0: a sample in the second
+        half of a frame needs the next frame's f0.
         """
         last = SAMPLES_PER_MEL_FRAME + self.source_after - 1
         return max(self.mel_after, (last + SAMPLES_PER_MEL_FRAME // 2) // SAMPLES_PER_MEL_FRAME + f0_reach)

@@ -1,9 +1,9 @@
 """Harmonic-plus-noise source: nine sine waves that follow f0, plus noise, merged into one
 excitation signal.
 
-The phase moves linearly between frame centres, so a frame's frequency shapes the sound from the
-previous centre to its own; before the first centre and behind the last it stands still. The random
-initial phase of the published network never reaches a sample and is left out. Source: compatibility
+The phase is linear between frame centres, so a frame's frequency shapes the samples from the
+previous centre to its own; before the first centre and after the last it is constant. The random
+initial phase of the published network never affects a sample and is omitted. Source: compatibility
 specification section 5.2; Wang, Takaki, Yamagishi, "Neural source-filter waveform models", 2019.
 """
 
@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cosyserve import philox
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig
 
 HALF_FRAME = SAMPLES_PER_MEL_FRAME // 2
@@ -23,7 +25,7 @@ HALF_FRAME = SAMPLES_PER_MEL_FRAME // 2
 
 @dataclass(frozen=True)
 class Phase:
-    """Where the waves stand at the centre of the last frame made.
+    """Phase of the waves at the centre of the last frame computed.
 
     turns: float64 [B, harmonics], revolutions in [0, 1). f0: float32 [B, 1], Hz.
     """
@@ -36,7 +38,7 @@ class Phase:
         return Phase(self.turns[index : index + 1].clone(), self.f0[index : index + 1].clone())
 
 
-def joined(phases: Sequence[Phase | None]) -> Phase | None:
+def joined_phases(phases: Sequence[Phase | None]) -> Phase | None:
     """One batch of phases; None if the sentences have just begun."""
     begun = [phase for phase in phases if phase is not None]
     if not begun:
@@ -45,31 +47,31 @@ def joined(phases: Sequence[Phase | None]) -> Phase | None:
 
 
 class Source:
-    """Pure: the noise is an argument, the phase is handed in and back."""
+    """Stateless: the noise is an argument, the phase is passed in and returned."""
 
     def __init__(self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device) -> None:
         self._config = config
         self._weight = weights["m_source.l_linear.weight"].to(device)
         self._bias = weights["m_source.l_linear.bias"].to(device)
         self._multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32, device=device)
-        # On CUDA torch multiplies by the reciprocal of a number, and divides by a tensor: phases
-        # add up, and would drift from the CPU's.
+        # A tensor, because on CUDA torch multiplies by the reciprocal of a Python number. Phases
+        # accumulate and would drift from the CPU's.
         self._rate = torch.tensor(SAMPLE_RATE, dtype=torch.float32, device=device)
         steps = torch.arange(SAMPLES_PER_MEL_FRAME, dtype=torch.float64, device=device)
         self._fraction = ((steps + 0.5) / SAMPLES_PER_MEL_FRAME)[:, None]
 
     @staticmethod
     def span(frames_before: int, frames: int, ended: bool) -> tuple[int, int]:
-        """First sample, and the one behind the last, that `generate` makes for `frames` frames
-        after `frames_before` others.
+        """First sample, and the end, of what `generate` computes for `frames` frames after
+        `frames_before` others.
         """
         first = SAMPLES_PER_MEL_FRAME * frames_before - HALF_FRAME if frames_before else 0
         return first, SAMPLES_PER_MEL_FRAME * (frames_before + frames) - (0 if ended else HALF_FRAME)
 
     def generate(self, f0: Tensor, before: Phase | None, noise: Tensor, ended: bool) -> tuple[Tensor, Phase]:
-        """The samples that new frames settle.
+        """The samples that new frames determine.
 
-        f0: [B, n] Hz, n > 0. before: the phase after the frames before, None at the start of a
+        f0: [B, n] Hz, n > 0. before: the phase after the previous frames, None at the start of a
         sentence. noise: standard normal [B, count, harmonics] for the samples of `span`; half a
         frame more if the sentence has `ended`. Returns [B, count] and the phase.
         """
@@ -79,8 +81,8 @@ class Source:
         return torch.tanh(F.linear(waves + level * noise, self._weight, self._bias)).squeeze(-1), phase
 
     def waves(self, f0: Tensor, before: Phase | None, ended: bool) -> tuple[Tensor, Tensor, Phase]:
-        """Sine waves [B, count, harmonics], silent where unvoiced; the voiced flag [B, count, 1] as
-        0 or 1; the phase behind them.
+        """Sine waves [B, count, harmonics], zero where unvoiced; the voiced flag [B, count, 1] as 0
+        or 1; the phase after them.
         """
         turns_per_sample = torch.remainder(f0[..., None] * self._multiples / self._rate, 1.0).to(torch.float64)
         turns = turns_per_sample * SAMPLES_PER_MEL_FRAME
@@ -105,3 +107,17 @@ class Source:
         first = 0 if before is None else HALF_FRAME
         voiced = voiced[:, first : first + sines.shape[1], None]
         return sines * self._config.nsf_alpha * voiced, voiced, Phase(centres[:, -1], f0[:, -1:])
+
+
+def source_noise(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
+    """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples
+    first..end-1 of a sentence.
+
+    The draws depend only on their absolute position, so drawing a second at a time gives the same
+    values. `stop` is polled before each second: raises Cancelled if it returns True.
+    """
+    seconds = []
+    for at in range(first, max(end, first + 1), SAMPLE_RATE):
+        raise_if_stopped(stop)
+        seconds.append(torch.from_numpy(philox.normal(seed, sentence, at, min(SAMPLE_RATE, end - at), harmonics)))
+    return torch.cat(seconds)

@@ -1,4 +1,4 @@
-"""Short-time Fourier transform and its inverse on any stretch of a sentence: periodic Hann window,
+"""Short-time Fourier transform and its inverse on any range of a sentence: periodic Hann window,
 centred frames.
 """
 
@@ -20,7 +20,7 @@ class Spectrum:
 
     def analyse(self, signal: Tensor, frames: Span, length: int) -> Tensor:
         """signal [B, n] of a sentence of `length` samples -> [B, n_fft + 2, frames], real parts
-        above imaginary parts.
+        followed by imaginary parts.
         """
         half = self._n_fft // 2
         wanted = Span(frames.start * self._hop - half, (frames.stop - 1) * self._hop + half)
@@ -33,8 +33,8 @@ class Spectrum:
         return torch.cat([spectrum.real, spectrum.imag], dim=-1).transpose(1, 2)
 
     def synthesise(self, magnitude: Tensor, angle: Tensor, held: Span, samples: Span) -> Tensor:
-        """magnitude and angle [B, n_fft / 2 + 1, held] -> [B, samples]: overlap-add over the summed
-        squared window.
+        """magnitude and angle [B, n_fft / 2 + 1, held] -> [B, samples]: overlap-add, divided by the
+        summed squared window.
         """
         frames = torch.fft.irfft(torch.polar(magnitude, angle).transpose(1, 2), n=self._n_fft) * self._window
         energy = self._window.square().expand(1, frames.shape[1], -1)

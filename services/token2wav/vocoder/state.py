@@ -1,4 +1,4 @@
-"""What the vocoder remembers of one sentence between steps."""
+"""The vocoder's state of one sentence between steps."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ def _bytes(*tensors: Tensor | None) -> int:
 
 @dataclass(kw_only=True)
 class VocoderState:
-    """`continuous` profile. Set `cancelled` from any thread: no window is started after it is seen,
-    and the memory is freed.
+    """State in the `continuous` profile. Set `cancelled` from any thread: no further window is
+    started once it is seen, and the memory is freed.
 
     Frames and samples are counted from the start of the sentence.
     """
@@ -24,57 +24,59 @@ class VocoderState:
     seed: int
     sentence: int
     mel: Tensor
-    """[80, n]: the frames from `kept` on that a later window may need."""
+    """[80, n]: the frames from `first_frame` on, which later windows may need."""
     source: Tensor
-    """[m]: excitation from sample 480 * kept on."""
+    """[m]: excitation from sample 480 * first_frame on."""
     first_stop: int
     """Where the first window ends; later ones have full length."""
     window_frames: int
-    """What that full length is."""
+    """The full length of a window."""
     phase: Phase | None = None
-    kept: int = 0
+    first_frame: int = 0
     pitched: int = 0
     """Frames whose f0 has gone into the source."""
     rendered: int = 0
-    """Frames whose samples have been handed out."""
+    """Frames whose samples have been returned."""
     ended: bool = False
     cancelled: bool = False
     fault: InternalFault | None = None
-    """Why this stream, and no other of its batch, can go no further."""
+    """Why this stream, and no other of its batch, cannot continue."""
 
     @property
     def received(self) -> int:
-        """Mel frames that have come in all."""
-        return self.kept + self.mel.shape[1]
+        """Mel frames received in total."""
+        return self.first_frame + self.mel.shape[1]
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes held."""
         phase = (self.phase.turns, self.phase.f0) if self.phase else ()
         return _bytes(self.mel, self.source, *phase)
 
     def release(self) -> None:
-        """Give the memory back. The sentence is over for this state."""
+        """Free the memory. The sentence is over for this state."""
         self.mel, self.source, self.phase = self.mel.new_zeros(MEL_BINS, 0), self.source.new_zeros(0), None
 
 
 @dataclass(kw_only=True)
 class UpstreamVocoderState:
-    """`upstream` profile: what the reference calls its cache, None before the first call."""
+    """State in the `upstream` profile: what the reference calls its cache, None before the first
+    call.
+    """
 
     seed: int
     sentence: int
     mel: Tensor | None = None
-    """[80, 8]: the last frames of the call before."""
+    """[80, 8]: the last frames of the previous call."""
     source: Tensor | None = None
     """[3840]: their excitation."""
     speech: Tensor | None = None
     """[3840]: their samples, held back for the cross-fade."""
     frames: int = 0
-    """Frames received in all."""
+    """Frames received in total."""
     ended: bool = False
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes held."""
         return _bytes(self.mel, self.source, self.speech)

@@ -1,4 +1,4 @@
-"""Speaking rate by stretching mel over time, whole or as it arrives."""
+"""Changes the speaking rate by stretching mel over time, as a whole or as it arrives."""
 
 import math
 from dataclasses import dataclass
@@ -15,32 +15,34 @@ SLOWEST, FASTEST = 0.5, 2.0
 
 @dataclass(kw_only=True)
 class StretchState:
-    """One sentence being stretched; `tail` [80, n] are the frames from `kept` on that a later
-    output frame may need.
+    """One sentence being stretched. `tail` [80, n] are the frames from `first_frame` on that a
+    later output frame may need.
     """
 
     speed: float
     tail: Tensor
-    kept: int = 0
-    made: int = 0
+    first_frame: int = 0
+    produced: int = 0
+    """Output frames returned so far."""
     ended: bool = False
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes held."""
         return self.tail.numel() * self.tail.element_size()
 
 
 class MelStretch:
-    """Linear interpolation along time. Speed 1.25 makes T frames into int(T / 1.25); allowed 0.5 to
-    2.0.
+    """Linear interpolation over time. Speed 1.25 turns T frames into int(T / 1.25); allowed are 0.5
+    to 2.0.
     """
 
     @staticmethod
     def offline(mel: Tensor, speed: float) -> Tensor:
         """[80, T] -> [80, max(1, int(T / speed))] by the reference's rule (compatibility
         specification section 6.2): the whole input is spread over the whole output, so positions
-        differ a little from `step`'s."""
+        differ slightly from those of `step`.
+        """
         _check(speed)
         if speed == 1.0 or mel.shape[1] == 0:
             return mel
@@ -54,10 +56,10 @@ class MelStretch:
 
     @staticmethod
     def step(state: StretchState, mel: Tensor, final: bool) -> Tensor:
-        """The output frames that `mel` [80, n] (n may be 0) settles, [80, m].
+        """The output frames that `mel` [80, n] (n may be 0) determines, [80, m].
 
-        Frame i is read at position (i + 0.5) * speed - 0.5; int(T / speed) frames in all, at least
-        one if there was input, however the input was cut. Speed 1.0 hands frames through untouched.
+        Frame i is read at position (i + 0.5) * speed - 0.5; int(T / speed) frames in total, at
+        least one if there was input, however the input was cut. Speed 1.0 returns frames unchanged.
         """
         if state.ended:
             raise InternalFault("mel stretch: a step after the final one")
@@ -65,23 +67,23 @@ class MelStretch:
         if state.speed == 1.0:
             return mel
         state.tail = torch.cat([state.tail.to(mel.device), mel], dim=1)
-        received = state.kept + state.tail.shape[1]
+        received = state.first_frame + state.tail.shape[1]
         stop = int(received / state.speed)
         if final:
             stop = max(stop, min(received, 1))
-        while not final and stop > state.made and math.floor(_position(stop - 1, state.speed)) + 1 >= received:
+        while not final and stop > state.produced and math.floor(_position(stop - 1, state.speed)) + 1 >= received:
             stop -= 1
-        positions = [_position(i, state.speed) for i in range(state.made, stop)]
+        positions = [_position(i, state.speed) for i in range(state.produced, stop)]
         left = [math.floor(position) for position in positions]
         right = [min(i + 1, received - 1) for i in left]
         weight = torch.tensor([p - i for p, i in zip(positions, left, strict=True)], dtype=mel.dtype, device=mel.device)
-        # Two products and a sum, not lerp: fused multiply-add would round differently in the tail
-        # of a vector register.
-        made = _at(state, left) * (1 - weight) + _at(state, right) * weight
-        state.made = max(stop, state.made)
-        drop = min(max(0, math.floor(_position(state.made, state.speed)) - state.kept), state.tail.shape[1])
-        state.tail, state.kept = state.tail[:, drop:].clone(), state.kept + drop
-        return made
+        # Two products and a sum instead of lerp, whose fused multiply-add would round differently
+        # in the remainder of a vector register.
+        stretched = _at(state, left) * (1 - weight) + _at(state, right) * weight
+        state.produced = max(stop, state.produced)
+        drop = min(max(0, math.floor(_position(state.produced, state.speed)) - state.first_frame), state.tail.shape[1])
+        state.tail, state.first_frame = state.tail[:, drop:].clone(), state.first_frame + drop
+        return stretched
 
 
 def _position(frame: int, speed: float) -> float:
@@ -89,7 +91,7 @@ def _position(frame: int, speed: float) -> float:
 
 
 def _at(state: StretchState, frames: list[int]) -> Tensor:
-    return state.tail[:, [frame - state.kept for frame in frames]]
+    return state.tail[:, [frame - state.first_frame for frame in frames]]
 
 
 def _check(speed: float) -> None:

@@ -1,9 +1,10 @@
-"""The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive.
+"""The HiFT vocoder: mel frames in, 24 kHz samples out, for a whole sentence or as the frames
+arrive.
 
-Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer
-makes just the columns that a window depends on (`receptive_field`), every window in the same shape,
-while phase and source samples are carried. What windows of 50 frames cost, and of 10, beside the
-whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
+Streaming recomputes context instead of storing the state of about a hundred convolutions: each
+layer computes just the columns that a window depends on (`receptive_field`), and every window has
+the same shape. Only phase and source samples are carried over. The cost of windows of 50 and of 10
+frames, compared with rendering the whole sentence: docs/decisions/0003-vocoder-hold-back.md.
 """
 
 import contextlib
@@ -16,14 +17,13 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never, unless
+from services.token2wav.inputs.cancellation import Cancelled, Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
-from services.token2wav.vocoder.noise import draw
 from services.token2wav.vocoder.receptive_field import context
-from services.token2wav.vocoder.source import Phase, Source, joined
+from services.token2wav.vocoder.source import Phase, Source, joined_phases, source_noise
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights
 from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window, next_window
@@ -31,35 +31,33 @@ from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window
 
 @dataclass
 class VocoderStats:
-    """Counted since the start of the process."""
+    """Counters since the start of the process."""
 
     windows: int = 0
     longest_seconds: float = 0.0
-    """Longest time one batch of windows took: what a cancelled stream may still have to wait
-    for.
+    """Longest time of one batch of windows: the maximum time until a cancelled stream is
+    released.
     """
 
 
 def load_vocoder(directory: ModelDirectory, device: torch.device, hold_back_frames: int | None = None) -> "Vocoder":
-    """Read `cosyvoice2.yaml` section hift and `hift.pt`; raises ModelError naming file and key or
-    tensor for anything wrong.
+    """Read section hift of `cosyvoice2.yaml` and `hift.pt`; raises ModelError naming file and key
+    or tensor.
 
-    hold_back_frames: None holds back what the samples really depend on; a smaller number trades
-    exactness for an earlier first sound.
+    hold_back_frames: None holds back exactly what the samples depend on; a smaller number trades
+    exactness for earlier first audio.
     """
     config = read_config(directory)
     return Vocoder(config, load_weights(directory, config), device, hold_back_frames)
 
 
 class Vocoder:
-    """Weights and counters; every sentence's state is handed in and changed there. For one owner
+    """Weights and counters; the state of each sentence is passed in and modified. For one owner
     thread.
 
     Noise is philox.normal(seed, sentence, absolute sample, harmonic), so samples are a function of
-    mel, seed and sentence.
-
-    `step` always renders the same windows of frames, each from the same frames around it; how mel
-    was cut only decides when.
+    mel, seed and sentence. `step` always renders the same windows, each from the same frames around
+    it; how mel was cut only affects when they are rendered.
     """
 
     def __init__(
@@ -76,8 +74,8 @@ class Vocoder:
         self.source = Source(config, weights, device)
         self.filter = FilterNetwork(config, weights, device)
         self.batch_invariant = device.type == "cpu"
-        """Streams are rendered one by one, so a stream's samples do not depend on its neighbours,
-        to the last bit.
+        """Streams are rendered one by one, so that a stream's samples are bit-identical whatever
+        runs in the same step.
         """
         self._harmonics = config.harmonics
         self._context = context(config)
@@ -89,35 +87,35 @@ class Vocoder:
 
     @torch.inference_mode()
     def offline(self, mel: Tensor, seed: int, sentence: int, *, stop: Stop = never) -> Tensor:
-        """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's
-        arithmetic.
+        """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, in one rendering: the
+        reference's arithmetic.
 
-        Raises NonFinite on non-numbers, Cancelled when `stop` says so: it is asked before each
-        second of noise, before pitch and source and between the convolutions of the filter, which
-        go over the whole sentence.
+        Raises NonFinite for non-finite samples, Cancelled if `stop` returns True. `stop` is polled
+        before each second of noise, before pitch and source, and between the convolutions of the
+        filter, each of which covers the whole sentence.
         """
         frames = mel.shape[1]
         if not frames:
             return torch.zeros(0, device=self.device)
         mel = mel.to(self.device, torch.float32).contiguous()[None]
         noise = self.noise(seed, sentence, 0, SAMPLES_PER_MEL_FRAME * frames, stop)
-        source = self._whole_source(mel, noise, stop)
-        return _checked(self.filter(mel, source, 0, frames, stop))[0]
+        source = self._sentence_source(mel, noise, stop)
+        return _finite(self.filter(mel, source, 0, frames, stop))[0]
 
     def noise(self, seed: int, sentence: int, first: int, end: int, stop: Stop = never) -> Tensor:
         """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a
-        sentence; see `draw`.
+        sentence; see `source_noise`.
         """
-        return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
+        return source_noise(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
     def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = SHORT_FRAMES) -> VocoderState:
         """A sentence in the `continuous` profile.
 
-        chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid
-        so that nothing that is settled by such a chunk waits for the next one; any other cutting
-        works as well, with up to a window of extra delay. window_frames: length of the windows, a
-        divisor of 50 (`window.window_frames`); longer ones are less work, and the same samples
-        within rounding.
+        chunk_phase: number of frames, modulo 50, after which the chunks of mel end. The windows are
+        placed so that nothing that such a chunk determines waits for the next one; any other
+        cutting works as well, with up to a window of extra delay. window_frames: length of the
+        windows, a divisor of 50 (`window.window_frames`); longer ones are less work and give the
+        same samples within rounding.
         """
         return VocoderState(
             seed=seed,
@@ -130,12 +128,12 @@ class Vocoder:
 
     @torch.inference_mode()
     def step(self, states: list[VocoderState], mels: list[Tensor], final: list[bool]) -> list[Tensor | None]:
-        """The samples that new frames settle, for each stream: float32 [480 * frames], 480 * all
+        """The samples that new frames determine, for each stream: float32 [480 * frames], 480 * all
         frames in total after the final step.
 
-        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, and for one whose
-        samples are not finite: its `fault` then says so and the others go on. Raises InternalFault
-        for a step after the final one, before any state has changed.
+        mels[i]: [80, n], n may be 0. The result is None for a stream that was seen cancelled, and
+        for one whose samples are not finite: its `fault` then holds the reason, and the others
+        continue. Raises InternalFault for a step after the final one, before any state has changed.
         """
         for index, (state, mel) in enumerate(zip(states, mels, strict=True)):
             if state.ended and not state.cancelled:
@@ -148,7 +146,7 @@ class Vocoder:
             if _alive(state):
                 state.mel = torch.cat([state.mel, mel.to(self.device, torch.float32)], dim=1)
                 state.ended = ended
-        made: list[list[Tensor]] = [[] for _ in states]
+        rendered: list[list[Tensor]] = [[] for _ in states]
         while due := self._due(states):
             for window, indices in due:
                 for group in [[index] for index in indices] if self.batch_invariant else [indices]:
@@ -157,8 +155,8 @@ class Vocoder:
                         for index, samples in zip(
                             alive, self._render(window, [states[i] for i in alive]) if alive else [], strict=True
                         ):
-                            made[index].append(samples)
-        return [self._hand_out(state, samples) for state, samples in zip(states, made, strict=True)]
+                            rendered[index].append(samples)
+        return [self._hand_out(state, samples) for state, samples in zip(states, rendered, strict=True)]
 
     def _hand_out(self, state: VocoderState, samples: list[Tensor]) -> Tensor | None:
         if not _alive(state):
@@ -169,7 +167,7 @@ class Vocoder:
         return torch.cat(samples) if samples else torch.zeros(0, device=self.device)
 
     def _due(self, states: list[VocoderState]) -> list[tuple[Window, list[int]]]:
-        """The next window of every stream that has one, equal windows together."""
+        """The next window of every stream that has one, equal windows grouped."""
         groups: dict[Window, list[int]] = {}
         for index, state in enumerate(states):
             window = next_window(state, self.hold_back_frames, self._context.frames_before) if _alive(state) else None
@@ -178,27 +176,29 @@ class Vocoder:
         return list(groups.items())
 
     def _render(self, window: Window, states: list[VocoderState]) -> list[Tensor]:
-        """Samples of a window of each stream. Raises Cancelled when all of them were cancelled
-        meanwhile; then they are of no more use.
+        """Samples of a window of each stream. Raises Cancelled if all of them were cancelled
+        meanwhile; then their states are invalid.
         """
         began = time.monotonic()
         mel = torch.stack([state.mel[:, : window.frames] for state in states])
         start = max(0, window.pitched - F0Predictor.reach)
         f0 = self.f0(mel[:, :, start:].contiguous())[:, window.pitched - start :]
         settled = window.settled - window.pitched
-        made, phase = self._generate(states, f0[:, :settled], joined([state.phase for state in states]), window.ended)
-        source = torch.cat([torch.stack([state.source for state in states]), made], dim=1)
+        excitation, phase = self._excitation(
+            states, f0[:, :settled], joined_phases([state.phase for state in states]), window.ended
+        )
+        source = torch.cat([torch.stack([state.source for state in states]), excitation], dim=1)
         for row, state in enumerate(states):
             state.source = source[row, SAMPLES_PER_MEL_FRAME * window.keep :].clone()
             state.mel = state.mel[:, window.keep :].clone()
-            state.kept += window.keep
+            state.first_frame += window.keep
             state.pitched += settled
             state.rendered += window.last - window.first
             state.phase = phase.row(row)
         if self.filter.plan(window.first, window.last, window.frames).source.stop > source.shape[1]:
-            # Only with a hold-back below the exact one: the rest of the source as if the sentence
-            # ended here, used once and forgotten.
-            rest, _ = self._generate(states, f0[:, settled:], phase, ended=True)
+            # Only with a hold-back below the exact one: the rest of the source is generated as if
+            # the sentence ended here, and is used only for this window.
+            rest, _ = self._excitation(states, f0[:, settled:], phase, ended=True)
             source = torch.cat([source, rest], dim=1)
         samples = self.filter(mel, source, window.first, window.last, lambda: all(state.cancelled for state in states))
         for state, finite in zip(states, torch.isfinite(samples).all(dim=1).tolist(), strict=True):
@@ -210,7 +210,7 @@ class Vocoder:
         self.stats.longest_seconds = max(self.stats.longest_seconds, time.monotonic() - began)
         return list(samples)
 
-    def _generate(
+    def _excitation(
         self, states: list[VocoderState], f0: Tensor, before: Phase | None, ended: bool
     ) -> tuple[Tensor, Phase]:
         noise = []
@@ -219,11 +219,13 @@ class Vocoder:
             noise.append(self.noise(state.seed, state.sentence, first, stop))
         return self.source.generate(f0, before, torch.cat(noise), ended)
 
-    def _whole_source(self, mel: Tensor, noise: Tensor, stop: Stop) -> Tensor:
-        """Excitation [1, 480 T] of all frames of mel [1, 80, T], the phase starting anew."""
-        unless(stop)
+    def _sentence_source(self, mel: Tensor, noise: Tensor, stop: Stop) -> Tensor:
+        """Excitation [1, 480 T] of all frames of mel [1, 80, T], with the phase starting from
+        zero.
+        """
+        raise_if_stopped(stop)
         f0 = self.f0(mel)
-        unless(stop)
+        raise_if_stopped(stop)
         return self.source.generate(f0, None, noise, ended=True)[0]
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
@@ -235,11 +237,12 @@ class Vocoder:
         """One call of the reference's schedule (compatibility specification section 6.2): [80, n]
         new frames -> float32 [m].
 
-        8 frames and their source are repeated from the call before, the phase starts anew, the seam
-        is cross-faded, and 3840 samples are held back unless final. In a seam samples reach 0.99 *
-        1.08: clip before making integers of them. Raises InvalidRequest for a first call that is
-        neither final nor 8 frames long, InternalFault for a call after the final one and NonFinite
-        on non-numbers, Cancelled when `stop` says so: the state is then of no more use.
+        8 frames and their source are repeated from the previous call, the phase starts from zero,
+        the seam is cross-faded, and 3840 samples are held back unless final. In a seam samples
+        reach 0.99 * 1.08: clip before converting to integers. Raises InvalidRequest for a first
+        call that is neither final nor 8 frames long, InternalFault for a call after the final one,
+        NonFinite for non-finite samples, Cancelled if `stop` returns True: the state is then
+        invalid.
         """
         if state.ended:
             raise InternalFault("vocoder: a step after the final one")
@@ -266,22 +269,23 @@ class Vocoder:
     def render_upstream(
         self, mel: Tensor, noise: Tensor, source: Tensor | None, speech: Tensor | None, *, stop: Stop = never
     ) -> tuple[Tensor, Tensor]:
-        """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T,
-        harmonics], the cached source [n] that overwrites the first samples of the new one, the
-        cached speech to fade from. Returns samples and source, both [480 T]. Raises NonFinite on
-        non-numbers, Cancelled when `stop` says so."""
-        made = self._whole_source(mel.contiguous()[None], noise, stop)
+        """Arithmetic of one such call. mel: [80, T] with the repeated frames. noise: [1, 480 T,
+        harmonics]. source: cached source [n], which overwrites the first samples of the new one.
+        speech: cached samples to fade from. Returns samples and source, both [480 T]. Raises
+        NonFinite for non-finite samples, Cancelled if `stop` returns True.
+        """
+        excitation = self._sentence_source(mel.contiguous()[None], noise, stop)
         if source is not None:
-            made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)
-        samples = _checked(self.filter(mel[None], made, 0, mel.shape[1], stop))[0]
-        return (samples if speech is None else crossfade(samples, speech, self._crossfade_window)), made[0]
+            excitation = torch.cat([source[None], excitation[:, source.shape[0] :]], dim=1)
+        samples = _finite(self.filter(mel[None], excitation, 0, mel.shape[1], stop))[0]
+        return (samples if speech is None else crossfade(samples, speech, self._crossfade_window)), excitation[0]
 
 
 def _alive(state: VocoderState) -> bool:
     return not state.cancelled and state.fault is None
 
 
-def _checked(samples: Tensor) -> Tensor:
+def _finite(samples: Tensor) -> Tensor:
     if not bool(torch.isfinite(samples).all()):
         raise NonFinite("vocoder: samples are not finite")
     return samples

@@ -1,8 +1,9 @@
-"""`hift.pt`: names, shapes, and weight norm fused once.
+"""`hift.pt`: names, shapes, and the fusion of weight norm.
 
-Three namings are read: `<m>.parametrizations.weight.original0/1` (what current torch writes),
-`<m>.weight_g` / `<m>.weight_v` (older snapshots), and an already fused `<m>.weight`; each with or
-without the `generator.` prefix of the GAN wrapper. Source: compatibility specification section 5.5.
+Three naming schemes are supported: `<m>.parametrizations.weight.original0/1` (what current torch
+writes), `<m>.weight_g` / `<m>.weight_v` (older snapshots), and an already fused `<m>.weight`; each
+with or without the `generator.` prefix of the GAN wrapper. Source: compatibility specification
+section 5.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,9 @@ Shape = tuple[int, ...]
 
 
 def expected_tensors(config: VocoderConfig) -> dict[str, Shape]:
-    """Name and shape of every tensor, in the new naming (328 for the published sizes)."""
+    """Name and shape of every tensor, in the current naming scheme (328 for the published
+    sizes).
+    """
     shapes: dict[str, Shape] = {"m_source.l_linear.weight": (1, config.harmonics), "m_source.l_linear.bias": (1,)}
     for level in range(config.levels):
         width = config.channels(level + 1)
@@ -51,7 +54,7 @@ def residual_blocks(config: VocoderConfig) -> Iterator[tuple[str, int, int, tupl
 
 
 def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
-    """Weight shape and bias width of every module under weight norm."""
+    """Weight shape and bias width of every module with weight norm."""
     base = config.base_channels
     modules: dict[str, tuple[Shape, int]] = {"conv_pre": ((base, MEL_BINS, EDGE_KERNEL), base)}
     for level, kernel in enumerate(config.upsample_kernel_sizes):
@@ -70,21 +73,21 @@ def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
 
 
 def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, Tensor]:
-    """Every tensor in float32 on the CPU, weight norm fused: `<module>.weight` replaces gain and
-    direction.
+    """Every tensor in float32 on the CPU with weight norm fused: `<module>.weight` replaces gain
+    and direction.
 
-    Raises ModelError naming the file and each tensor that is missing, extra, misshapen, not
-    floating point or not finite.
+    Raises ModelError naming the file and each tensor that is missing, extra, has the wrong shape,
+    is not floating point or is not finite.
     """
     path = directory.file(FILE)
-    found = _canonical(path, read_tensors(path))
+    tensors = _canonical(path, read_tensors(path))
     expected = expected_tensors(config)
     for module, (shape, _) in _normed_modules(config).items():
-        if f"{module}.weight" in found:
+        if f"{module}.weight" in tensors:
             del expected[f"{module}{_GAIN}"], expected[f"{module}{_DIRECTION}"]
             expected[f"{module}.weight"] = shape
-    check_tensors(path, found, expected)
-    weights = fused({name: tensor.to(torch.float32) for name, tensor in found.items()})
+    check_tensors(path, tensors, expected)
+    weights = fused({name: tensor.to(torch.float32) for name, tensor in tensors.items()})
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: tensor {name} holds values that are not finite")
@@ -92,13 +95,15 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
 
 
 def is_gain(name: str) -> bool:
-    """Whether a tensor holds the lengths of a weight whose directions stand beside it."""
+    """Whether a tensor holds the norms of a weight whose directions are stored in a second
+    tensor.
+    """
     return name.endswith(_GAIN)
 
 
 def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors with `<module>.weight` in place of each pair of gain and direction;
-    gradients flow through.
+    differentiable.
     """
     weights = dict(tensors)
     for name in tensors:
@@ -111,9 +116,9 @@ def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return weights
 
 
-def _canonical(path: Path, found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _canonical(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     renamed: dict[str, Tensor] = {}
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         new = name.replace("generator.", "")
         for old_suffix, suffix in _LEGACY.items():
             if new.endswith(old_suffix):

@@ -1,8 +1,8 @@
 """The fixed grid of windows that the `continuous` vocoder renders, however its mel was cut.
 
-A window becomes due when its last frame and the hold-back behind it are there, and it looks at
-exactly those frames: rendering it sooner or later gives the same samples. What the end of the
-sentence leaves over is rendered as one piece.
+A window is due when its last frame and the hold-back after it have arrived, and it uses exactly
+those frames, so rendering it sooner or later gives the same samples. What remains at the end of the
+sentence is rendered as one window.
 """
 
 from dataclasses import dataclass
@@ -12,28 +12,29 @@ from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.state import VocoderState
 
 SHORT_FRAMES = 10
-"""Of a window where chunks of mel end anywhere, as stretched speech has them: at most 9 settled
-frames wait for the next chunk.
+"""Window length where chunks of mel end at arbitrary frames, as in stretched speech: at most 9
+determined frames wait for the next chunk.
 """
 
 
 def window_frames(speed: float) -> int:
-    """Length of the windows of a sentence. At speed 1 each chunk of the flow settles just one
-    window of its own length: nothing waits, and context is computed once for 50 frames."""
+    """Window length of a sentence. At speed 1 each chunk of the flow determines exactly one window
+    of its own length: nothing waits, and context is computed once per 50 frames.
+    """
     return CHUNK_FRAMES if speed == 1.0 else SHORT_FRAMES
 
 
 @dataclass(frozen=True)
 class Window:
-    """One piece of rendering, in frames counted from the oldest one kept. Equal windows have equal
-    shapes and can share a batch.
+    """One rendering, in frames counted from the oldest stored one. Equal windows have equal shapes
+    and can share a batch.
     """
 
     first: int
     last: int
-    """Samples of frames first..last-1 are made."""
+    """Samples of frames first..last-1 are computed."""
     frames: int
-    """Mel frames looked at; their end is taken for the end of the sentence."""
+    """Mel frames used; their end counts as the end of the sentence."""
     pitched: int
     settled: int
     """Frames pitched..settled-1 get their f0 and go into the source."""
@@ -45,14 +46,14 @@ class Window:
 
 def first_window(chunk_phase: int, hold_back: int, frames: int) -> int:
     """Length of the first window, so that windows of `frames` end where chunks of 50 frames, cut at
-    `chunk_phase`, settle them.
+    `chunk_phase`, determine them.
     """
     return (chunk_phase - hold_back) % CHUNK_FRAMES % frames or frames
 
 
 def next_window(state: VocoderState, hold_back: int, frames_before: int) -> Window | None:
-    """The window that is due, if one is. frames_before: how far left of a window the filter network
-    looks.
+    """The window that is due, if there is one. frames_before: context of the filter network to the
+    left of a window.
     """
     first = state.rendered
     last = first + state.window_frames if first else state.first_stop
@@ -62,8 +63,8 @@ def next_window(state: VocoderState, hold_back: int, frames_before: int) -> Wind
             return None
         last, end, ended = state.received, state.received, True
     settled = end if ended else end - F0Predictor.reach
-    keep = max(state.kept, min(last - frames_before, settled - F0Predictor.reach))
-    shift = state.kept
+    keep = max(state.first_frame, min(last - frames_before, settled - F0Predictor.reach))
+    shift = state.first_frame
     return Window(
         first=first - shift,
         last=last - shift,

@@ -27,7 +27,8 @@ from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer

@@ -1,5 +1,5 @@
-"""An engine that has broken takes no more traffic: the service turns away and ends, for a
-supervisor to start it anew.
+"""A broken engine takes no more traffic: the service refuses requests and exits, so that a
+supervisor restarts it.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ class Losing(FakeDecoder):
 
     lost = False
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
         if self.lost:
             raise RuntimeError("CUDA error: unspecified launch failure")
-        return super().step(strides)
+        return super().step(step_inputs)
 
 
 async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.ServingStatus":

@@ -15,10 +15,11 @@ import pytest
 from cosyserve.engines.engine_cache import Engine, EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.v1 import token2wav_pb2
-from services.token2wav.decoders.backend import Backend, load_backend
+from services.token2wav.decoders.backend import Backend
 from services.token2wav.engines.cache_keys import graph_file, graphs_key
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
+from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend

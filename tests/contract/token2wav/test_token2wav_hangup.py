@@ -7,8 +7,9 @@ import grpc
 import pytest
 
 from cosyserve.v1 import token2wav_pb2
-from services.token2wav.decoders.backend import EngineSettings, load_backend
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.contract.token2wav.token2wav_service import rest, said, serving, setup
 from tests.unit.token2wav.speaking import tokens, torch_backend
 
@@ -33,9 +34,9 @@ async def test_no_euler_step_begins_after_a_hang_up(
         seen: list[int] = []
         cancel = service.batcher.cancel
 
-        def watched(lane: Lane) -> None:
+        def watched(slot: StreamSlot) -> None:
             seen.append(backend.euler_steps())
-            cancel(lane)
+            cancel(slot)
 
         monkeypatch.setattr(service.batcher, "cancel", watched)
         call = service.stub.DecodeStream()

@@ -1,5 +1,5 @@
-"""What DecodeStream sends while there is nothing to hear, how much it puts into one message, and
-how long it waits for tokens.
+"""What DecodeStream sends while no audio is ready, how much it puts into one message, and how long
+it waits for tokens.
 """
 
 import asyncio
@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from cosyserve.v1 import token2wav_pb2
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import said, serving, setup
 from tests.unit.token2wav.speaking import tokens
 
@@ -39,7 +40,7 @@ async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> N
 
 @pytest.mark.parametrize("noise", [False, True])
 async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(noise: bool) -> None:
-    """Messages without tokens do not keep it."""
+    """Messages without tokens do not keep the stream open."""
     async with serving(FAKE, idle_seconds=0.3) as service:
         call = service.stub.DecodeStream(timeout=10)
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))

@@ -12,7 +12,8 @@ from cosyserve import telemetry
 from cosyserve.rpc.replicas import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
 from tests.stacks.conversation import conversation
 from tests.unit.token2wav.speaking import tokens
@@ -108,7 +109,7 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
         ([0], {"speed": 0.49}, "speed is 0.49; 0.5 to 2 is allowed"),
         ([0], {"speed": 2.01}, "speed is 2.01; 0.5 to 2 is allowed"),
         ([0], {"speed": float("nan")}, "speed is nan; 0.5 to 2 is allowed"),
-        ([0], {"speed": 1.5, "profile": 2}, "speed is 1.5; PROFILE_UPSTREAM speaks at 1 only"),
+        ([0], {"speed": 1.5, "profile": 2}, "speed is 1.5; PROFILE_UPSTREAM supports speed 1 only"),
         ([0], {"caller_streams": -1}, "caller_streams is -1; it must not be negative"),
         ([0], {"start_sample": -1}, "start_sample is -1; it must not be negative"),
         (

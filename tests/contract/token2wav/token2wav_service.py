@@ -1,4 +1,4 @@
-"""A decoder service on loopback, and the messages it is spoken to with."""
+"""A decoder service on loopback, and the messages that the tests send to it."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -56,7 +56,7 @@ def setup(prompt: int = 0, **fields: Any) -> token2wav_pb2.DecodeSetup:
 
 
 async def rest(call: Any) -> list[token2wav_pb2.DecodedAudio]:
-    """What is left to read of a call that was read from by hand."""
+    """The messages that a partly read call still has."""
     made = []
     while (response := await call.read()) is not grpc.aio.EOF:
         made.append(response.audio)

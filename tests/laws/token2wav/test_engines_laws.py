@@ -1,5 +1,5 @@
 """Law: with engines too the served samples are a function of the request, not of hops, messages or
-what was said before.
+earlier requests.
 """
 
 from collections.abc import AsyncIterator

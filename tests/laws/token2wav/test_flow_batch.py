@@ -1,5 +1,5 @@
-"""Law: a stream's mel does not depend on the streams beside it: to the bit where batch_invariant,
-within 2e-5 where batched.
+"""Law: a stream's mel does not depend on the other streams of a batch: bit-identical where
+batch_invariant, within 2e-5 where batched.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Law: blocks from kept state, joined, are the whole sentence under streaming masks, and what was
-made never changes.
+"""Law: blocks computed from stored state, concatenated, equal the whole sentence under streaming
+masks, and earlier output never changes.
 """
 
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_what_was_made_does_not_depend_on_what_follows(flow: Flow) -> None:
 
 
 def test_full_attention_is_another_mel(flow: Flow) -> None:
-    """So that the law above says something."""
+    """Shows that the law above is not trivial."""
     voice, tokens = voice_of(20), tokens_of(60)
     whole = flow.prefix(voice, tokens, streaming=True, final=True)
     assert (flow.offline(voice, tokens) - whole).abs().max() > 1e-2
@@ -86,7 +86,7 @@ def test_a_forks_progress_leaves_the_other_alone(flow: Flow) -> None:
     walk(flow, prompt, ids, until=25)
     held = prompt.bytes
     first, second = flow.fork(prompt), flow.fork(prompt)
-    # The two tell different stories behind the prompt, in turns.
+    # The two streams alternate, with different tokens after the prompt.
     made = [walk(flow, first, ids, until=50), walk(flow, second, others, until=75), walk(flow, first, ids)]
     second.cancelled = True
     assert flow.blocks([second], [others[75:100]], [others[100:]]) == [None]

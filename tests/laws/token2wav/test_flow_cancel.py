@@ -1,6 +1,4 @@
-"""Law: behind a cancellation no further Euler step begins, and the stream's memory is given
-back.
-"""
+"""Law: after a cancellation no further Euler step begins, and the stream's memory is freed."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Law: what is kept behind a voice's prompt changes no sample, is computed once, and leaves nothing
+"""Law: the cached state of a voice's prompt changes no sample, is computed once, and leaves nothing
 behind when its callers hang up.
 """
 
@@ -8,7 +8,8 @@ import gc
 import numpy as np
 import pytest
 
-from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import Stride
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
@@ -29,7 +30,7 @@ def continuous(**settings: int) -> ContinuousDecoder:
     return decoder
 
 
-def stride(state: ContinuousState) -> Stride[ContinuousState]:
+def step_input(state: ContinuousState) -> Stride[ContinuousState]:
     return Stride(state, np.zeros(0, np.int64), state.reach(INSIDE), final=False)
 
 
@@ -80,27 +81,27 @@ async def test_streams_that_come_together_compute_the_prompt_once(widest: int) -
 def test_one_that_hangs_up_in_the_middle_leaves_its_work_to_the_others(together: bool) -> None:
     decoder = continuous()
     first, second = decoder.start(said()), decoder.start(said(seed=8))
-    decoder.step([stride(first), stride(second)] if together else [stride(first)])
+    decoder.step([step_input(first), step_input(second)] if together else [step_input(first)])
     first.cancel()
-    assert decoder.step([stride(first)]) == [None]
+    assert decoder.step([step_input(first)]) == [None]
     del first
     while second.position < INSIDE:
-        decoder.step([stride(second)])
+        decoder.step([step_input(second)])
     assert decoder.prompts.states == 1
     alone = continuous()
-    anew = alone.start(said())
-    while anew.position < INSIDE:
-        alone.step([stride(anew)])
-    for ours, theirs in zip(second.flow.steps, anew.flow.steps, strict=True):
+    recomputed = alone.start(said())
+    while recomputed.position < INSIDE:
+        alone.step([step_input(recomputed)])
+    for ours, theirs in zip(second.flow.steps, recomputed.flow.steps, strict=True):
         assert all(mine.equal(other) for mine, other in zip(ours.convolutions, theirs.convolutions, strict=True))
 
 
 async def test_nothing_is_left_when_all_hang_up_in_the_middle() -> None:
     decoder = continuous()
     state = decoder.start(said())
-    decoder.step([stride(state)])
+    decoder.step([step_input(state)])
     key = state.key
-    assert decoder._prompts.further(key, 0) is state.begun
+    assert decoder._prompts.further(key, 0) is state.shared
     del state
     gc.collect()
     assert decoder._prompts.further(key, 0) is None
@@ -116,6 +117,6 @@ def test_a_leader_that_hangs_up_in_a_shared_step_is_succeeded() -> None:
     decoder = continuous(widest_step=2)
     leader, follower = decoder.start(said()), decoder.start(said(seed=8))
     leader.cancel()
-    assert decoder.step([stride(leader), stride(follower)])[0] is None
-    decoder.step([stride(follower)])
+    assert decoder.step([step_input(leader), step_input(follower)])[0] is None
+    decoder.step([step_input(follower)])
     assert follower.position == 25

@@ -1,5 +1,5 @@
-"""Law: in the served profile the samples are a function of the request, not of hops, messages,
-caches or company.
+"""Law: in the continuous profile the samples are a function of the request, not of hops, messages,
+caches or concurrent streams.
 """
 
 import asyncio
@@ -14,14 +14,15 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.decoders.continuous import ContinuousDecoder, as_prompt
+from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.next_step import NextStep, Work
+from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.scheduling.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
@@ -65,10 +66,10 @@ async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
     directory, said = ModelDirectory(GOLDEN), voice(20)
     flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))
     mel = flow.prefix(as_prompt(said), torch.tensor(tokens(LENGTH)), streaming=True, final=True)
-    anew = vocoder.offline(mel, 7, 0).numpy()
-    carried = np.frombuffer(await speak(batcher, Sentence(said, seed=7), tokens(LENGTH)), "<i2") / 32768
-    assert np.abs(carried - anew).max() < 2e-3
-    assert anew.std() > 0.05
+    recomputed = vocoder.offline(mel, 7, 0).numpy()
+    streamed = np.frombuffer(await speak(batcher, Sentence(said, seed=7), tokens(LENGTH)), "<i2") / 32768
+    assert np.abs(streamed - recomputed).max() < 2e-3
+    assert recomputed.std() > 0.05
 
 
 async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:
@@ -147,21 +148,21 @@ async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile, start_sam
     assert tail == whole[2 * start_sample :]
 
 
-class Capricious(Holding):
-    """Hands finished sound out or keeps it, as the dice say."""
+class Capricious(FirstChunkDelay):
+    """Delivers finished audio or holds it back at random."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(60.0, StepCosts(), TokenPace(), batches=True)
         self._dice = random.Random(seed)
 
-    def applies(self, lane: Lane) -> bool:
+    def applies(self, slot: StreamSlot) -> bool:
         return True
 
-    def over(self, lanes: Sequence[Lane], works: Sequence[Work], now: float) -> list[Lane]:
-        return [lane for lane in lanes if lane.held is not None and self._dice.random() < 0.3]
+    def over(self, slots: Sequence[StreamSlot], works: Sequence[ScheduledWork], now: float) -> list[StreamSlot]:
+        return [slot for slot in slots if slot.held is not None and self._dice.random() < 0.3]
 
-    def soonest(self, lanes: Sequence[Lane], now: float) -> float | None:
-        return 0.001 if any(lane.held is not None for lane in lanes) else None
+    def soonest(self, slots: Sequence[StreamSlot], now: float) -> float | None:
+        return 0.001 if any(slot.held is not None for slot in slots) else None
 
 
 class CapriciousStep(NextStep):
@@ -171,21 +172,24 @@ class CapriciousStep(NextStep):
         super().__init__(batcher._costs, batcher._budget, batches=True)
         self._dice = random.Random(seed)
 
-    def of(self, lanes: Sequence[Lane], now: float) -> list[Work]:
-        works = super().of(lanes, now)
+    def of(self, slots: Sequence[StreamSlot], now: float) -> list[ScheduledWork]:
+        works = super().of(slots, now)
         return self._dice.sample(works, self._dice.randint(1, len(works))) if works else []
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batcher: Batcher, seed: int) -> None:
-    """Also for who takes a sentence up in its middle."""
+    """Also for a caller that resumes a sentence in its middle."""
     requests = [
         (Sentence(voice(prompt), seed=seed, start_sample=start), tokens(90, offset=at))
         for at, (prompt, start) in enumerate([(20, 0), (15, 0), (12, 20_000), (20, 1), (25, 50_000)])
     ]
     plain = [await speak(batcher, *request) for request in requests]
     async with batching(backend.decoders) as capricious:
-        capricious._out.holding, capricious._next_step = Capricious(seed), CapriciousStep(seed, capricious)
+        capricious._delivery.first_chunk_delay, capricious._next_step = (
+            Capricious(seed),
+            CapriciousStep(seed, capricious),
+        )
         made = await asyncio.gather(*(pieces(capricious, *request, 11) for request in requests))
     assert [b"".join(piece.audio for piece in cut) for cut in made] == plain
     assert min(len(cut) for cut in made) < 4, "hops were joined"

@@ -1,4 +1,4 @@
-"""Streams that share a step, that are cancelled, or that break, do not touch each other."""
+"""Streams that share a step do not affect each other, even if they are cancelled or fail."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_a_batch_is_its_singles_bit_for_bit(vocoder: Vocoder) -> None:
 
 
 def test_windows_in_one_batch_agree_up_to_rounding() -> None:
-    """The way of other devices than the CPU."""
+    """How devices other than the CPU render."""
     batching = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))
     batching.batch_invariant = False
     singles = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))

@@ -1,5 +1,5 @@
-"""Law: a whole sentence in the vocoder is given up between two pieces of its work, and asking
-changes no sample.
+"""Law: the vocoder abandons a whole sentence between two units of work, and polling changes no
+sample.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ MEL = torch.linspace(-4, 1, 80)[:, None] + torch.sin(torch.arange(60) / 5.0)
 
 
 class Asked:
-    """Says no until it was asked `after` times; counts."""
+    """Returns False until it was called `after` times; counts the calls."""
 
     def __init__(self, after: int | None = None) -> None:
         self.times = 0

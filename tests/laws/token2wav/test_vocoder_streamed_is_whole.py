@@ -1,5 +1,5 @@
-"""In the continuous profile samples do not depend on how mel was cut, to the last bit, and agree
-with the whole rendered at once.
+"""In the continuous profile samples are bit-identical however mel was cut, and agree with the whole
+sentence rendered at once.
 """
 
 import itertools
@@ -65,7 +65,7 @@ def test_whole_at_once_up_to_rounding(frames: int) -> None:
 
 
 def test_earlier_output_never_changes() -> None:
-    """What has been handed out does not depend on what follows."""
+    """What has been returned does not depend on what follows."""
     state, other = VOCODER.start(SEED, SENTENCE), VOCODER.start(SEED, SENTENCE)
     (first,) = VOCODER.step([state], [MEL[:, :60]], [False])
     (again,) = VOCODER.step([other], [torch.cat([MEL[:, :60], -MEL[:, 60:120]], dim=1)], [True])
@@ -76,7 +76,7 @@ def test_earlier_output_never_changes() -> None:
 
 
 def test_what_is_settled_is_handed_out_at_once() -> None:
-    """Chunks of 50 frames leave behind the hold-back and nothing more if their phase is told."""
+    """With a known phase, chunks of 50 frames leave nothing unrendered except the hold-back."""
     lengths = [piece.shape[0] // 480 for piece in spoken([32, 50, 50, 50], 202, chunk_phase=32)]
     assert lengths == [32 - VOCODER.hold_back_frames, 50, 50, 50, 20 + VOCODER.hold_back_frames]
 
@@ -104,8 +104,8 @@ def test_a_hold_back_without_meaning_is_refused(hold_back: int) -> None:
 
 
 def test_a_pruned_window_is_a_slice_of_the_whole() -> None:
-    """Fast path against slow path: making only the columns that are needed changes rounding at
-    most.
+    """Fast path against slow path: computing only the necessary columns changes at most
+    rounding.
     """
     with torch.inference_mode():
         mel, source = MEL[None, :, :60], 0.1 * VOCODER.noise(0, 0, 0, 28800)[..., 0]

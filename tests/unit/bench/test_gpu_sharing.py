@@ -25,7 +25,8 @@ from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
 from services.llm.generation.request import Hop
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import serving
 from tests.unit.cosyserve.host.supervision.fake_mps import put_program
 from tests.unit.token2wav.speaking import GOLDEN

@@ -14,7 +14,7 @@ from cosyserve.engines.engine_lock import engine_held, is_locked
 from cosyserve.file_lock import FileLock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
-from services.token2wav.torch_backend import WEIGHTS
+from services.token2wav.decoders.engine_identity import WEIGHTS
 from tools.model import prune
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.engine_health import OnFault
 from services.token2wav.scheduling.memory_budget import Limits

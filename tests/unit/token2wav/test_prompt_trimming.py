@@ -5,7 +5,7 @@ import pytest
 
 from cosyserve.errors import SettingsError
 from services.token2wav.inputs.chunking import schedule
-from services.token2wav.inputs.prompt_trimming import LEAST_PROMPT, check_first_hop, trimmed
+from services.token2wav.inputs.prompt_trimming import LEAST_PROMPT, check_first_hop, trim_prompt
 from services.token2wav.inputs.request import Hops, Profile, Voice
 
 
@@ -17,7 +17,7 @@ def voice(tokens: int) -> Voice:
 @pytest.mark.parametrize("first_hop", [11, 15, 25])
 def test_the_first_hop_has_the_length_that_was_asked_for(first_hop: int) -> None:
     for prompt in range(LEAST_PROMPT + 24, LEAST_PROMPT + 60):
-        cut = trimmed(voice(prompt), first_hop)
+        cut = trim_prompt(voice(prompt), first_hop)
         hop = schedule(Profile.CONTINUOUS, len(cut.tokens), Hops()).next(None, 100, finished=False)
         assert hop is not None
         assert hop.end == first_hop
@@ -25,7 +25,7 @@ def test_the_first_hop_has_the_length_that_was_asked_for(first_hop: int) -> None
 
 
 def test_it_is_the_start_that_goes_and_tokens_and_mel_go_together() -> None:
-    whole, cut = voice(87), trimmed(voice(87), 15)
+    whole, cut = voice(87), trim_prompt(voice(87), 15)
     assert len(cut.tokens) == 85
     np.testing.assert_array_equal(cut.tokens, whole.tokens[2:])
     np.testing.assert_array_equal(cut.mel, whole.mel[4:])
@@ -35,9 +35,9 @@ def test_it_is_the_start_that_goes_and_tokens_and_mel_go_together() -> None:
 def test_a_short_prompt_and_no_wish_leave_it_as_it_is() -> None:
     for prompt in (0, 1, 30, 50, 51):
         whole = voice(prompt)
-        assert trimmed(whole, 15) is whole
+        assert trim_prompt(whole, 15) is whole
     whole = voice(87)
-    assert trimmed(whole, 0) is whole
+    assert trim_prompt(whole, 0) is whole
 
 
 @pytest.mark.parametrize("tokens", [1, 10, 26, -1])

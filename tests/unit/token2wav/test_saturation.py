@@ -1,5 +1,5 @@
-"""Sound at the limit of the sample range for long is a fault; peaks are none; cutting does not
-matter, and a mel that is none is seen.
+"""Audio at the limit of the sample range for long is a fault, peaks are not; chunk sizes do not
+matter, and a mel that is not finite is detected.
 """
 
 import numpy as np
@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.mel_range import LARGEST, all_sane, sane
-from services.token2wav.guards.saturation import LIMIT, MOST, WINDOW_SAMPLES, SaturationGuard
+from services.token2wav.flow.checks import LARGEST_MEL, all_plausible, plausible
+from services.token2wav.guards.saturation import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000
 
@@ -38,25 +38,25 @@ def verdict(sound: NDArray[np.float32], cut: int) -> str:
 @pytest.mark.parametrize("cut", [1, 77, 4800, 24_000, 10**9])
 def test_sound_at_the_limit_is_found_however_it_is_cut(cut: int) -> None:
     loud = speech(0.6)
-    assert 0 < (np.abs(loud) >= LIMIT).mean() < MOST
+    assert 0 < (np.abs(loud) >= LIMIT).mean() < MAX_SHARE
     assert verdict(loud, cut) == ""
-    told = verdict(np.concatenate([loud, square(0.4), loud]), cut)
-    assert told == "100% of the 0.2 s from 0.60 s on lie at the limit of what is sound"
+    message = verdict(np.concatenate([loud, square(0.4), loud]), cut)
+    assert message == "100% of the 0.2 s from 0.60 s on lie at the limit of what is sound"
 
 
 def test_a_quarter_of_a_window_may() -> None:
     window = np.zeros(WINDOW_SAMPLES, np.float32)
-    window[: int(MOST * WINDOW_SAMPLES)] = 1.0
+    window[: int(MAX_SHARE * WINDOW_SAMPLES)] = 1.0
     assert verdict(window, 480) == ""
-    window[int(MOST * WINDOW_SAMPLES)] = -1.0
+    window[int(MAX_SHARE * WINDOW_SAMPLES)] = -1.0
     assert verdict(window, 480).startswith("25% of the 0.2 s from 0.00 s on")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e4, -1e30, LARGEST * 1.01])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e4, -1e30, LARGEST_MEL * 1.01])
 def test_a_mel_that_no_magnitude_has_is_none(value: float) -> None:
     mels = torch.linspace(-12.0, 3.0, 3 * 80 * 50).view(3, 80, 50)
-    assert sane(mels).tolist() == [True, True, True]
-    assert all_sane(mels)
+    assert plausible(mels).tolist() == [True, True, True]
+    assert all_plausible(mels)
     mels[1, 3, 7] = value
-    assert sane(mels).tolist() == [True, False, True]
-    assert not all_sane(mels)
+    assert plausible(mels).tolist() == [True, False, True]
+    assert not all_plausible(mels)

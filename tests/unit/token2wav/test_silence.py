@@ -1,5 +1,5 @@
-"""What cannot be heard is a fault; pauses are none; cutting does not matter, and silence can be
-kept back until something is heard.
+"""Inaudible audio is a fault, pauses are not; chunk sizes do not matter, and silence can be held
+back until something is audible.
 """
 
 import contextlib
@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from cosyserve.errors import NonFinite, Silence
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.guards.silence import FRAME_SAMPLES, QUIET, SilenceGuard
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.loading import load_backend
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, tokens, voice
 

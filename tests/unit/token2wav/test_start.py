@@ -1,4 +1,4 @@
-"""`python -m services.token2wav`: what stops the start, with which words and exit status."""
+"""`python -m services.token2wav`: what makes the start fail, with which message and exit status."""
 
 import os
 import shutil
@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.decoders.backend import EngineSettings, load_backend
-from services.token2wav.torch_backend import device_text, paged_precision_text, precision_text
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.speaking import GOLDEN, torch_backend
 
 ROOT = Path(__file__).parents[3]
@@ -116,7 +117,7 @@ def test_engines_that_round_differently_have_different_identities() -> None:
 
 def test_the_fake_needs_no_tensor_library() -> None:
     script = (
-        "import sys; from services.token2wav.decoders.backend import *; load_backend('fake', EngineSettings());"
+        "import sys; from services.token2wav.loading import *; load_backend('fake', EngineSettings());"
         "import services.token2wav.__main__; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False).returncode == 0

@@ -15,7 +15,7 @@ from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
-from services.token2wav.torch_backend import WEIGHTS as TOKEN2WAV_WEIGHTS
+from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
 from tools.model.checkpoints.tensor_summary import mapped_tensors, summary_of, summary_of_safetensors
 from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
 

@@ -19,7 +19,8 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.stream_cache import Window, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.model.graphs.graph import Array
 

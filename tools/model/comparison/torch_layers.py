@@ -11,7 +11,7 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.conformer import ConformerLayer
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Mask, Resnet, Transformer
-from services.token2wav.flow.stream_cache import Window
+from services.token2wav.flow.stream_cache import CachedPass as Window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.comparison.graph_cases import Case, Reference

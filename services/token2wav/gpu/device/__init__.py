@@ -1,3 +1,3 @@
-"""What the engine asks of a GPU: whether it is suitable, kernel launches, grid-wide barriers and
-pinned host memory.
+"""What the engine needs of a GPU: suitability, kernel launches, grid-wide barriers and pinned host
+memory.
 """

@@ -1,9 +1,10 @@
-"""Programs of one launch that wait for each other, and who may have them.
+"""Kernels with a grid-wide barrier: all CTAs of a launch must be resident, so one process per GPU
+may launch them.
 
-They have to be on the GPU all at once. Two processes that had such programs on one GPU at the same
-time could each hold half of the other's places and wait for ever; so of those that an MPS daemon
-brings together one has them, by a lock. Without a daemon processes take turns, and each has the
-whole GPU in its turn.
+If two processes launched such kernels on one GPU at the same time, each could occupy part of the
+multiprocessors and wait forever for the rest. A lock therefore gives them to one of the processes
+that share an MPS daemon. Without a daemon processes are time-sliced, and each has the whole GPU in
+its slice.
 """
 
 import fcntl
@@ -16,60 +17,63 @@ log = logging.getLogger(__name__)
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _USUAL_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens
 _SHARED = Path("/dev/shm")  # noqa: S108 - clients of one MPS daemon have it in common with the daemon, in containers too
-_held: dict[str, list[int]] = {}
-"""Descriptors of the locks of this process, by name; they are given back with its end, however it
-ends.
+_locks: dict[str, list[int]] = {}
+"""File descriptors of this process's locks, by name; the operating system releases them when the
+process ends.
 """
 
 
-def may_meet(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process may have such programs on the GPU of this UUID, from now on. Says so in
-    the log when another one has them, or when nobody can tell."""
+def claim_grid_barrier(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process may launch kernels with a grid barrier on the GPU of this UUID from now
+    on. Logs a warning if another process holds the lock, or if that cannot be determined.
+    """
     pipes = Path(environ.get(_PIPES) or _USUAL_PIPES)
     try:
         daemon = (pipes / "control").stat().st_ino
     except OSError:
         return True
     name = f"cosyserve-meeting-{gpu}-{daemon}"
-    if name in _held:
+    if name in _locks:
         return True
-    taken = _taken(name, (pipes, _SHARED))
-    if taken is None:
+    descriptors = _lock_all(name, (pipes, _SHARED))
+    if descriptors is None:
         log.warning(
             "another token2wav has, or may have, programs that wait for each other on this GPU: small batches are "
             "slower here"
         )
         return False
-    _held[name] = taken
+    _locks[name] = descriptors
     return True
 
 
-def _taken(name: str, places: tuple[Path, ...]) -> list[int] | None:
-    """The lock, in each of the places where a file can be: another user's process may find room in
-    fewer of them. None when somebody else has one of these, or there is no such place."""
-    taken: list[int] = []
+def _lock_all(name: str, places: tuple[Path, ...]) -> list[int] | None:
+    """Lock a file in each of the directories where one can be created, because a process of another
+    user may have access to fewer of them. None if another process holds one of the locks, or if no
+    file can be created.
+    """
+    descriptors: list[int] = []
     for place in places:
         try:
-            descriptor = _opened(place / name)
+            descriptor = _open(place / name)
         except OSError:
-            if os.path.lexists(place / name):  # of a user who shows it to nobody
+            if os.path.lexists(place / name):  # another user's file without read permission
                 break
             continue
-        taken.append(descriptor)
+        descriptors.append(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             break
     else:
-        if taken:
-            return taken
-    for descriptor in taken:
+        if descriptors:
+            return descriptors
+    for descriptor in descriptors:
         os.close(descriptor)
     return None
 
 
-def _opened(path: Path) -> int:
-    """A descriptor of an empty file that another user may have made. Raises OSError."""
+def _open(path: Path) -> int:
+    """A descriptor of an empty file that another user may have created. Raises OSError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, flags)

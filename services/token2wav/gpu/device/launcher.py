@@ -8,8 +8,9 @@ Grid = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of a program's part of the output, columns of the input at a time, warps,
-    stages of the software pipeline, and how many such parts side by side a program makes."""
+    """Rows and columns of a program's part of the output, columns of the input per iteration,
+    warps, stages of the software pipeline, and number of adjacent parts that a program computes.
+    """
 
     rows: int
     columns: int
@@ -18,18 +19,16 @@ class Tile:
     stages: int = 3
     loop: int = 1
     described: bool = False
-    """Parts are fetched and stored by descriptors (TMA), from Hopper on."""
+    """Parts are loaded and stored by TMA descriptors, from Hopper on."""
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """chained: kernels wait for each other by themselves (`kernels.dependent_launch`), on Hopper
-    and later.
-    """
+    """chained: programmatic dependent launch (`kernels.dependent_launch`), on Hopper and later."""
 
     chained: bool = False
     tiles: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
-    """By kind of product: (rows of the batch up to which, tile), ascending."""
+    """By kind of product: (maximum rows of the batch, tile), ascending."""
 
     def __call__(
         self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any
@@ -39,14 +38,14 @@ class Launcher:
         kernel[grid](*arguments, **constants, CHAINED=self.chained, num_warps=warps, num_stages=stages, **options)
 
     def tile(self, kind: str, rows: int, table: "Tiles | None" = None) -> Tile:
-        """The tile for a product of that many rows. table: where this launcher has none for the
-        kind; None: the flow's.
+        """The tile for a product of `rows` rows. table: used if this launcher has no tiles of this
+        kind; None: the flow's table.
         """
         rules = self.rules(kind, table)
         return next((tile for most, tile in rules if rows <= most), rules[-1][1])
 
     def rules(self, kind: str, table: "Tiles | None" = None) -> tuple[tuple[int, Tile], ...]:
-        """All tiles of a kind, each with the rows up to which it is taken."""
+        """All tiles of a kind, each with its maximum number of rows."""
         return self.tiles.get(kind) or (TILES if table is None else table)[kind]
 
 
@@ -67,9 +66,10 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
 }
-"""For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide. head: rows are
-frames, inner is keys at a time; this and feed forward were chosen by whole passes (docs/log.md,
-Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`."""
+"""For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
+frames, inner is keys per iteration. This one and feed forward were chosen by the time of whole
+passes (docs/log.md, Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`.
+"""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
 EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
@@ -78,14 +78,14 @@ EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
 }
-"""For float32, whose products run without matrix units."""
+"""For float32, whose products do not use matrix units."""
 
 
 def ceil(a: int, b: int) -> int:
-    """Parts of size b that cover a."""
+    """Number of parts of size b that cover a."""
     return -(-a // b)
 
 
 def power(n: int) -> int:
-    """The power of two that is at least n and at least 16."""
+    """The smallest power of two that is at least n and at least 16."""
     return max(16, 1 << (n - 1).bit_length())

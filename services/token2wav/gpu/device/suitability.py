@@ -1,5 +1,5 @@
-"""Whether the paged engine can run: what a GPU, or what is installed beside it, lacks. Known
-without Triton.
+"""Whether the paged engine can run on this GPU and with the installed software. Works without
+Triton.
 """
 
 import subprocess
@@ -11,45 +11,46 @@ import torch
 from cosyserve.errors import SettingsError
 
 OLDEST_DEVICE = (8, 0)
-"""Compute capability from which on bfloat16 matrix units are there: Ampere."""
-_OTHERWISE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
+"""Minimum compute capability: from Ampere on there are bfloat16 matrix units."""
+_ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
 
 
 class Unsuitable(SettingsError):
-    """The paged engine cannot run on this GPU, or with this installation; the readable one can."""
+    """The paged engine cannot run on this GPU or with this installation; the readable one can."""
 
 
 def check_device(device: torch.device) -> None:
-    """Raises Unsuitable for a GPU older than Ampere, or other than the current one, where kernels
-    are launched and graphs recorded.
+    """Raises Unsuitable for a GPU older than Ampere, and for a GPU other than the current one,
+    where kernels are launched and graphs recorded.
     """
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_DEVICE:
         raise Unsuitable(
             f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; "
-            f"{_OTHERWISE}"
+            f"{_ALTERNATIVE}"
         )
     if device.index not in (None, torch.cuda.current_device()):
         raise Unsuitable(
             f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; "
-            f"{_OTHERWISE}"
+            f"{_ALTERNATIVE}"
         )
 
 
 @contextmanager
 def kernels_compile() -> Iterator[None]:
-    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too
-    old, finds no C compiler for its launchers, or a kernel takes more of a multiprocessor than this
-    GPU has; what else goes wrong passes through."""
+    """Around importing and compiling kernels. Raises Unsuitable if Triton is missing or too old,
+    finds no C compiler for its launchers, or if a kernel exceeds the resources of this GPU's
+    multiprocessors; other errors pass through.
+    """
     try:
         yield
     except ImportError as error:
-        raise Unsuitable(f"the paged engine needs Triton 3.6 or later ({error}); {_OTHERWISE}") from error
+        raise Unsuitable(f"the paged engine needs Triton 3.6 or later ({error}); {_ALTERNATIVE}") from error
     except Exception as error:
         if not _about_compiling(error):
             raise
         raise Unsuitable(
-            f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_OTHERWISE}"
+            f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_ALTERNATIVE}"
         ) from error
 
 

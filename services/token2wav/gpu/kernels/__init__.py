@@ -1,2 +1,3 @@
-"""Triton kernels. Each takes whole static buffers; which rows mean something is in device tables
-(`services.token2wav.gpu.paged_flow.unit_table`)."""
+"""Triton kernels. Each processes whole static buffers; device tables define which rows are valid
+(`services.token2wav.gpu.paged_flow.unit_table`).
+"""

@@ -9,8 +9,9 @@ from services.token2wav.gpu.kernels.linear import product
 
 @triton.jit
 def attended(asked, keys, values, known, total, weight, highest):
-    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with P more keys and
-    values [P, WIDTH], of which `known` count. Weights are powers of two."""
+    """total [F, WIDTH], weight and highest [F] of the querying frames, updated with P more keys and
+    values [P, WIDTH], of which `known` count. Weights are powers of two.
+    """
     scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
     scores = tl.where(known[None, :], scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, axis=1))
@@ -21,9 +22,11 @@ def attended(asked, keys, values, known, total, weight, highest):
 
 @triton.jit
 def page_of(row, at, pages):
-    """int32: the page of block `at`, or of each of several; the last one's behind that. Asked for a
-    round ahead, so that no page is waited for behind its number; widened only where it is used,
-    since the compiler hands on what it has, not what it loads."""
+    """int32: the page of block `at`, or of each of several blocks; for later blocks the last page.
+
+    Loaded one iteration ahead, so that no iteration waits for its page number. Widened to int64
+    only where it is used, because the compiler pipelines the value that is loaded.
+    """
     return tl.load(row + tl.minimum(at, pages - 1))
 
 
@@ -51,7 +54,7 @@ def paged_attention(
     frame, channel = tl.arange(0, FP), tl.arange(0, WIDTH)
     rows = tl.program_id(0) * FRAMES + frame
     real = frame < FRAMES
-    # Which pages there are no kernel writes.
+    # No kernel writes the page table, so it may be read before the wait.
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
     share = tl.maximum((pages + SPLITS - 1) // SPLITS, LEAST)
     begin = split * share
@@ -80,18 +83,19 @@ def paged_attention(
         norm = tl.where(has, highest + tl.log2(tl.maximum(weight, 1e-30)), -float("inf"))
         tl.store(norms + (split * M + rows) * HEADS + head, norm, mask=real)
         if has:
-            made = (total / weight[:, None]).to(out.dtype.element_ty)
-            tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, made, mask=real[:, None])
+            normalised_part = (total / weight[:, None]).to(out.dtype.element_ty)
+            tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, normalised_part, mask=real[:, None])
 
 
 @triton.jit(do_not_specialize=["M"])
 def joined_parts(
     parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr
 ):  # fmt: skip
-    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighed and summed; parts
+    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighted and summed; parts
     without keys are not read. Grid (M,).
 
-    By itself: in front of a product, the compiler would make each warp of it weigh everything.
+    A separate kernel, because fused into a product the compiler would make each of its warps
+    compute all weights.
     """
     announce(CHAINED)
     row, inner = tl.program_id(0), tl.arange(0, HEADS * WIDTH)

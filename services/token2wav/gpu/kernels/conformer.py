@@ -1,10 +1,10 @@
 """Attention by content and distance for the encoder (compatibility specification section 4.3),
 through the page table.
 
-The score by distance, (q + v) . W pe[i - j], splits by the angle addition theorem: pe holds sines
-and cosines of (i - j) w, and with n the distance from key j to the start of the query's block and i
-the query's place in it, the distance is i + n. So a query turned by i times w meets one table of
-sines and cosines of n w, which is the same for all heads and layers.
+The score by distance, (q + v) . W pe[i - j], is split by the angle addition theorem. pe contains
+sines and cosines of (i - j) w. If n is the distance from key j to the start of the query's block
+and i the query's index in it, the distance is i + n. So a query that is rotated by i times w is
+multiplied with one table of sines and cosines of n w, which is the same for all heads and layers.
 """
 
 import triton
@@ -15,7 +15,7 @@ from services.token2wav.gpu.kernels.linear import normalised, product
 
 
 @triton.jit(do_not_specialize=["M"])
-def turned_queries(
+def rotated_queries(
     queries, bias, w, turns, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr,
     FRAMES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
@@ -50,7 +50,7 @@ def turned_queries(
 
 @triton.jit
 def relative_attention(
-    queries, bias, turned, distances, pool, table, counts, valid, out, page, offset, TABLE: tl.constexpr,
+    queries, bias, rotated, distances, pool, table, counts, valid, out, page, offset, TABLE: tl.constexpr,
     FRAMES: tl.constexpr,
     FP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
@@ -58,7 +58,7 @@ def relative_attention(
     """queries [M, HEADS WIDTH], scaled -> out of the same shape; bias float32 [HEADS, WIDTH] is
     added to them.
 
-    turned as above; distances [FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of n w for n
+    rotated as above; distances [FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of n w for n
     from 1 - FRAMES on. Pages as in `paged_attention`, one row. Grid (units, HEADS).
     """
     announce(CHAINED)
@@ -86,7 +86,7 @@ def relative_attention(
         for first in range(0, 2 * PAIRS, BK):
             inner = first + tl.arange(0, BK)
             ours = tl.load(
-                turned + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0
+                rotated + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0
             )
             theirs = tl.load(distances + away[:, None] * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0)
             scores = product(ours, tl.trans(theirs), scores)
@@ -117,8 +117,8 @@ def norm_scaled(
     )
     wait(CHAINED)
     values = tl.load(x + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
-    made = (normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :]) * factor
-    tl.store(out + rows[:, None] * N + columns[None, :], made, mask=inside)
+    scaled = (normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :]) * factor
+    tl.store(out + rows[:, None] * N + columns[None, :], scaled, mask=inside)
 
 
 @triton.jit

@@ -1,5 +1,5 @@
-"""Causal convolutions over blocks, whose left context comes from the page of the block before, and
-what follows them.
+"""Causal convolutions over blocks, whose left context is read from the page of the previous block,
+and the operations that follow them.
 """
 
 import triton
@@ -11,7 +11,7 @@ from services.token2wav.gpu.kernels.linear import keep_tail, normalised, product
 
 @triton.jit
 def mish(x):
-    """x tanh(log(1 + e^x)), by one exponential; from 20 on it is x."""
+    """x tanh(log(1 + e^x)), with one exponential; from 20 on it is x."""
     e = tl.exp(tl.minimum(x, 20.0))
     n = e * (e + 2.0)
     return x * (n / (n + 2.0))
@@ -22,13 +22,13 @@ def _one_source(
     x, w, pool, old, rows, columns, total, M, page, tail, C: tl.constexpr, WC: tl.constexpr, CHANNEL: tl.constexpr,
     N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The share of x [M, C], channels CHANNEL.. of a weight [N, TAPS, WC], in a product. old [BM]:
-    pages of the blocks before, or -1.
+    """Add the product of x [M, C] with channels CHANNEL.. of a weight [N, TAPS, WC] to total. old
+    [BM]: pages of the previous blocks, or -1.
     """
     frame, row = rows % FRAMES, rows // FRAMES % ROWS
     base = old.to(tl.int64) * page + tail + row * (TAPS - 1) * C
     chunks: tl.constexpr = (C + BK - 1) // BK
-    for at in range(TAPS * chunks):  # one loop, so that it is pipelined across taps
+    for at in range(TAPS * chunks):  # a single loop is pipelined across taps
         tap, inner = at // chunks, at % chunks * BK + tl.arange(0, BK)
         source = frame + tap - (TAPS - 1)
         now, then = (source >= 0) & (rows < M), (source < 0) & (old >= 0)
@@ -38,30 +38,31 @@ def _one_source(
         values = tl.load(
             x + (rows + tap - (TAPS - 1))[:, None] * C + inner[None, :], mask=now[:, None] & fits[None, :], other=0.0
         )
-        kept = tl.load(
+        past = tl.load(
             pool + (base + (source + TAPS - 1) * C)[:, None] + inner[None, :],
             mask=then[:, None] & fits[None, :],
             other=0.0,
         )
-        total = product(values.to(w.dtype.element_ty) + kept.to(w.dtype.element_ty), weights, total)
+        total = product(values.to(w.dtype.element_ty) + past.to(w.dtype.element_ty), weights, total)
     return total
 
 
 @triton.jit(do_not_specialize=["M"])
 def causal_convolution(
-    x, x2, w, bias, beside_w, beside_bias, add, out, beside, pool, own, before, M, page, tail, tail2, out_tail,
+    x, x2, w, bias, shortcut_w, shortcut_bias, add, out, shortcut, pool, own, before, M, page, tail, tail2, out_tail,
     C: tl.constexpr, C2: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr,
-    BESIDE: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    SHORTCUT: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] side by side, over the
+    """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] concatenated, over the
     frames of each unit.
 
-    w [N, TAPS, C + C2]. before int32 [units]: the page of the stream's block before, -1 where the
-    stream begins and there are zeros; at `tail` (x) and `tail2` (x2) it holds [ROWS, TAPS - 1, C].
-    BESIDE: a second grid half makes beside [M, N] = beside_w [N, C + C2] times the same input,
-    frame by frame. ADD: float32 [M, N] is added to out. TAIL (TAPS 3): out's last two frames go
-    into the own page at `out_tail`. Grid (ceil(N / BN) * (1 or 2), ceil(M / BM)).
+    w [N, TAPS, C + C2]. before int32 [units]: the page of the stream's previous block, -1 at the
+    start of the stream, where the context is zero; at `tail` (x) and `tail2` (x2) it contains
+    [ROWS, TAPS - 1, C]. SHORTCUT: a second half of the grid computes shortcut [M, N] = shortcut_w
+    [N, C + C2] times the same input, frame by frame. ADD: float32 [M, N] is added to out. TAIL
+    (TAPS 3): out's last two frames are also stored in the own page at `out_tail`. Grid (ceil(N /
+    BN) * (1 or 2), ceil(M / BM)).
     """
     announce(CHAINED)
     parts: tl.constexpr = (N + BN - 1) // BN
@@ -69,19 +70,36 @@ def causal_convolution(
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
     old = tl.load(before + rows // (ROWS * FRAMES), mask=rows < M, other=-1)  # no kernel writes it
-    if BESIDE:  # noqa: SIM102  # one is known to the compiler, the other is not
+    if SHORTCUT:  # noqa: SIM102  # one is known to the compiler, the other is not
         if tl.program_id(0) >= parts:
             wait(CHAINED)
             total = tl.zeros([BM, BN], tl.float32)
             total = _one_source(
-                x, beside_w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK
+                x, shortcut_w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK
             )
             if C2:
                 total = _one_source(
-                    x2, beside_w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, 1, BK
+                    x2,
+                    shortcut_w,
+                    pool,
+                    old,
+                    rows,
+                    columns,
+                    total,
+                    M,
+                    page,
+                    tail2,
+                    C2,
+                    C + C2,
+                    C,
+                    N,
+                    FRAMES,
+                    ROWS,
+                    1,
+                    BK,
                 )
-            total += tl.load(beside_bias + columns, mask=columns < N, other=0.0)[None, :]
-            tl.store(beside + rows[:, None] * N + columns[None, :], total, mask=inside)
+            total += tl.load(shortcut_bias + columns, mask=columns < N, other=0.0)[None, :]
+            tl.store(shortcut + rows[:, None] * N + columns[None, :], total, mask=inside)
             return
     shift = tl.load(bias + columns, mask=columns < N, other=0.0)
     total = tl.zeros([BM, BN], tl.float32)
@@ -102,7 +120,7 @@ def causal_convolution(
         at = x + rows[:, None] * C + inner[None, :]
         has, there = (old >= 0)[:, None], (rows < M)[:, None]
         early, second = (frame < 2)[:, None], (frame < 1)[:, None]
-        # Each in its turn: together they would not fit into the registers.
+        # One after the other, because together they would not fit into the registers.
         a0 = tl.load(at - 2 * C, mask=there & (frame >= 2)[:, None], other=0.0).to(w.dtype.element_ty)
         a0 += tl.load(base, mask=there & has & early, other=0.0).to(w.dtype.element_ty)
         total = product(a0, oldest, total)
@@ -145,11 +163,11 @@ def norm_mish(
     )
     wait(CHAINED)
     values = tl.load(y + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
-    made = mish(normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :])
+    result = mish(normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :])
     if ADD_ROWS:
-        made += tl.load(add + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
+        result += tl.load(add + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
     else:
-        made += tl.load(add + columns, mask=columns < N, other=0.0)[None, :]
-    tl.store(out + rows[:, None] * N + columns[None, :], made.to(out.dtype.element_ty), mask=inside)
+        result += tl.load(add + columns, mask=columns < N, other=0.0)[None, :]
+    tl.store(out + rows[:, None] * N + columns[None, :], result.to(out.dtype.element_ty), mask=inside)
     if TAIL:
-        keep_tail(made, pool, own, rows, columns, inside, page, out_tail, N, FRAMES, ROWS)
+        keep_tail(result, pool, own, rows, columns, inside, page, out_tail, N, FRAMES, ROWS)

@@ -1,10 +1,10 @@
-"""Kernels of one graph follow each other closely: each says at once that the next may be scheduled,
-fetches its weights, and waits.
+"""Overlaps consecutive kernels of a graph: each kernel allows the next one to be scheduled at once,
+loads its weights, and waits.
 
-Programmatic dependent launch of Hopper: `wait` returns when all that the kernels before wrote can
-be seen, so only what no kernel writes may be read before it: weights, and the table of a pass,
-which is there before its first kernel begins. Every kernel of a chain waits, hence a kernel that
-has finished means all before it have too.
+Programmatic dependent launch of Hopper: `wait` returns when all writes of the previous kernels are
+visible. So before it a kernel may read only what no kernel writes: weights, and the table of a
+pass, which is complete before the first kernel begins. Every kernel of a chain waits, hence a
+finished kernel implies that all previous ones have finished.
 """
 
 import triton
@@ -14,13 +14,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def announce(CHAINED: tl.constexpr):
-    """Let the next kernel be scheduled."""
+    """Allow the next kernel to be scheduled."""
     if CHAINED:
         gdc_launch_dependents()
 
 
 @triton.jit
 def wait(CHAINED: tl.constexpr):
-    """Until the kernels before are done."""
+    """Wait until the previous kernels have finished."""
     if CHAINED:
         gdc_wait()

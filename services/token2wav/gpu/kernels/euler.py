@@ -1,4 +1,6 @@
-"""The ends of a pass over the estimator: its input laid out, and its output as one Euler step."""
+"""The first and the last kernel of a pass over the estimator: prepare its input, and apply its
+output as one Euler step.
+"""
 
 import triton
 import triton.language as tl
@@ -15,10 +17,11 @@ def prepare(
     BP: tl.constexpr, STEPS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """x float32 [units, FRAMES, BINS] = noise from the unit's first frame on; inputs [units, 2,
-    FRAMES, 4 BINS] = x, mu, speaker, condition side by side, all but x zero in row 1. What the next
-    block's first convolution needs of them, the last two frames, goes into the own page: [2, 2, 4
-    BINS] at tail + step * tail_step, x for step 0 alone. position int32 [units]: frames before the
-    unit. Grid (units, FRAMES).
+    FRAMES, 4 BINS] = x, mu, speaker, condition concatenated, all but x zero in row 1.
+
+    The last two frames, which the next block's first convolution needs, are also stored in the own
+    page: [2, 2, 4 BINS] at tail + step * tail_step, x for step 0 only. position int32 [units]:
+    frames before the unit. Grid (units, FRAMES).
     """
     announce(CHAINED)
     unit, frame = tl.program_id(0), tl.program_id(1)
@@ -26,12 +29,12 @@ def prepare(
     fits = bins < BINS
     wait(CHAINED)
     at = (unit * FRAMES + frame) * BINS + bins
-    begun = tl.load(noise + (tl.load(position + unit) + frame).to(tl.int64) * BINS + bins, mask=fits, other=0.0)
-    tl.store(x + at, begun, mask=fits)
+    noise_frame = tl.load(noise + (tl.load(position + unit) + frame).to(tl.int64) * BINS + bins, mask=fits, other=0.0)
+    tl.store(x + at, noise_frame, mask=fits)
     base = tl.load(own + unit).to(tl.int64) * page + tail
     for part in tl.static_range(4):
         if part == 0:
-            value = begun
+            value = noise_frame
         if part == 1:
             value = tl.load(mu + at, mask=fits, other=0.0)
         if part == 2:
@@ -76,8 +79,8 @@ def euler_step(
     for row in tl.static_range(2):
         here = y + ((unit * 2 + row) * FRAMES + frame)[:, None] * C + inner[None, :]
         values = tl.load(here, mask=real & (inner < C)[None, :], other=0.0)
-        made = mish(normalised(values, C, CP, 1e-5) * gain[None, :] + offset[None, :]).to(w.dtype.element_ty)
-        velocity = product(made, weights, tl.zeros([BM, BP], tl.float32))
+        activated = mish(normalised(values, C, CP, 1e-5) * gain[None, :] + offset[None, :]).to(w.dtype.element_ty)
+        velocity = product(activated, weights, tl.zeros([BM, BP], tl.float32))
         guided += velocity * (1.0 + guidance) if row == 0 else velocity * -guidance
     moved = tl.load(x + at, mask=fits, other=0.0) + dt * guided
     tl.store(x + at, moved, mask=fits)

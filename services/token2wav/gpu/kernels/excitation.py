@@ -1,5 +1,5 @@
-"""The vocoder's excitation, its spectrum, and samples from the spectrum that the network makes, for
-windows of several streams.
+"""The vocoder's excitation, its spectrum, and the samples from the network's spectrum, for windows
+of several streams.
 """
 
 import triton
@@ -28,13 +28,15 @@ def philox(key0, key1, c0, c1, c2, c3):
 
 @triton.jit
 def within_half(turns):
-    """float64 revolutions, not negative -> float32 radians from -pi to pi of the same place."""
+    """float64 revolutions, not negative -> equivalent float32 radians from -pi to pi."""
     return ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
 
 
 @triton.jit
 def two_normals(word0, word1):
-    """Box-Muller -> two float32; the logarithm in float64, as near 1 float32 would not do."""
+    """Box-Muller -> two float32; the logarithm is float64, because near 1 float32 is not precise
+    enough.
+    """
     uniform = (word0.to(tl.float64) + 1.0) * 2.3283064365386963e-10
     radius = tl.sqrt(-2.0 * tl.log(uniform)).to(tl.float32)
     angle = within_half(word1.to(tl.float64) * 2.3283064365386963e-10)
@@ -94,7 +96,7 @@ def excitation(
     left = tl.where(early, 0, behind // HOP)
     fraction = ((behind - left * HOP).to(tl.float64) + 0.5) / HOP
     base = frames_before - begin
-    # Outside the window only where nothing is real: clamped, since masked samples still load.
+    # Clamped, because masked samples are loaded too; real samples are never outside the window.
     place = tl.minimum(tl.maximum(left + base, 0), frames - 2)
     here = tl.minimum(tl.maximum(frame + base, 0), frames - 1)
     rows = b * frames
@@ -136,10 +138,11 @@ def analysed(
     FFT: tl.constexpr,
     STEP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, columns, N] = windowed spectrum of source [batch, samples] at column first * RATE
-    + start on, STEP samples a column, centred; beyond the ends of the sentence its mirror image is
-    seen; zeros where there is no column. basis [FFT, N] holds the window, and zeros where N is
-    wider than the spectrum. Grid (ceil(columns / BM), batch)."""
+    """out [batch, columns, N] = windowed spectrum of source [batch, samples] from column first *
+    RATE + start on, STEP samples per column, centred. Beyond the ends of the sentence its mirror
+    image is used; columns that do not exist are zeros. basis [FFT, N] includes the window, and
+    zeros where N is wider than the spectrum. Grid (ceil(columns / BM), batch).
+    """
     announce(CHAINED)
     b = tl.program_id(1)
     at, tap, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, FFT), tl.arange(0, N)
@@ -154,8 +157,8 @@ def analysed(
     place = sample - (start_samples + begin * HOP)
     held = real[:, None] & (place >= 0) & (place < samples)
     values = tl.load(source + b * samples + place, mask=held, other=0.0)
-    made = tl.dot(values, waves, input_precision="ieee")
-    tl.store(out + (b * columns + at)[:, None] * N + channel[None, :], made, mask=(at < columns)[:, None])
+    spectrum = tl.dot(values, waves, input_precision="ieee")
+    tl.store(out + (b * columns + at)[:, None] * N + channel[None, :], spectrum, mask=(at < columns)[:, None])
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -176,9 +179,9 @@ def short_frames(
     held = (at < rows)[:, None] & (bins < BINS)[None, :]
     magnitude = tl.minimum(tl.exp(tl.load(planes + at[:, None] * WIDTH + bins[None, :], mask=held, other=0.0)), LARGEST)
     angle = tl.sin(tl.load(planes + at[:, None] * WIDTH + BINS + bins[None, :], mask=held, other=0.0))
-    made = tl.dot(tl.where(held, magnitude * tl.cos(angle), 0.0), of_real, input_precision="ieee")
-    made += tl.dot(tl.where(held, magnitude * tl.sin(angle), 0.0), of_imaginary, input_precision="ieee")
-    tl.store(out + at[:, None] * FFT + tap[None, :], made, mask=(at < rows)[:, None])
+    signal = tl.dot(tl.where(held, magnitude * tl.cos(angle), 0.0), of_real, input_precision="ieee")
+    signal += tl.dot(tl.where(held, magnitude * tl.sin(angle), 0.0), of_imaginary, input_precision="ieee")
+    tl.store(out + at[:, None] * FFT + tap[None, :], signal, mask=(at < rows)[:, None])
 
 
 @triton.jit(do_not_specialize=["columns", "samples", "start"])
@@ -187,9 +190,10 @@ def overlapped(
     FFT: tl.constexpr,
     STEP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, samples] from sample first * HOP on: frames [batch, columns, FFT] added where
-    they overlap, over the summed squared window of those that exist, within the limit. `start`:
-    column of frames[:, 0]. Grid (ceil(samples / BLOCK), batch)."""
+    """out [batch, samples] from sample first * HOP on: overlap-add of frames [batch, columns, FFT],
+    divided by the summed squared window of the existing frames, limited to +-limit. `start`: column
+    of frames[:, 0]. Grid (ceil(samples / BLOCK), batch).
+    """
     announce(CHAINED)
     b = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -206,6 +210,6 @@ def overlapped(
         total += tl.load(frames + (b * columns + place) * FFT + tap, mask=held, other=0.0)
         energy += tl.where(real, gain * gain, 0.0)
     sound = total / tl.maximum(energy, 1e-8)
-    # As numbers, not clamped to them: what is not finite must be seen.
+    # Comparisons instead of clamp, so that NaN is preserved.
     sound = tl.where(sound > limit, limit, tl.where(sound < -limit, -limit, sound))
     tl.store(out + b * samples + at, sound, mask=at < samples)

@@ -1,5 +1,5 @@
-"""The feed-forward of a small batch in one launch: programs that share rows meet in the middle
-instead of starting anew.
+"""The feed-forward of a small batch in one launch: programs that share rows wait for each other at
+a barrier instead of being split into two launches.
 """
 
 import triton
@@ -10,9 +10,10 @@ from services.token2wav.gpu.kernels.linear import erf, keep_tail, normalised, pr
 
 
 @triton.jit
-def meet(counter, programs: tl.constexpr):
-    """Until `programs` programs have come here; all must be running at once. What each wrote before
-    can then be read past the first cache."""
+def wait_for_programs(counter, programs: tl.constexpr):
+    """Barrier for `programs` programs, all of which must be resident. After it, what each wrote
+    before can be read, bypassing the L1 cache.
+    """
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < programs:
@@ -20,22 +21,22 @@ def meet(counter, programs: tl.constexpr):
     tl.debug_barrier()
 
 
-@triton.jit(do_not_specialize=["M", "meeting"])
+@triton.jit(do_not_specialize=["M", "first_counter"])
 def feed_forward(
-    x, heads, heads_bias, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting,
-    N: tl.constexpr,
+    x, heads, heads_bias, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail,
+    first_counter, N: tl.constexpr,
     H: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr,
     HIDDEN: tl.constexpr, HEADS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers
-    of two. HEADS: heads_bias [N] and heads [HEADS, M, N], what `attend_by_head` left, are added to
-    x before, in their order.
+    of two. HEADS: heads_bias [N] and heads [HEADS, M, N], the results of `attend_by_head`, are
+    first added to x, in order.
 
-    A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32
-    parts [H / HIDDEN, M, N]; when all of its rows are there it sums up N HIDDEN / H columns, always
-    in the same order. counters int32, zero before the pass: one for each tile of rows from
-    `meeting` on. TAIL as in `onto_residual`. Grid (H / HIDDEN, ceil(M / BM)), which must fit on the
-    device at once.
+    A program computes HIDDEN of the H inner columns of BM rows and their share of the result,
+    float32 parts [H / HIDDEN, M, N]. When all shares of its rows are complete it sums N HIDDEN / H
+    columns, always in the same order. counters int32, zero before the pass: one for each tile of
+    rows from `first_counter` on. TAIL as in `onto_residual`. Grid (H / HIDDEN, ceil(M / BM)), all
+    of which must be resident at once.
     """
     announce(CHAINED)
     chunks: tl.constexpr = H // HIDDEN
@@ -60,11 +61,11 @@ def feed_forward(
             values += tl.load(of_head + inner[None, :], mask=there, other=0.0).to(tl.float32)
             old += tl.load(of_head + mine[None, :], mask=there, other=0.0).to(tl.float32)
     normal = normalised(values, N, N, EPS).to(wide_w.dtype.element_ty)
-    made = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
-    made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
-    part = product(made.to(narrow_w.dtype.element_ty), narrowing, tl.zeros([BM, N], tl.float32))
+    activated = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
+    activated = 0.5 * activated * (1.0 + erf(activated * 0.7071067811865476))
+    part = product(activated.to(narrow_w.dtype.element_ty), narrowing, tl.zeros([BM, N], tl.float32))
     tl.store(parts + (chunk * M + rows)[:, None] * N + inner[None, :], part, mask=there)
-    meet(counters + meeting + tl.program_id(1), chunks)
+    wait_for_programs(counters + first_counter + tl.program_id(1), chunks)
     total = old + narrow_shift[None, :]
     for at in tl.static_range(chunks):
         total += tl.load(

@@ -1,5 +1,5 @@
-"""Attention of small batches with the product behind it: one launch less, and what heads add is
-summed up by the feed-forward.
+"""Attention of small batches fused with the product that follows it, which saves a launch; the
+feed-forward sums the results of the heads.
 """
 
 import triton
@@ -18,12 +18,12 @@ def attend_by_head(
     KEYS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """parts [HEADS, M, K]: what each head adds to the residual stream, but for the bias. In the
-    type of the operands: every program of the feed-forward reads all of its rows.
+    """parts [HEADS, M, K]: what each head adds to the residual stream, without the bias, in the
+    operand type, because every program of the feed-forward reads all rows.
 
     queries, pool, table, counts, valid, page, offset: as in `paged_attention`; out_w [K, HEADS
-    WIDTH], K a power of two. A program makes BM of the FP frames of its unit and row, and takes as
-    many pages at a time as KEYS has room for. Grid (units * ROWS * FP / BM, HEADS).
+    WIDTH], K a power of two. A program computes BM of the FP frames of its unit and row, and loads
+    as many pages at a time as fit into KEYS. Grid (units * ROWS * FP / BM, HEADS).
     """
     announce(CHAINED)
     inner_width: tl.constexpr = HEADS * WIDTH
@@ -53,6 +53,6 @@ def attend_by_head(
         keys = tl.load(here, mask=known[:, None], other=0.0)
         values = tl.load(here + FRAMES * inner_width, mask=known[:, None], other=0.0)
         total, weight, highest = attended(asked, keys, values, known, total, weight, highest)
-    made = (total / weight[:, None]).to(queries.dtype.element_ty)
-    added = product(made, back, tl.zeros([BM, K], tl.float32))
+    result = (total / weight[:, None]).to(queries.dtype.element_ty)
+    added = product(result, back, tl.zeros([BM, K], tl.float32))
     tl.store(parts + (head * M + rows)[:, None] * K + column[None, :], added.to(parts.dtype.element_ty), mask=asks)

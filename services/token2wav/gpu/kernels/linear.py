@@ -1,4 +1,4 @@
-"""Matrix products of the transformer layers, with what stands before and behind them.
+"""Matrix products of the transformer layers, fused with the operations before and after them.
 
 Activations are rows [M, channels] of all units of a batch: row = (unit * ROWS + guidance row) *
 FRAMES + frame. The residual stream is float32; operands of products have the type of the weights
@@ -17,7 +17,7 @@ NONE, GELU, SILU = 0, 1, 2
 @triton.jit
 def normalised(x, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr):
     """x float32 [BM, KP], zero from column K on -> zero mean, unit variance over the first K
-    columns; zero behind them.
+    columns; zero after them.
     """
     mean = tl.sum(x, axis=1) / K
     centred = x - mean[:, None]
@@ -41,8 +41,8 @@ def erf(x):
 
 @triton.jit
 def product(a, b, total):
-    """a [BM, K] times b [K, BN] onto float32 [BM, BN]; float32 operands are multiplied as such, not
-    as TF32.
+    """a [BM, K] times b [K, BN] added to float32 [BM, BN]; float32 operands are multiplied as such,
+    not as TF32.
     """
     return tl.dot(a, b, total, input_precision="ieee")
 
@@ -54,7 +54,7 @@ def normed_linear(
 ):  # fmt: skip
     """out [M, N] = activation(norm(x) w^T + bias). x float32 [M, K]; w [N, K]; bias float32 [N].
 
-    Grid (ceil(N / (BN LOOP)), ceil(M / BM)): a program normalises its rows once and makes LOOP
+    Grid (ceil(N / (BN LOOP)), ceil(M / BM)): a program normalises its rows once and computes LOOP
     tiles of columns. Reads M K 4 bytes per column of the grid (from L2), N K weights once, writes M
     N.
     """
@@ -75,14 +75,14 @@ def normed_linear(
                 w + columns[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0
             )
         shift = tl.load(bias + columns, mask=columns < N, other=0.0)
-        made = product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]
+        result = product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]
         if ACTIVATION == 1:
-            made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
+            result = 0.5 * result * (1.0 + erf(result * 0.7071067811865476))
         if ACTIVATION == 2:
-            made = made / (1.0 + tl.exp(-made))
+            result = result / (1.0 + tl.exp(-result))
         tl.store(
             out + rows[:, None] * N + columns[None, :],
-            made.to(out.dtype.element_ty),
+            result.to(out.dtype.element_ty),
             mask=(rows[:, None] < M) & (columns[None, :] < N),
         )
 
@@ -94,12 +94,12 @@ def queries_keys_values(
     FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """norm(x) times the joined weights [3 INNER, K]; queries to [M, INNER], keys and values into
+    """norm(x) times the joined weights [3 INNER, K]; queries go to [M, INNER], keys and values to
     each unit's own page.
 
     pool: all pages, `page` elements each; own int32 [units]: the unit's page. At `offset` a page
-    holds, for this layer and Euler step, [ROWS, 2 (keys, values), FRAMES, INNER]. Grid (3 INNER /
-    (BN LOOP), ceil(M / BM)), BN LOOP a divisor of INNER.
+    contains, for this layer and Euler step, [ROWS, 2 (keys, values), FRAMES, INNER]. Grid (3 INNER
+    / (BN LOOP), ceil(M / BM)), BN LOOP a divisor of INNER.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -120,12 +120,12 @@ def queries_keys_values(
         if at > 0:
             weights = tl.load(w + columns[None, :] * K + inner[:, None], mask=inner[:, None] < K, other=0.0)
         shift = tl.load(bias + columns)
-        made = (product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]).to(w.dtype.element_ty)
+        result = (product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]).to(w.dtype.element_ty)
         channel = columns - section * INNER
         if section == 0:
-            tl.store(queries + rows[:, None] * INNER + channel[None, :], made, mask=inside)
+            tl.store(queries + rows[:, None] * INNER + channel[None, :], result, mask=inside)
         else:
-            tl.store(pool + base[:, None] + channel[None, :], made, mask=inside)
+            tl.store(pool + base[:, None] + channel[None, :], result, mask=inside)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -133,9 +133,10 @@ def onto_residual(
     a, w, bias, x, pool, own, M, page, tail, N: tl.constexpr, K: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
     TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x [M, N] float32 += a [M, K] w^T + bias. TAIL: the last two frames of each unit also go into
-    its page at `tail`, [ROWS, 2, N], for the convolution that comes next. Grid (ceil(N / BN),
-    ceil(M / BM)). With BK = K the weights are there before the kernel waits."""
+    """x [M, N] float32 += a [M, K] w^T + bias. TAIL: the last two frames of each unit are also
+    stored in its page at `tail`, [ROWS, 2, N], for the next convolution. Grid (ceil(N / BN), ceil(M
+    / BM)). With BK = K the weights are loaded before the kernel waits.
+    """
     announce(CHAINED)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -162,21 +163,19 @@ def onto_residual(
                 a + rows[:, None] * K + inner[None, :], mask=(rows < M)[:, None] & (inner < K)[None, :], other=0.0
             )
             total = product(values, weights, total)
-    made = before + total + shift[None, :]
-    tl.store(at, made, mask=inside)
+    result = before + total + shift[None, :]
+    tl.store(at, result, mask=inside)
     if TAIL:
-        keep_tail(made, pool, own, rows, columns, inside, page, tail, N, FRAMES, ROWS)
+        keep_tail(result, pool, own, rows, columns, inside, page, tail, N, FRAMES, ROWS)
 
 
 @triton.jit
 def keep_tail(
-    made, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr
+    result, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr
 ):
-    """Store those rows of `made` that are among the last two frames of their unit into its page,
-    [ROWS, 2, N] at `tail`.
-    """
+    """Store the last two frames of each unit in its page, [ROWS, 2, N] at `tail`."""
     row, frame = rows // FRAMES % ROWS, rows % FRAMES
     last = inside & (frame >= FRAMES - 2)[:, None]
     at = tl.load(own + rows // (ROWS * FRAMES), mask=frame >= FRAMES - 2, other=0).to(tl.int64) * page + tail
     at += (row * 2 + frame - (FRAMES - 2)) * N
-    tl.store(pool + at[:, None] + columns[None, :], made.to(pool.dtype.element_ty), mask=last)
+    tl.store(pool + at[:, None] + columns[None, :], result.to(pool.dtype.element_ty), mask=last)

@@ -1,9 +1,9 @@
-"""From the frames that streams remember to the phases of their harmonics: `vocoder.f0` in float64
-and the sums of `vocoder.source`.
+"""From the mel in the streams' rings to the phases of their harmonics: `vocoder.f0` in float64 and
+the cumulative sums of `vocoder.source`.
 
-Rows are the frames of all windows, one window behind the other; frame `i` of a window is frame
-first - before + i of its sentence. As in `windowed_convolution` layers are zero outside the
-sentence, and at its edges a window sees its neighbour: one frame more with each layer.
+Rows are the frames of all windows, one window after the other; frame `i` of a window is frame first
+- before + i of its sentence. As in `windowed_convolution`, layers are zero outside the sentence,
+and at its edges a window reads its neighbour: one frame more with each layer.
 """
 
 import triton
@@ -14,20 +14,21 @@ from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 
 @triton.jit
 def placed(row, frames, before, first, end):
-    """Window, frame of the sentence, and whether there is one."""
+    """Window, frame of the sentence, and whether that frame exists."""
     b = row // frames
     frame = row % frames - before + tl.load(first + b)
     return b, frame, (frame >= 0) & (frame < tl.load(end + b))
 
 
 @triton.jit(do_not_specialize=["rows", "frames", "before"])
-def remembered(
+def from_ring(
     ring, slots, first, end, mel, exact, rows, frames, before,
     RING: tl.constexpr, BINS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """mel [rows, WIDTH] and exact float64 [rows, EXACT] = ring [slot, frame % RING, BINS] in the
-    sentence, zeros else. Grid (ceil(rows / BM),)."""
+    """mel [rows, WIDTH] and exact float64 [rows, EXACT] = ring [slot, frame % RING, BINS] inside
+    the sentence, zeros outside. Grid (ceil(rows / BM),).
+    """
     announce(CHAINED)
     row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
     held = row < rows
@@ -47,8 +48,9 @@ def pitch_layer(
     C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [rows, N] = elu(bias + convolution of x [rows, C]) in the sentence, zeros else; float64.
-    w [TAPS, C, N], centred. Grid (ceil(rows / BM), N / BN); BK divides C."""
+    """out [rows, N] = elu(bias + convolution of x [rows, C]) inside the sentence, zeros outside;
+    float64. w [TAPS, C, N], centred. Grid (ceil(rows / BM), N / BN); BK divides C.
+    """
     announce(CHAINED)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     n, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
@@ -59,8 +61,8 @@ def pitch_layer(
     chunks: tl.constexpr = C // BK
     wait(CHAINED)
     for at in range(TAPS * chunks):
-        # A row behind another is C elements on, as a tap behind another is: so is the chunk behind
-        # a tap's last.
+        # Consecutive rows are C elements apart, and so are consecutive taps; so the chunk after a
+        # tap's last one is the next tap's first.
         total = tl.dot(tl.load(rows_at + at * BK), tl.load(weights_at + at * BK * N), total, out_dtype=tl.float64)
     total += shifted[None, :]
     total = tl.where(total > 0, total, tl.exp(tl.minimum(total, 0.0)) - 1.0)
@@ -73,8 +75,8 @@ def pitch(
     x, w, bias, f0, first, end, rows, frames, before, C: tl.constexpr, CP: tl.constexpr, BM: tl.constexpr,
     CHAINED: tl.constexpr
 ):  # fmt: skip
-    """f0 float32 [rows] in Hz = |bias + x [rows, C] w [C]| in the sentence, 0 else. Grid (ceil(rows
-    / BM),).
+    """f0 float32 [rows] in Hz = |bias + x [rows, C] w [C]| inside the sentence, 0 outside. Grid
+    (ceil(rows / BM),).
     """
     announce(CHAINED)
     row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, CP)
@@ -82,9 +84,9 @@ def pitch(
     wait(CHAINED)
     at = tl.minimum(row, rows - 1)
     values = tl.load(x + at[:, None] * C + c[None, :], mask=(c < C)[None, :], other=0.0)
-    made = tl.abs(tl.sum(values * weight[None, :], 1) + tl.load(bias)).to(tl.float32)
+    hertz = tl.abs(tl.sum(values * weight[None, :], 1) + tl.load(bias)).to(tl.float32)
     _, _, real = placed(at, frames, before, first, end)
-    tl.store(f0 + row, tl.where(real, made, 0.0), mask=row < rows)
+    tl.store(f0 + row, tl.where(real, hertz, 0.0), mask=row < rows)
 
 
 @triton.jit(do_not_specialize=["frames", "reach", "pitched"])

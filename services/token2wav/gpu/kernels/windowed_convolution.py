@@ -1,15 +1,15 @@
 """Convolutions of the vocoder over windows of several streams, time-major: rows are the columns of
-time of all windows, one window behind the other, each a vector of channels.
+all windows, one window after the other, each a vector of channels.
 
-A window is the same stretch of each layer for every stream, but a sentence begins and ends
-somewhere: columns outside it are zeros to every layer. `first` int32 [batch] is the first frame
-that the window renders, `end` the frames of the sentence (very many while unknown); column `i` of a
-buffer that starts at `start` is column first * RATE + start + i of the layer, real from 0 to end *
+A window is the same range of each layer for every stream, but sentences have ends: columns outside
+the sentence are zeros in every layer. `first` int32 [batch] is the first frame that the window
+renders, `end` the frames of the sentence (a large number while unknown). Column `i` of a buffer
+that starts at `start` is column first * RATE + start + i of the layer; real columns are 0 to end *
 RATE + EXTRA.
 
-Whoever makes a layer writes it activated and with its zeros, once, so that a convolution only loads
-and multiplies. At the edges of a window a convolution sees its neighbour's columns; as many columns
-of its result mean nothing, and a window is that much wider.
+The kernel that computes a layer stores it once, activated and with its zeros, so a convolution only
+loads and multiplies. At the edges of a window a convolution reads its neighbour's columns. The same
+number of columns of its result is invalid, and a window is wider by that number.
 """
 
 import triton
@@ -24,8 +24,8 @@ NONE, SNAKE, LEAKY = 0, 1, 2
 def snake(x, turns, inverse):
     """x + sin(alpha x)^2 / alpha, with turns = alpha / pi and inverse = 1 / alpha.
 
-    The square of the sine repeats with every half turn. Between -1/2 and 1/2 it is u^2 p(u^2), p
-    found by Chebyshev interpolation: within 3e-7.
+    The square of the sine repeats with every half turn. Between -1/2 and 1/2 it is u^2 p(u^2) with
+    p from Chebyshev interpolation: within 3e-7.
     """
     u = x * turns
     u = u - tl.floor(u + 0.5)
@@ -39,19 +39,19 @@ def snake(x, turns, inverse):
 
 
 @triton.jit
-def activated(total, turns, inverses, at, spoken, slope, KIND: tl.constexpr, like):
-    """[BM, BN] behind the activation, by snake with the constants at `at` [BN] or leaky; zeros
-    where not `spoken` [BM]; of type `like`.
+def activated(total, turns, inverses, at, inside, slope, KIND: tl.constexpr, like):
+    """[BM, BN] after the activation, snake with the constants at `at` [BN] or leaky; zeros where
+    not `inside` [BM]; of type `like`.
     """
-    made = total
+    result = total
     if KIND == 1:
-        made = snake(total, tl.load(turns + at)[None, :], tl.load(inverses + at)[None, :])
+        result = snake(total, tl.load(turns + at)[None, :], tl.load(inverses + at)[None, :])
     if KIND == 2:
-        made = tl.where(total > 0, total, total * slope)
+        result = tl.where(total > 0, total, total * slope)
     if like == tl.float16:
-        # What is finite stays finite; what is not is to be seen.
-        made = tl.where(tl.abs(made) < float("inf"), tl.minimum(tl.maximum(made, -65504.0), 65504.0), made)
-    return tl.where(spoken[:, None], made, 0.0).to(like)
+        # Finite values stay finite; other values are preserved so that they are detected.
+        result = tl.where(tl.abs(result) < float("inf"), tl.minimum(tl.maximum(result, -65504.0), 65504.0), result)
+    return tl.where(inside[:, None], result, 0.0).to(like)
 
 
 @triton.jit
@@ -79,11 +79,11 @@ def put(
     if ACTIVES > 0:
         begin, length = tl.load(first + batch_of) * RATE, tl.load(end + batch_of) * RATE + EXTRA
         there = column + start_out + begin
-        spoken = (there >= 0) & (there < length)
+        inside = (there >= 0) & (there < length)
         for other in tl.static_range(ACTIVES):
             at = (v + other) * OUT + channels
-            made = activated(total, turns, inverses, at, spoken, slope, ACTIVATION, active.dtype.element_ty)
-            tl.store(active + other * out_rows * OUT + to, made, mask=real[:, None])
+            active_values = activated(total, turns, inverses, at, inside, slope, ACTIVATION, active.dtype.element_ty)
+            tl.store(active + other * out_rows * OUT + to, active_values, mask=real[:, None])
 
 
 @triton.jit(
@@ -107,18 +107,21 @@ def windowed_convolution(
     """out[v, b, i, n] = bias[v, n] + scale[n] sum over taps t and channels c of w_v[t, n, c] x[v,
     b, i + lead_v + t dilation_v, c].
 
-    rows = batch * count: `count` places i of each window. x: windows of x_columns columns, variants
-    of x_rows. Of a strided convolution place i begins STEP elements behind place i - 1 and a column
-    has UNIT; else both are C. shapes int32 [variants, 4]: taps, dilation, first tap in w [taps of
-    all, N, C], lead. SUMMED variants: their sum is made (shapes of all, one bias), else one of
-    each. N = phases * OUT: a transposed convolution makes `phases` columns at once, i * phases +
-    phase + place of its out_columns. + residual[v, b, column + residual_shift], or the mean with
-    RESIDUALS of them. RAW: stored float32. ACTIVES: times it is stored activated, in the type of w:
-    by snake [ACTIVES or variants, OUT], or leaky with `slope`. MIRROR: column 0 of the sentence is
-    made as column 2. DESCRIBED: what input and output with the same columns allow: x, residual, out
-    and active are descriptors of `margin` rows, the variants and a margin again in blocks [BM, BK]
-    and [BM, BN], w of [.., C] in blocks [BN, BK]; rows behind the last are written, too. BN divides
-    OUT, BK divides C. Grid (ceil(rows / BM), N / BN, variants or 1).
+    rows = batch * count: `count` positions i of each window. x: windows of x_columns columns,
+    variants of x_rows. In a strided convolution position i begins STEP elements after position i -
+    1 and a column has UNIT; otherwise both are C. shapes int32 [variants, 4]: taps, dilation, first
+    tap in w [taps of all, N, C], lead. SUMMED variants: their sum is computed (shapes of all, one
+    bias), otherwise each one. N = phases * OUT: a transposed convolution computes `phases` columns
+    at once, column i * phases + phase + place of its out_columns. The kernel then adds residual[v,
+    b, column + residual_shift], or takes the mean with RESIDUALS of them.
+
+    RAW: the result is stored as float32. ACTIVES: number of times that it is stored activated, in
+    the type of w: by snake [ACTIVES or variants, OUT], or leaky with `slope`. MIRROR: column 0 of
+    the sentence is computed as column 2. DESCRIBED: possible if input and output have the same
+    columns: x, residual, out and active are TMA descriptors of `margin` rows, the variants and
+    another margin in blocks [BM, BK] and [BM, BN], w of [.., C] in blocks [BN, BK]; rows after the
+    last one are written, too. BN divides OUT, BK divides C. Grid (ceil(rows / BM), N / BN, variants
+    or 1).
     """
     announce(CHAINED)
     row = tl.minimum(tl.program_id(0) * BM + tl.arange(0, BM), rows - 1)
@@ -180,9 +183,9 @@ def windowed_convolution(
         if ACTIVES > 0:
             begin, length = tl.load(first + b) * RATE, tl.load(end + b) * RATE + EXTRA
             there = i + start_out + begin
-            spoken = (there >= 0) & (there < length)
-            made = activated(total, turns, inverses, v * OUT + n, spoken, slope, ACTIVATION, active.dtype)
-            active.store([to, tl.program_id(1) * BN], made)
+            inside = (there >= 0) & (there < length)
+            active_values = activated(total, turns, inverses, v * OUT + n, inside, slope, ACTIVATION, active.dtype)
+            active.store([to, tl.program_id(1) * BN], active_values)
     else:
         put(
             total, out, active, turns, inverses, residual, first, end, b, column, real, channels, v,

@@ -1,3 +1,3 @@
-"""The flow over paged state: batches of grid blocks through the encoder and the estimator, in CUDA
+"""The flow over paged state: batches of grid blocks run through encoder and estimator in CUDA
 graphs.
 """

@@ -1,5 +1,5 @@
-"""The upsampling conformer encoder as a chain of kernels: the arithmetic of `flow.encoder` over
-paged state, 25 tokens a unit.
+"""The upsampling conformer encoder as a sequence of kernels: the arithmetic of `flow.encoder` over
+paged state, 25 tokens per unit.
 """
 
 import math
@@ -19,7 +19,7 @@ from services.token2wav.gpu.kernels.conformer import (
     looking_ahead,
     norm_scaled,
     relative_attention,
-    turned_queries,
+    rotated_queries,
 )
 from services.token2wav.gpu.kernels.convolution import causal_convolution
 from services.token2wav.gpu.kernels.linear import NONE, SILU, normed_linear, onto_residual, queries_keys_values
@@ -51,7 +51,7 @@ class _Conformer:
 
 
 class PagedEncoder:
-    """Weights and the buffers of a pass over at most `most` units."""
+    """Weights, and buffers for a pass over at most `most` units."""
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher
@@ -79,23 +79,23 @@ class PagedEncoder:
         project = everything.within("encoder_proj")
         self._project = product(project["weight"], project["bias"], dtype, weights.within("after_norm"))
         self._config, self._launch, self._factor = config, launch, math.sqrt(width)
-        self._turns = {frames: _turns(frames, width, device) for frames in (CHUNK_TOKENS, CHUNK_FRAMES)}
+        self._rotations = {frames: _rotations(frames, width, device) for frames in (CHUNK_TOKENS, CHUNK_FRAMES)}
         self._distances = {
             frames: _distances(frames, farthest, width, device, dtype)
             for frames, farthest in ((CHUNK_TOKENS, MAX_FLOW_FRAMES // 2), (CHUNK_FRAMES, MAX_FLOW_FRAMES))
         }
         rows = most * CHUNK_FRAMES
 
-        def room(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
 
-        self._embedded, self._seen = room(most, IDS, width), room(most * CHUNK_TOKENS, width)
-        self._tokens_in, self._tokens, self._doubled, self._frames = (room(rows, width) for _ in range(4))
-        self._queries, self._attended = room(rows, width, kind=dtype), room(rows, width, kind=dtype)
-        self._turned = room(rows, config.encoder_heads, width, kind=dtype)
-        self._wide = room(rows, config.encoder_feed_forward, kind=dtype)
-        self._no_rows = room(1)
-        self.mu = room(most, CHUNK_FRAMES, MEL_BINS)
+        self._embedded, self._seen = zeros(most, IDS, width), zeros(most * CHUNK_TOKENS, width)
+        self._tokens_in, self._tokens, self._doubled, self._frames = (zeros(rows, width) for _ in range(4))
+        self._queries, self._attended = zeros(rows, width, kind=dtype), zeros(rows, width, kind=dtype)
+        self._rotated = zeros(rows, config.encoder_heads, width, kind=dtype)
+        self._wide = zeros(rows, config.encoder_feed_forward, kind=dtype)
+        self._no_rows = zeros(1)
+        self.mu = zeros(most, CHUNK_FRAMES, MEL_BINS)
         """float32 [units, 50, 80] after a pass."""
 
     def __call__(self, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
@@ -136,7 +136,7 @@ class PagedEncoder:
         self._convolve(table, pool, layout, rows, self._tokens, layout.up_tail, self._up, self._doubled, None)
         rows = units * CHUNK_FRAMES
         self._frames[:rows].zero_()
-        # As onto a residual of zeros; the operand is rounded as any other.
+        # Added to a residual of zeros; the operand is rounded like any other.
         operand = self._attended[:rows]
         operand.copy_(self._doubled[:rows])
         self._onto(table, pool, layout, operand, self._up_embed, self._frames, rows, CHUNK_FRAMES, None)
@@ -163,7 +163,7 @@ class PagedEncoder:
             weights.weight,
             weights.bias, self._no_rows if add is None else add, out, out, pool, table["own"], table["before"], rows,
             layout.elements, tail,
-            tail, 0, C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, BESIDE=False,
+            tail, 0, C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, SHORTCUT=False,
             ADD=add is not None,
             TAIL=False, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -185,13 +185,13 @@ class PagedEncoder:
             BM=tile.rows, BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
-            turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position,
-            self._turns[frames],
-            self._turned, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
+            rotated_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance,
+            weights.position, self._rotations[frames],
+            self._rotated, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
         )  # fmt: skip
         tile = launch.tile("distance", rows)
         launch(
-            relative_attention, (units, heads), self._queries, weights.content, self._turned, self._distances[frames],
+            relative_attention, (units, heads), self._queries, weights.content, self._rotated, self._distances[frames],
             pool, table["pages"],
             table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements,
             offset, TABLE=TABLE,
@@ -226,8 +226,8 @@ class PagedEncoder:
 
 
 def _doubling(tensors: Tensors, dtype: torch.dtype) -> Product:
-    """Nearest repetition by two, then five causal taps, as one convolution of three taps over
-    tokens that makes both frames of each.
+    """Nearest-neighbour upsampling by two followed by five causal taps, as one convolution of three
+    taps over tokens that gives both frames of each token.
 
     Frame 2 t sees tokens t - 2, t - 2, t - 1, t - 1, t; frame 2 t + 1 sees t - 2, t - 1, t - 1, t,
     t.
@@ -243,7 +243,7 @@ def _rates(width: int, device: torch.device) -> Tensor:
     return torch.exp(torch.arange(0, width, 2, dtype=torch.float64, device=device) * -(math.log(10000.0) / width))
 
 
-def _turns(frames: int, width: int, device: torch.device) -> Tensor:
+def _rotations(frames: int, width: int, device: torch.device) -> Tensor:
     """float32 [2, frames, width / 2]: sine and cosine of i w."""
     angle = torch.arange(frames, dtype=torch.float64, device=device)[:, None] * _rates(width, device)
     return torch.stack((angle.sin(), angle.cos())).float()

@@ -1,4 +1,4 @@
-"""The estimator of the flow's velocity as a chain of kernels: the arithmetic of `flow.estimator`
+"""The estimator of the flow's velocity as a sequence of kernels: the arithmetic of `flow.estimator`
 over paged state.
 """
 
@@ -16,16 +16,16 @@ from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.paged_flow.transformers import TransformerRoom, Transformers
+from services.token2wav.gpu.paged_flow.transformers import TransformerBuffers, Transformers
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable
 from services.token2wav.gpu.paged_flow.weights import Level, Norm, Product, convolution, product
 
 
 class PagedEstimator:
-    """Weights and the buffers of a pass over at most `most` units; the state of streams is in the
+    """Weights, and buffers for a pass over at most `most` units; the state of streams is in the
     pool's pages.
 
-    splits, split_units, meeting_units, by_head: see `TransformerRoom`; keys are split in `long`
+    splits, split_units, meeting_units, by_head: see `TransformerBuffers`; keys are split in `long`
     passes.
     """
 
@@ -52,47 +52,49 @@ class PagedEstimator:
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
         rows, channels = most * ROWS * CHUNK_FRAMES, config.channels
 
-        def room(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
 
-        self.x = room(most, CHUNK_FRAMES, MEL_BINS)
-        """The mel on its way, float32 [units, 50, 80]; after the last step, the mel."""
-        self._inputs = room(rows, 4 * MEL_BINS, kind=dtype)
-        self._a, self._b, self._y, self._beside = (room(rows, channels) for _ in range(4))
-        self._h = room(rows, channels, kind=dtype)
-        self._no_rows = room(1)
-        self.transformer_room = TransformerRoom(
+        self.x = zeros(most, CHUNK_FRAMES, MEL_BINS)
+        """The mel between Euler steps, float32 [units, 50, 80]; after the last step, the result."""
+        self._inputs = zeros(rows, 4 * MEL_BINS, kind=dtype)
+        self._a, self._b, self._y, self._shortcut = (zeros(rows, channels) for _ in range(4))
+        self._h = zeros(rows, channels, kind=dtype)
+        self._no_rows = zeros(1)
+        self.transformer_room = TransformerBuffers(
             config, most, dtype, device, launch, splits, split_units, meeting_units, by_head
         )
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
-        """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise
-        float32 [15000, 80].
+        """Write the first step's input and reset the barrier counters: mu float32 [units, 50, 80],
+        noise float32 [15000, 80].
         """
-        self.transformer_room.forget(units)
+        self.transformer_room.reset_barriers(units)
         self._launch(
             prepare, (units, CHUNK_FRAMES), mu, table.speaker, table.condition, noise, table["position"], self.x,
             self._inputs,
             pool, table["own"], layout.elements, layout.tail(0, "in"), layout.tail_step, FRAMES=CHUNK_FRAMES,
             BINS=MEL_BINS,
-            BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.kept else 1, warps=1,
+            BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.stored else 1, warps=1,
         )  # fmt: skip
 
     def step(
         self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False
     ) -> None:
-        """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`."""
+        """Euler step 0..9 of the first `units` units. long: for streams with many pages, see
+        `splits`.
+        """
         call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         config = self._config
         call.level(0, (self._inputs, "in"), None, self._a)
         call.convolve(self._a, "skip", self._down_end, self._b, "x1")
         skip, x, free = self._a, self._b, self._b
         for level in range(1, config.middle + 1):
-            # In place: the resnet has read its input when the first transformer writes.
+            # In place, because the resnet has read its input before the first transformer writes.
             call.level(level, (x, f"x{level}"), None, free)
         call.level(config.middle + 1, (x, f"x{config.middle + 1}"), (skip, "skip"), free)
-        call.convolve(x, "end", self._up_end, self._beside, "final")
-        call.convolve(self._beside, "final", self._final, self._y, None)
+        call.convolve(x, "end", self._up_end, self._shortcut, "final")
+        call.convolve(self._shortcut, "final", self._final, self._y, None)
         last = step == EULER_STEPS - 1
         self._launch(
             euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias,
@@ -105,7 +107,7 @@ class PagedEstimator:
 
 
 class _Pass:
-    """One Euler step's launches."""
+    """The launches of one Euler step."""
 
     def __init__(
         self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int
@@ -119,35 +121,36 @@ class _Pass:
     def convolve(
         self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *,
         second: tuple[Tensor, str] | None = None,
-        beside: Product | None = None,
+        shortcut: Product | None = None,
     ) -> None:  # fmt: skip
-        """Raw causal convolution of x, and of `second` beside it; out_site: where the result's tail
-        belongs.
+        """Raw causal convolution of x, or of x and `second` concatenated. out_site: the convolution
+        that reads the tail of the result.
         """
         o, layout, tile, n = self._o, self._layout, self._launch.tile("convolution", self._rows), self._channels
         other, other_site = second if second is not None else (x, site)
-        aside = beside if beside is not None else weights
+        aside = shortcut if shortcut is not None else weights
         self._launch(
-            causal_convolution, (ceil(n, tile.columns) * (2 if beside is not None else 1), ceil(self._rows, tile.rows)),
-            x, other, weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._beside, self._pool,
+            causal_convolution,
+            (ceil(n, tile.columns) * (2 if shortcut is not None else 1), ceil(self._rows, tile.rows)),
+            x, other, weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._shortcut, self._pool,
             self._table["own"],
             self._table["before"], self._rows, layout.elements, layout.tail(self._step, site),
             layout.tail(self._step, other_site),
             layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
             C2=other.shape[1] if second is not None else 0, N=n,
-            FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3, BESIDE=beside is not None, ADD=False, TAIL=out_site is not None,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3, SHORTCUT=shortcut is not None, ADD=False, TAIL=out_site is not None,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def level(self, level: int, source: tuple[Tensor, str], second: tuple[Tensor, str] | None, x: Tensor) -> None:
-        """Resnet and transformers from `source` to x; the tail goes to the site of whoever reads x
-        next.
+        """Resnet and transformers from `source` to x. The tail is stored for the convolution that
+        reads x next.
         """
         o, weights = self._o, self._o._levels[level]
-        self.convolve(*source, weights.first, o._y, None, second=second, beside=weights.beside)
+        self.convolve(*source, weights.first, o._y, None, second=second, shortcut=weights.shortcut)
         self._norm_mish(o._y, weights.norms[0], weights.times[self._step], o._h, f"h{level}")
         self.convolve(o._h, f"h{level}", weights.second, o._y, None)
-        self._norm_mish(o._y, weights.norms[1], o._beside, x, None)
+        self._norm_mish(o._y, weights.norms[1], o._shortcut, x, None)
         for at, transformer in enumerate(weights.transformers):
             last = at == len(weights.transformers) - 1
             tail = self._layout.tail(self._step, self._reader(level)) if last else None

@@ -1,5 +1,5 @@
-"""The flow on a GPU: batches of grid blocks, whose state lies in pages of one pool; one CUDA graph
-for each batch size.
+"""The flow on a GPU: batches of grid blocks whose state is in pages of one pool; one CUDA graph for
+each batch size.
 """
 
 import time
@@ -15,27 +15,27 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.paged_flow.transformers import meeting_programs
+from services.token2wav.gpu.paged_flow.transformers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
 LONG_BUCKETS = (48, 64, 96, 128)
-"""Of sentences that are made again from their start and are longer than a batch."""
-MEETING_CHANNELS = (128, 256)
-"""Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the
-matrix units, and fits beside its rows.
+"""Additional batch sizes for recomputed sentences that are longer than the largest bucket."""
+BARRIER_CHANNELS = (128, 256)
+"""Channels of flows whose feed-forward kernel may use a grid barrier: a program's share of the
+weights is wide enough for the matrix units and fits into shared memory together with its rows.
 """
 BY_HEAD = 4
-"""Units of a batch at most whose attention has the product behind it in its launch, where
-feed-forwards meet.
+"""Maximum units of a batch whose attention is fused with the product that follows it, where
+feed-forwards use a grid barrier.
 """
 LONG_PAGES = 8
-"""From more pages on, the keys of small batches are split."""
+"""With more pages, the keys of small batches are split."""
 
 
 class Way(Enum):
@@ -48,7 +48,7 @@ class Way(Enum):
 
 @dataclass
 class PagedFlowStats:
-    """Since the start."""
+    """Counters since the start."""
 
     passes: int = 0
     units: int = 0
@@ -57,28 +57,28 @@ class PagedFlowStats:
     longest_seconds: float = 0.0
 
 
-def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
-    """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there
-    are multiprocessors; 0: none.
+def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
+    """Maximum units of a pass such that it and all smaller `sizes` launch at most as many
+    feed-forward programs as there are multiprocessors; 0: none.
     """
     widest = 0
     for size in sorted(sizes):
         rows = size * ROWS * CHUNK_FRAMES
         tile = launch.tile("feed forward", rows)
-        if meeting_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
+        if barrier_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
             break
         widest = size
     return widest
 
 
 class PagedFlow:
-    """Weights, static buffers and the pool. For one owner thread; who owns which page is decided
-    outside (`pages`).
+    """Weights, static buffers and the pool. For one owner thread; page ownership is managed by
+    `page_pool`.
 
-    dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated
-    here. Page 0 is nobody's: units that fill a batch up write there. meeting_units, by_head: see
-    `TransformerRoom`. `recompute` makes a sentence from its start in one pass, over scratch pages
-    that no step or layer outlives.
+    dtype: of products' operands, of the pages, and of the results of attention heads. pages: number
+    of pages in the pool, which is allocated here. Page 0 is a dummy page: padding units write to
+    it. meeting_units, by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
+    start in one pass over scratch pages, whose content no later step or layer needs.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PagedFlow:
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
-        self.layout, self.scratch_layout = Layout(config), Layout(config, kept=False)
+        self.layout, self.scratch_layout = Layout(config), Layout(config, stored=False)
         self.buckets = tuple(sorted(buckets))
         self.stats = PagedFlowStats()
         launch = launch or Launcher(
@@ -98,8 +98,8 @@ class PagedFlow:
             launch = Launcher(launch.chained, EXACT_TILES)
         self.launch = launch
         self.most = max(self.buckets[-1], most or 0)
-        """Blocks in one pass at most, more than the largest bucket only where a sentence is made
-        again.
+        """Maximum number of blocks in one pass; more than the largest bucket only for recomputed
+        sentences.
         """
         self._long_buckets = tuple(size for size in LONG_BUCKETS if self.buckets[-1] < size <= self.most)
         weights = Tensors(tensors)
@@ -117,18 +117,19 @@ class PagedFlow:
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     def _meeting(self) -> int:
-        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor;
-        0 where they are not known to be, or another process has such programs there."""
+        """Maximum units whose feed-forward programs are all resident, one per multiprocessor; 0 if
+        that is not guaranteed, or if another process uses grid barriers on this GPU.
+        """
         channels = self.config.channels
-        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in MEETING_CHANNELS:
+        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in BARRIER_CHANNELS:
             return 0
         gpu = torch.cuda.get_device_properties(self.device)
-        widest = widest_meeting(self.buckets, self.launch, channels, gpu.multi_processor_count)
-        return widest if widest and may_meet(str(gpu.uuid)) else 0
+        widest = widest_barrier_step(self.buckets, self.launch, channels, gpu.multi_processor_count)
+        return widest if widest and claim_grid_barrier(str(gpu.uuid)) else 0
 
     @property
     def page_bytes(self) -> int:
-        """Memory of one page."""
+        """Bytes of one page."""
         return self.layout.elements * self.dtype.itemsize
 
     @torch.inference_mode()
@@ -138,9 +139,10 @@ class PagedFlow:
 
     @torch.inference_mode()
     def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
-        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took.
-        Without them passes launch eagerly: a few thousand kernels by hand, while no other thread of
-        Python runs."""
+        """Record the graphs of every bucket, which compiles its kernels; returns the seconds it
+        took. Without graphs each pass launches a few thousand kernels from Python, while no other
+        Python thread runs.
+        """
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
         for way in ways:
@@ -158,13 +160,16 @@ class PagedFlow:
         return time.perf_counter() - began
 
     def run(self, units: Sequence[Unit]) -> Tensor:
-        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next;
-        frames behind a short block's end mean nothing. Work is queued on the current stream."""
+        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next
+        pass; frames after the end of a short block are invalid. Work is queued on the current
+        stream.
+        """
         return self._pass(units, self._way(units))
 
     def recompute(self, units: Sequence[Unit]) -> Tensor:
-        """The same for all blocks of one stream from its first on, at most `most`, each with a page
-        of 1..most of its own; no page of the pool is read or written."""
+        """The same for all blocks of one stream from its first on, at most `most`, each with a
+        scratch page of 1..most; no page of the pool is read or written.
+        """
         return self._pass(units, Way.RECOMPUTED)
 
     @torch.inference_mode()
@@ -188,7 +193,8 @@ class PagedFlow:
         return next((size for size in self._sizes(way) if size >= units), units)
 
     def _way(self, units: Sequence[Unit]) -> Way:
-        # What is launched is the bucket, and what splits keys has room for so many units.
+        # Compare the bucket, not the number of units: the bucket is launched, and the buffers for
+        # split keys are limited.
         many = (
             self._bucket(len(units), Way.LONG) <= self._estimator.split_units
             and max(len(unit.pages) for unit in units) > LONG_PAGES

@@ -1,5 +1,5 @@
-"""What a page holds: all that later blocks of a stream need of one grid block, for every layer,
-Euler step and guidance row.
+"""The layout of a page: everything that later blocks of a stream need of one grid block, for every
+layer, Euler step and guidance row.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.weights import FlowConfig
 
 TAIL_FRAMES = 2
-"""Input frames that a causal convolution of three taps needs of the block before."""
+"""Input frames that a causal convolution of three taps needs of the previous block."""
 _ALIGNED = 64
 
 
@@ -20,16 +20,17 @@ class Layout:
     """Offsets in elements from the start of a page.
 
     Keys and values of one attention are [rows, 2, frames, width]; tails, the last inputs of a
-    convolution, [rows, 2, channels]. kept False: nothing outlives its layer (tails: its step), for
-    passes that recompute a sentence from its start: all layers and steps share one place.
+    convolution, [rows, 2, channels]. stored False: for passes that recompute a sentence from its
+    start. No data is needed after its layer (tails: after its step), so all layers and steps share
+    one place.
     """
 
     config: FlowConfig
-    kept: bool = True
+    stored: bool = True
 
     @property
     def estimator_layers(self) -> int:
-        """Attentions of one pass over the estimator."""
+        """Attentions in one pass over the estimator."""
         return (self.config.middle + 2) * self.config.transformers
 
     @cached_property
@@ -45,9 +46,9 @@ class Layout:
     def _parts(self) -> dict[str, tuple[int, int]]:
         config = self.config
         attention = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
-        steps, layers = (EULER_STEPS, self.estimator_layers) if self.kept else (1, 1)
+        steps, layers = (EULER_STEPS, self.estimator_layers) if self.stored else (1, 1)
         tokens, frames = (2 * count * config.encoder_width for count in (CHUNK_TOKENS, CHUNK_FRAMES))
-        encoder, upsampled = (config.encoder_layers, UPSAMPLED_LAYERS) if self.kept else (1, 1)
+        encoder, upsampled = (config.encoder_layers, UPSAMPLED_LAYERS) if self.stored else (1, 1)
         return _placed(
             {
                 "attentions": attention * steps * layers,
@@ -74,19 +75,22 @@ class Layout:
         """Keys and values of attention `layer` of the estimator in Euler step `step`."""
         config = self.config
         one = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
-        return self._parts["attentions"][0] + (one * (step * self.estimator_layers + layer) if self.kept else 0)
+        return self._parts["attentions"][0] + (one * (step * self.estimator_layers + layer) if self.stored else 0)
 
     def tail(self, step: int, site: str) -> int:
         """Tail of a convolution of the estimator."""
-        return self._parts["tails"][0] + (self.tail_step * step if self.kept else 0) + self.sites[site][0]
+        return self._parts["tails"][0] + (self.tail_step * step if self.stored else 0) + self.sites[site][0]
 
     def encoder_attention(self, layer: int) -> int:
-        """Keys and values of conformer layer `layer`, those behind the upsampling counted on."""
-        config, kept = self.config, int(self.kept)
+        """Keys and values of conformer layer `layer`; layers after the upsampling continue the
+        numbering.
+        """
+        config, stored = self.config, int(self.stored)
         if layer < config.encoder_layers:
-            return self._parts["tokens"][0] + kept * layer * 2 * CHUNK_TOKENS * config.encoder_width
+            return self._parts["tokens"][0] + stored * layer * 2 * CHUNK_TOKENS * config.encoder_width
         return (
-            self._parts["frames"][0] + kept * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
+            self._parts["frames"][0]
+            + stored * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
         )
 
     @property
@@ -96,7 +100,7 @@ class Layout:
 
     @property
     def up_tail(self) -> int:
-        """Last two tokens' rows before the upsampling, [2, width]."""
+        """Rows of the last two tokens before the upsampling, [2, width]."""
         return self._parts["up"][0]
 
 
@@ -105,7 +109,7 @@ def _aligned(size: int) -> int:
 
 
 def _placed(sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
-    """Name -> (offset, size), one behind the other."""
+    """Name -> (offset, size), one after the other."""
     placed, at = {}, 0
     for name, size in sizes.items():
         placed[name] = (at, size)

@@ -1,5 +1,5 @@
-"""The launches of the estimator's transformers: a product a launch, or fewer in small batches,
-whose time is made of launches.
+"""The launches of the estimator's transformers: one launch per product, or fewer in small batches,
+whose time is dominated by launches.
 """
 
 import torch
@@ -20,20 +20,25 @@ from services.token2wav.gpu.paged_flow.weights import Product, Transformer
 _EPSILON = 1e-5
 
 
-def meeting_programs(tile: Tile, channels: int) -> int:
-    """Programs that share the rows of a feed-forward and meet, see `kernels.feed_forward`."""
+def barrier_programs(tile: Tile, channels: int) -> int:
+    """Programs that share the rows of a feed-forward and wait for each other, see
+    `kernels.feed_forward`.
+    """
     return 4 * channels // tile.inner
 
 
-class TransformerRoom:
+class TransformerBuffers:
     """Buffers of a pass over at most `most` units.
 
-    splits: parts of the keys of one query that are attended to side by side in passes that split
-    them, of at most split_units units: few programs would take long for many pages, and joining the
-    parts costs another launch. meeting_units: units of a pass at most whose feed-forward is one
-    launch, of programs that wait for each other; see `kernels.feed_forward`. by_head: units of such
-    a pass at most whose attention has the product behind it in its launch, where keys are not
-    split; see `kernels.head_attention`.
+    splits: parts of the keys of one query that are processed in parallel, in passes of at most
+    split_units units that split keys. Without splitting, few programs would take long for many
+    pages; joining the parts costs an extra launch.
+
+    meeting_units: maximum units of a pass whose feed-forward is one launch of programs that wait
+    for each other; see `kernels.feed_forward`.
+
+    by_head: maximum units of such a pass whose attention is fused with the product that follows it,
+    if keys are not split; see `kernels.head_attention`.
     """
 
     def __init__(
@@ -42,38 +47,40 @@ class TransformerRoom:
         meeting_units: int, by_head: int,
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
-        rows, widest, meeting = most * each, splits * min(most, split_units) * each, max(meeting_units, 1) * each
-        programs = max(meeting_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
+        rows, widest, barrier_rows = most * each, splits * min(most, split_units) * each, max(meeting_units, 1) * each
+        programs = max(barrier_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
 
-        def room(*shape: int, kind: torch.dtype = dtype) -> Tensor:
+        def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
 
         self.config, self.meeting_units, self.by_head = config, meeting_units, min(by_head, meeting_units)
-        self.queries, self.attended = room(rows, inner), room(rows, inner)
-        self.splits, self.norms = room(widest, inner), room(widest, heads, kind=torch.float32)
-        self.wide = room(rows, 4 * config.channels)
-        self.heads = room(heads, max(self.by_head, 1) * each, config.channels)
-        self.partial = room(programs, meeting, config.channels, kind=torch.float32)
-        self.row_tiles = ceil(meeting, 16)
-        """Of a feed-forward whose programs meet, at most."""
+        self.queries, self.attended = zeros(rows, inner), zeros(rows, inner)
+        self.splits, self.norms = zeros(widest, inner), zeros(widest, heads, kind=torch.float32)
+        self.wide = zeros(rows, 4 * config.channels)
+        self.heads = zeros(heads, max(self.by_head, 1) * each, config.channels)
+        self.partial = zeros(programs, barrier_rows, config.channels, kind=torch.float32)
+        self.row_tiles = ceil(barrier_rows, 16)
+        """Maximum row tiles of a feed-forward with a grid barrier."""
         layers = (config.middle + 2) * config.transformers
-        self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
+        self.counters = zeros(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
 
-    def forget(self, units: int) -> None:
-        """Who met, before a pass."""
+    def reset_barriers(self, units: int) -> None:
+        """Reset the barrier counters before a pass."""
         if units <= self.meeting_units:
             self.counters.zero_()
 
 
 class Transformers:
-    """Of one Euler step over the first `units` units of the table; splits: parts of the keys."""
+    """The transformers of one Euler step over the first `units` units of the table; splits: parts
+    of the keys.
+    """
 
     def __init__(
-        self, room: TransformerRoom, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout,
+        self, buffers: TransformerBuffers, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout,
         units: int, splits: int
     ) -> None:  # fmt: skip
         self._o, self._launch, self._step, self._table, self._pool, self._layout = (
-            room,
+            buffers,
             launch,
             step,
             table,
@@ -81,19 +88,20 @@ class Transformers:
             layout,
         )
         self._units, self._rows, self._splits = units, units * ROWS * CHUNK_FRAMES, splits
-        self._meets = units <= room.meeting_units
-        self._by_head = splits == 1 and units <= room.by_head
+        self._uses_barrier = units <= buffers.meeting_units
+        self._by_head = splits == 1 and units <= buffers.by_head
 
     def __call__(self, weights: Transformer, layer: int, x: Tensor, tail: int | None) -> None:
-        """Layer number `layer` of the estimator, onto x float32 [rows, channels]; tail: where the
-        last frames of the outcome go in each unit's page, if anywhere."""
+        """Apply layer number `layer` of the estimator to x float32 [rows, channels]. tail: where
+        the last frames of the result are stored in each unit's page; None: nowhere.
+        """
         self._queries_keys_values(weights, layer, x)
         if self._by_head:
             self._attend_by_head(weights, layer)
         else:
             self._attend(layer)
             self._onto(self._o.attended, weights.out, x, None, "out")
-        if self._meets:
+        if self._uses_barrier:
             self._feed_forward(weights, layer, x, tail)
         else:
             self._widen(weights, x)
@@ -145,15 +153,15 @@ class Transformers:
 
     def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, tail: int | None) -> None:
         o, tile, n = self._o, self._launch.tile("feed forward", self._rows), self._o.config.channels
-        meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
+        first_counter = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
         heads = o.config.estimator_heads if self._by_head else 0
         self._launch(
-            feed_forward, (meeting_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias,
+            feed_forward, (barrier_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias,
             weights.widen.weight,
             weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o.partial, o.counters, self._pool,
             self._table["own"],
-            self._rows, self._layout.elements, tail or 0, meeting, N=n, H=4 * n, EPS=_EPSILON, FRAMES=CHUNK_FRAMES,
-            ROWS=ROWS,
+            self._rows, self._layout.elements, tail or 0, first_counter, N=n, H=4 * n, EPS=_EPSILON,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS,
             TAIL=tail is not None, BM=tile.rows, HIDDEN=tile.inner, HEADS=heads, warps=tile.warps,
         )  # fmt: skip
 

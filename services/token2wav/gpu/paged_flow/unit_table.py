@@ -1,26 +1,25 @@
-"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in
-size, for CUDA graphs to read.
+"""The table of a batch: which grid blocks are computed, and where their data is. Static in size, so
+that CUDA graphs can read it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.gpu.device.host_staging import HostToDevice
 
 TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
 IDS = CHUNK_TOKENS + LOOKAHEAD_TOKENS
 _ALIGNED = 32
-"""Units by which tables grow: kernels are compiled for what is known of their arguments' alignment,
-so it should not vary.
+"""Table sizes are multiples of this, because kernels are specialised on the alignment of their
+arguments, which should not vary.
 """
-SPARE_PAGE = 0
-"""Where the units that only fill a batch up write."""
+DUMMY_PAGE = 0
+"""Padding units write to this page."""
 
 
 @dataclass(eq=False)
@@ -29,8 +28,8 @@ class Unit:
 
     pages: of the stream's blocks from the first to this one, whose page is the last. tokens: int64
     [1..25]. ahead: int64 [0..3]. speaker: float32 [80] on the device. condition: float32 [50, 80]
-    there, None for zeros. Blocks of one stream may stand in one batch, earlier ones first or not:
-    every layer writes before any reads.
+    on the device, None for zeros. A batch may contain several blocks of one stream in any order,
+    because every layer writes all before it reads any.
     """
 
     pages: Sequence[int]
@@ -45,41 +44,12 @@ class Unit:
         return len(self.pages) - 1
 
 
-class Staging:
-    """Pinned copies of a device tensor, in turns: one is written while the copies of others may
-    still be under way.
-    """
-
-    def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
-        self._to = device_tensor
-        cuda = device_tensor.device.type == "cuda"
-        self._hosts = [torch.zeros_like(device_tensor, device="cpu", pin_memory=cuda) for _ in range(turns)]
-        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]  # type: ignore[no-untyped-call]
-        self._turn = 0
-
-    def begin(self) -> "np.ndarray[Any, Any]":
-        """Memory to write the next content to, all of it."""
-        self._turn = (self._turn + 1) % len(self._hosts)
-        event = self._sent[self._turn]
-        if event is not None:
-            event.synchronize()
-        array: np.ndarray[Any, Any] = self._hosts[self._turn].numpy()
-        return array
-
-    def send(self) -> None:
-        """Queue the copy of what was written."""
-        self._to.copy_(self._hosts[self._turn], non_blocking=True)
-        event = self._sent[self._turn]
-        if event is not None:
-            event.record()
-
-
 class UnitTable:
-    """Device tensors of at most `most` units, filled from pinned memory by one copy.
+    """Device tensors for at most `most` units, filled from pinned memory by one copy.
 
-    own, before: page of the block and of the one before it, -1 for none. counts: pages up to the
-    own one. frames, tokens: how many of the block are real. position: frames before it. ids, known:
-    tokens and look-ahead. pages: [most, TABLE].
+    own, before: page of the block and of the previous one, -1 for none. counts: pages up to the
+    block's own. frames, tokens: how many of the block are real. position: frames before it. ids,
+    known: tokens and look-ahead. pages: [most, TABLE].
     """
 
     def __init__(self, most: int, device: torch.device) -> None:
@@ -101,7 +71,7 @@ class UnitTable:
         for name, size in sizes.items():
             self.fields[name] = self._device[at : at + most * size]
             at += most * size
-        self._staging = Staging(self._device)
+        self._staging = HostToDevice(self._device)
         self._shapes = {name: (most, size) for name, size in sizes.items()}
         self.speaker = torch.zeros(most, MEL_BINS, device=device)
         self.condition = torch.zeros(most, CHUNK_FRAMES, MEL_BINS, device=device)
@@ -110,15 +80,13 @@ class UnitTable:
         return self.fields[name]
 
     def fill(self, units: Sequence[Unit], size: int) -> None:
-        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare
-        page.
-        """
+        """Make `units` the batch, padded to `size` with units that write only to the dummy page."""
         host, views, at = self._staging.begin(), {}, 0
         for name, shape in self._shapes.items():
             views[name] = host[at : at + shape[0] * shape[1]].reshape(shape)
             at += shape[0] * shape[1]
         for name, value in {
-            "own": SPARE_PAGE,
+            "own": DUMMY_PAGE,
             "before": -1,
             "counts": 1,
             "frames": CHUNK_FRAMES,
@@ -127,7 +95,7 @@ class UnitTable:
             views[name][:size] = value
         for name in ("position", "ids", "known"):
             views[name][:size] = 0
-        views["pages"][len(units) : size, 0] = SPARE_PAGE
+        views["pages"][len(units) : size, 0] = DUMMY_PAGE
         for at, unit in enumerate(units):
             pages, count, ahead = len(unit.pages), unit.tokens.numel(), unit.ahead.numel()
             views["pages"][at, :pages] = unit.pages

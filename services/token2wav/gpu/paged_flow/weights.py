@@ -1,5 +1,5 @@
-"""Weights as the kernels take them: [N, K] in the operands' type, layer norms folded into what
-follows them, biases float32.
+"""Weights in the kernels' format: [N, K] in the operand type, layer norms folded into the product
+that follows, biases float32.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from services.token2wav.flow.weights import FlowConfig
 
 @dataclass(frozen=True)
 class Product:
-    """weight [N, K] in the operands' type, bias float32 [N]."""
+    """weight [N, K] in the operand type, bias float32 [N]."""
 
     weight: Tensor
     bias: Tensor
 
 
 def product(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, norm: Tensors | None = None) -> Product:
-    """From float32; a layer norm that stands before it is folded in."""
+    """From float32; a preceding layer norm is folded in."""
     bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
     if norm is not None:
         weight, bias = weight * norm["weight"], bias + weight @ norm["bias"]
@@ -35,7 +35,7 @@ def convolution(tensors: Tensors, dtype: torch.dtype) -> Product:
 
 @dataclass(frozen=True)
 class Norm:
-    """A layer norm by itself, float32."""
+    """A separate layer norm, float32."""
 
     weight: Tensor
     bias: Tensor
@@ -47,7 +47,7 @@ class Norm:
 
 
 class Transformer:
-    """Queries, keys and values joined, the queries scaled; norms folded in."""
+    """Queries, keys and values in one product, the queries scaled; norms folded in."""
 
     def __init__(self, tensors: Tensors, width: int, dtype: torch.dtype) -> None:
         attention, norm = tensors.within("attn1"), tensors.within("norm1")
@@ -60,15 +60,15 @@ class Transformer:
 
 
 class Level:
-    """A resnet and its transformers. times: float32 [steps, channels], what the resnet adds between
-    its convolutions in each Euler step.
+    """A resnet and its transformers. times: float32 [steps, channels], the term that the resnet
+    adds between its convolutions in each Euler step.
     """
 
     def __init__(self, tensors: Tensors, config: FlowConfig, times: Tensor, dtype: torch.dtype) -> None:
         resnet = tensors.within("0")
         self.first, self.second = (convolution(resnet.within(f"block{at}.block.0"), dtype) for at in (1, 2))
         self.norms = tuple(Norm.of(resnet.within(f"block{at}.block.2")) for at in (1, 2))
-        self.beside = product(resnet["res_conv.weight"].squeeze(2), resnet["res_conv.bias"], dtype)
+        self.shortcut = product(resnet["res_conv.weight"].squeeze(2), resnet["res_conv.bias"], dtype)
         self.times = F.linear(F.mish(times), resnet["mlp.1.weight"], resnet["mlp.1.bias"]).contiguous()
         self.transformers = [
             Transformer(tensors.within(f"1.{at}"), config.head_width, dtype) for at in range(config.transformers)

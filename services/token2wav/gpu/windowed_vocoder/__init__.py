@@ -1,1 +1,1 @@
-"""The vocoder over fixed windows of several streams at once, in CUDA graphs."""
+"""The vocoder over fixed windows of several streams in one batch, in CUDA graphs."""

@@ -1,10 +1,9 @@
-"""The filter network of the vocoder as windowed convolutions: the arithmetic of `vocoder.hift` on
-static shapes.
+"""The vocoder's filter network as windowed convolutions: the arithmetic of `vocoder.hift` on static
+shapes.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,12 +14,19 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.device.launcher import Launcher, ceil
 from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNAKE, windowed_convolution
+from services.token2wav.gpu.windowed_vocoder.convolution_operands import (
+    MARGIN,
+    Columns,
+    Input,
+    Output,
+    OutputColumns,
+    Residual,
+)
 from services.token2wav.gpu.windowed_vocoder.tiles import EXACT_SOUND_TILES, SOUND_TILES
 from services.token2wav.gpu.windowed_vocoder.weights import (
     OPERANDS,
-    Blocks,
     Convolution,
-    Snakes,
+    ResidualBlocks,
     Weights,
     raising,
     strided,
@@ -31,84 +37,12 @@ from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.hift import LAST_SLOPE
 from services.token2wav.vocoder.receptive_field import Span
 
-MARGIN = 64
-"""Columns before and behind a buffer: convolutions look over its edges and use nothing of what they
-see there.
-"""
-_TALLEST = 256
-"""Rows of a tile at most."""
 MEL_WIDTH = -(-MEL_BINS // 64) * 64
-"""Elements of a mel frame, so that a tile takes many at once."""
-
-
-class _Columns:
-    """A buffer of `variants` times `rows` columns, with margins."""
-
-    def __init__(self, variants: int, rows: int, channels: int, dtype: torch.dtype, device: torch.device) -> None:
-        # Tiles of whole rows go over the end.
-        self.rows = rows = ceil(rows, _TALLEST) * _TALLEST
-        memory = torch.zeros((variants * rows + 2 * MARGIN) * channels, dtype=dtype, device=device)
-        self.tensor, self._whole = memory[MARGIN * channels :], memory.view(-1, channels)
-
-    def described(self, rows: int, channels: int) -> TensorDescriptor:
-        """Its blocks, margins and all."""
-        return TensorDescriptor.from_tensor(self._whole, [rows, channels])
-
-
-@dataclass(frozen=True)
-class _Stretch:
-    """Columns that a convolution writes: `count` of each of `batch` windows, from column start on
-    of a layer with `rate` columns a frame, which ends `extra` columns behind the sentence. ends:
-    first frames of the windows, and of their sentences' ends."""
-
-    ends: tuple[Tensor, Tensor]
-    batch: int
-    count: int
-    start: int
-    rate: int
-    extra: int = 0
-
-
-@dataclass(frozen=True)
-class _Residual:
-    """What is added: `columns` a window, from `shift` on. variants: how many are averaged with the
-    result. shared: one for all variants.
-    """
-
-    source: _Columns
-    columns: int
-    shift: int = 0
-    variants: int = 1
-    shared: bool = False
-
-
-@dataclass(frozen=True)
-class _Written:
-    """Where the result goes: raw as it is, active behind the activation, snakes, or leaky with a
-    slope.
-    """
-
-    raw: _Columns | None = None
-    active: _Columns | None = None
-    snakes: Snakes | None = None
-    slope: float = 0.0
-
-
-@dataclass(frozen=True)
-class _Input:
-    """`columns` a window, the first place at column `shift`. step: columns from place to place, of
-    `unit` elements each; 0 for channels.
-    """
-
-    source: _Columns
-    columns: int
-    shift: int = 0
-    unit: int = 0
-    step: int = 1
+"""Elements per mel frame, padded to whole tiles."""
 
 
 class SoundNetwork:
-    """Weights and the buffers for at most `most` windows of the longest of `shapes`. precision: see
+    """Weights, and buffers for at most `most` windows of the longest of `shapes`. precision: see
     `WindowedVocoder`.
     """
 
@@ -122,7 +56,7 @@ class SoundNetwork:
         self._tiles = EXACT_SOUND_TILES if precision == "ieee" else SOUND_TILES
         self._precision = precision if self.dtype == torch.float32 else "ieee"
         self._described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-        """Tiles may be fetched by descriptors, from Hopper on."""
+        """Whether tiles can be loaded by TMA descriptors, from Hopper on."""
         self._none = torch.zeros(1, device=device)
         longest = max(shapes, key=lambda shape: shape.frames)
         half = -(EDGE_KERNEL // 2)
@@ -130,80 +64,82 @@ class SoundNetwork:
         self._pre = Convolution([wider], [weights["conv_pre.bias"]], [1], [half], self.dtype)
         self._post = Convolution([weights["conv_post.weight"]], [weights["conv_post.bias"]], [1], [half], self.dtype)
         self.spectrum_width, self.planes_width = max(32, wide(2 * config.bins)), self._post.out
-        self.mel = _Columns(1, most * longest.mel_frames, MEL_WIDTH, self.dtype, device)
-        self._pre_x = _Columns(1, most * count(longest.inputs), self._pre.out, self.dtype, device)
-        self.spectrum = _Columns(1, most * count(longest.spectrum), self.spectrum_width, self.dtype, device)
-        self.planes = _Columns(1, most * count(longest.post), self.planes_width, torch.float32, device)
+        self.mel = Columns(1, most * longest.mel_frames, MEL_WIDTH, self.dtype, device)
+        self._pre_x = Columns(1, most * count(longest.inputs), self._pre.out, self.dtype, device)
+        self.spectrum = Columns(1, most * count(longest.spectrum), self.spectrum_width, self.dtype, device)
+        self.planes = Columns(1, most * count(longest.post), self.planes_width, torch.float32, device)
         self._levels = [_Level(self, weights, level, longest, most) for level in range(config.levels)]
         if side_streams and device.type == "cuda":
             for level in self._levels[1:]:
-                level.beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                level.side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, shape: WindowShape, first: Tensor, end: Tensor, batch: int) -> Tensor:
-        """From `mel` [batch, shape.mel_frames, MEL_WIDTH] and `spectrum` [batch, columns, width],
-        both zeros outside the sentence, to planes [batch, columns of shape.post, width], of which
-        the first 2 * bins are meant."""
+        """Compute planes [batch, columns of shape.post, width] from `mel` [batch, shape.mel_frames,
+        MEL_WIDTH] and `spectrum` [batch, columns, width], both zero outside the sentence. Only the
+        first 2 * bins of each column are valid.
+        """
         config, ends, inputs = self.config, (first, end), shape.inputs
         self._excite(shape, ends, batch)
         self.convolve(
-            "pre", self._pre, _Input(self.mel, shape.mel_frames, inputs.start + shape.frames_before),
-            _Stretch(ends, batch, count(inputs), inputs.start, 1),
-            _Written(active=self._pre_x, slope=config.lrelu_slope),
+            "pre", self._pre, Input(self.mel, shape.mel_frames, inputs.start + shape.frames_before),
+            OutputColumns(ends, batch, count(inputs), inputs.start, 1),
+            Output(active=self._pre_x, slope=config.lrelu_slope),
         )  # fmt: skip
         x, held = self._pre_x, inputs
         for level in self._levels:
-            if level.beside is not None:
-                torch.cuda.current_stream(self.device).wait_stream(level.beside)
+            if level.side_stream is not None:
+                torch.cuda.current_stream(self.device).wait_stream(level.side_stream)
             x, held = level(shape, x, held, ends, batch), shape.levels[level.level].merged
         post = shape.post
-        to = _Stretch(ends, batch, count(post), post.start, math.prod(config.upsample_rates))
-        self.convolve(
-            "post", self._post, _Input(x, count(held), post.start - held.start), to, _Written(raw=self.planes)
-        )
+        to = OutputColumns(ends, batch, count(post), post.start, math.prod(config.upsample_rates))
+        self.convolve("post", self._post, Input(x, count(held), post.start - held.start), to, Output(raw=self.planes))
         return self.planes.tensor
 
     def _excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
-        """Every level's spectrum. Those of later levels are not waited for until they join."""
+        """Compute the excitation of every level. Later levels run on side streams, which are joined
+        when their level begins.
+        """
         for level in self._levels:
-            if level.beside is None:
+            if level.side_stream is None:
                 continue
-            level.beside.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(level.beside):
+            level.side_stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(level.side_stream):
                 level.excite(shape, ends, batch)
         for level in self._levels:
-            if level.beside is None:
+            if level.side_stream is None:
                 level.excite(shape, ends, batch)
 
     def convolve(
-        self, kind: str, layer: Convolution, x: _Input, to: _Stretch, written: _Written, *,
-        residual: _Residual | None = None,
+        self, kind: str, layer: Convolution, x: Input, to: OutputColumns, output: Output, *,
+        residual: Residual | None = None,
         raised: tuple[int, int, int] | None = None, mirror: bool = False,
     ) -> None:  # fmt: skip
-        """One launch; see `windowed_convolution`. kind: by which its tile is chosen. raised:
-        places, channels of a column, and the column of place 0 counted from the first to write;
-        None where a place is a column."""
+        """One launch of `windowed_convolution`. kind: selects the tile. raised: for a transposed
+        convolution, its positions, channels per column, and the column of position 0 relative to
+        the first one written; None if positions are columns.
+        """
         none, c, n = self._none, layer.channels, layer.out
         places, out, place = raised or (to.count, n, 0)
         grid = 1 if layer.summed > 1 else layer.variants
         tile, rows = self.launch.tile(f"sound {kind}", to.batch * places, self._tiles), to.batch * places
         bm, bn, bk = tile.rows, math.gcd(tile.columns, out), math.gcd(2 * tile.inner // self.dtype.itemsize, c)
         described = self._described and tile.described and raised is None and not x.unit and x.columns == places
-        snakes, raw, active = written.snakes, written.raw, written.active
+        snakes, raw, active = output.snakes, output.raw, output.active
         others = (residual.source if residual else None, raw, active)
         given: list[Any] = [x.source.tensor, layer.weight, *(each.tensor if each else none for each in others)]
         if described:
             flat = TensorDescriptor.from_tensor(layer.weight.view(-1, c), [bn, bk])
             given = [x.source.described(bm, bk), flat, *(each.described(bm, bn) if each else none for each in others)]
-        kept = raw or active
+        stored = raw or active
         unit = x.unit or c
         self.launch(
             windowed_convolution, (ceil(rows, bm), n // bn, grid), *given[:2], layer.scale, layer.bias, layer.shapes,
             *given[2:],
             snakes.turns if snakes else none, snakes.inverses if snakes else none, *to.ends, rows, places, x.columns,
             x.shift,
-            x.source.rows, place, to.count, kept.rows if kept else 0, residual.columns if residual else 0,
+            x.source.rows, place, to.count, stored.rows if stored else 0, residual.columns if residual else 0,
             residual.shift if residual else 0,
-            residual.source.rows if residual and not residual.shared else 0, to.start, written.slope, MARGIN,
+            residual.source.rows if residual and not residual.shared else 0, to.start, output.slope, MARGIN,
             C=c, UNIT=unit, STEP=unit * x.step, N=n, OUT=out, SUMMED=layer.summed, RATE=to.rate, EXTRA=to.extra,
             RESIDUALS=residual.variants if residual else 0, RAW=raw is not None,
             ACTIVES=0 if active is None else snakes.count if snakes and grid == 1 else 1,
@@ -213,12 +149,14 @@ class SoundNetwork:
 
 
 class _Level:
-    """One upsampling, its excitation and residual blocks."""
+    """One upsampling level with its excitation and residual blocks."""
 
     def __init__(self, owner: SoundNetwork, weights: Weights, level: int, longest: WindowShape, most: int) -> None:
         config, dtype, device, self._owner, self.level = owner.config, owner.dtype, owner.device, owner, level
-        self.beside: torch.cuda.Stream | None = None
-        """Where the excitation is made while earlier levels are; None: where they are."""
+        self.side_stream: torch.cuda.Stream | None = None
+        """Stream on which the excitation is computed while earlier levels run; None: the current
+        stream.
+        """
         self._rate, self._all = config.upsample_rates[level], math.prod(config.upsample_rates[: level + 1])
         self._last, self._extra = level == config.levels - 1, int(level == config.levels - 1)
         self._stride, self._slope = config.source_stride(level), LAST_SLOPE if self._last else config.lrelu_slope
@@ -226,13 +164,13 @@ class _Level:
         self._down = strided(
             weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype
         )
-        self._source = Blocks(
+        self._source = ResidualBlocks(
             weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
             [config.source_resblock_dilation_sizes[level]], dtype, averaged=False,
         )  # fmt: skip
         blocks = len(config.resblock_kernel_sizes)
         names = [f"resblocks.{blocks * level + at}" for at in range(blocks)]
-        self._blocks = Blocks(
+        self._blocks = ResidualBlocks(
             weights,
             names,
             list(config.resblock_kernel_sizes),
@@ -245,8 +183,8 @@ class _Level:
         self._kinds = {role: f"{role} {sort}" for role in ("down", "source", "up", "block", "mean")}
         heard, merged = most * count(shape.excitation), most * count(shape.merged)
 
-        def columns(variants: int, rows: int, kind: torch.dtype) -> _Columns:
-            return _Columns(variants, rows, channels, kind, device)
+        def columns(variants: int, rows: int, kind: torch.dtype) -> Columns:
+            return Columns(variants, rows, channels, kind, device)
 
         self._wave, self._wave_active, self._wave_between = (
             columns(1, heard, torch.float32),
@@ -257,7 +195,7 @@ class _Level:
         self._out = columns(1, merged, dtype)
 
     def excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
-        """The spectrum's way up to where it joins."""
+        """Compute the excitation of this level from the spectrum."""
         owner, at, wave, active, between = (
             self._owner,
             shape.levels[self.level],
@@ -265,43 +203,39 @@ class _Level:
             self._wave_active,
             self._wave_between,
         )
-        to = _Stretch(ends, batch, count(at.excitation), at.excitation.start, self._all, self._extra)
+        to = OutputColumns(ends, batch, count(at.excitation), at.excitation.start, self._all, self._extra)
         begin = at.excitation.start * self._stride - self._stride // 2 - shape.spectrum.start
-        x = _Input(owner.spectrum, count(shape.spectrum), begin, owner.spectrum_width, self._stride)
-        owner.convolve(self._kinds["down"], self._down, x, to, _Written(wave, active, self._source.steps[0][0]))
+        x = Input(owner.spectrum, count(shape.spectrum), begin, owner.spectrum_width, self._stride)
+        owner.convolve(self._kinds["down"], self._down, x, to, Output(wave, active, self._source.steps[0][0]))
         for step, (_, one, snakes, two) in enumerate(self._source.steps):
             behind = self._source.steps[step + 1 :]
-            written = _Written(wave, active, behind[0][0]) if behind else _Written(wave)
+            output = Output(wave, active, behind[0][0]) if behind else Output(wave)
             owner.convolve(
-                self._kinds["source"], one, _Input(active, to.count), to, _Written(active=between, snakes=snakes)
+                self._kinds["source"], one, Input(active, to.count), to, Output(active=between, snakes=snakes)
             )
             owner.convolve(
-                self._kinds["source"], two, _Input(between, to.count), to, written, residual=_Residual(wave, to.count)
+                self._kinds["source"], two, Input(between, to.count), to, output, residual=Residual(wave, to.count)
             )
 
-    def __call__(
-        self, shape: WindowShape, x: _Columns, held: Span, ends: tuple[Tensor, Tensor], batch: int
-    ) -> _Columns:
-        """x: the layer before on columns `held` -> this level's output on its `merged`, activated
-        for the layer behind.
+    def __call__(self, shape: WindowShape, x: Columns, held: Span, ends: tuple[Tensor, Tensor], batch: int) -> Columns:
+        """x: output of the previous level on columns `held` -> output of this level on its
+        `merged`, activated for the next layer.
         """
         owner, at, merged = self._owner, shape.levels[self.level], shape.levels[self.level].merged
-        to, steps = _Stretch(ends, batch, count(merged), merged.start, self._all, self._extra), self._blocks.steps
+        to, steps = OutputColumns(ends, batch, count(merged), merged.start, self._all, self._extra), self._blocks.steps
         owner.convolve(
-            self._kinds["up"], self._up, _Input(x, count(held), at.groups.start - held.start), to,
-            _Written(self._start, self._active, steps[0][0]),
-            residual=_Residual(self._wave, count(at.excitation), merged.start - at.excitation.start),
+            self._kinds["up"], self._up, Input(x, count(held), at.groups.start - held.start), to,
+            Output(self._start, self._active, steps[0][0]),
+            residual=Residual(self._wave, count(at.excitation), merged.start - at.excitation.start),
             raised=(count(at.groups), self._down.out, at.raised - merged.start), mirror=self._last,
         )  # fmt: skip
-        active, between = _Input(self._active, to.count), _Input(self._between, to.count)
+        active, between = Input(self._active, to.count), Input(self._between, to.count)
         for step, (_, one, snakes, two) in enumerate(steps):
             before, behind, many = self._raw if step else self._start, steps[step + 1 :], self._blocks.variants
-            residual = _Residual(before, to.count, shared=step == 0, variants=1 if behind else many)
-            written = (
-                _Written(self._raw, self._active, behind[0][0])
-                if behind
-                else _Written(active=self._out, slope=self._slope)
+            residual = Residual(before, to.count, shared=step == 0, variants=1 if behind else many)
+            output = (
+                Output(self._raw, self._active, behind[0][0]) if behind else Output(active=self._out, slope=self._slope)
             )
-            owner.convolve(self._kinds["block"], one, active, to, _Written(active=self._between, snakes=snakes))
-            owner.convolve(self._kinds["block" if behind else "mean"], two, between, to, written, residual=residual)
+            owner.convolve(self._kinds["block"], one, active, to, Output(active=self._between, snakes=snakes))
+            owner.convolve(self._kinds["block" if behind else "mean"], two, between, to, output, residual=residual)
         return self._out

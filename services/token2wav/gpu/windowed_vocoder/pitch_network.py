@@ -1,5 +1,5 @@
 """Fundamental frequency of windows of several streams: the arithmetic of `vocoder.f0`, in float64
-like it.
+as well.
 """
 
 import math
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
-from services.token2wav.gpu.kernels.pitch import pitch, pitch_layer, remembered
+from services.token2wav.gpu.kernels.pitch import from_ring, pitch, pitch_layer
 from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
 from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape
 from services.token2wav.vocoder.config import F0_LAYERS
 
 _MARGIN = 1
-"""Frames that a layer sees on each side."""
+"""Frames of context of a layer on each side."""
 _WHOLE = 32
-"""Channels are filled up with zeros to a multiple of this."""
+"""Channels are zero-padded to a multiple of this."""
 
 
 class PitchNetwork:
@@ -38,7 +38,7 @@ class PitchNetwork:
         weight = read("classifier.weight").flatten()
         self._weight = F.pad(weight, (0, self._layers[-1][0].shape[2] - len(weight)))
         self._bias = read("classifier.bias")
-        # A layer looks over the edges and nothing is used of what it sees there.
+        # Layers read beyond the edges; results there are not used.
         self._buffers = [
             torch.zeros((rows + 2 * _MARGIN) * widest, dtype=torch.float64, device=device) for _ in range(2)
         ]
@@ -55,14 +55,15 @@ class PitchNetwork:
         batch: int,
         shape: WindowShape,
     ) -> Tensor:
-        """ring float32 [slots, frames, 80] -> Hz float32 [batch * shape.mel_frames], which mean
-        something but for `F0Predictor.reach` at both ends of each window. What it reads is left in
-        mel [rows, width], too."""
+        """ring float32 [slots, frames, 80] -> Hz float32 [batch * shape.mel_frames], valid except
+        for `F0Predictor.reach` frames at both ends of each window. Also copies the frames to mel
+        [rows, width].
+        """
         rows, frames, before = batch * shape.mel_frames, shape.mel_frames, shape.frames_before
         channels = self._layers[0][0].shape[1]
         x = self._buffers[0][_MARGIN * channels :]
         self._launch(
-            remembered, (ceil(rows, 16),), ring, slot, first, end, mel, x, rows, frames, before,
+            from_ring, (ceil(rows, 16),), ring, slot, first, end, mel, x, rows, frames, before,
             RING=ring.shape[1], BINS=MEL_BINS, WIDTH=width, EXACT=channels, BM=16,
         )  # fmt: skip
         for at, (weight, bias) in enumerate(self._layers):

@@ -1,7 +1,7 @@
-"""Tiles of the vocoder's kernels: by kind of product and channels of its output, rows of the batch
-up to which, tile.
+"""Tiles of the vocoder's kernels: by kind of product and channels of its output, (maximum rows of
+the batch, tile).
 
-Found on an H200 in float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and
+Measured on an H200 in float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and
 `tuning-pitch`.
 """
 

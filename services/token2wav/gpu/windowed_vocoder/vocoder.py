@@ -1,10 +1,10 @@
-"""The vocoder on a GPU: windows of 50 frames of several streams at once, one CUDA graph for each
-batch size.
+"""The vocoder on a GPU: windows of 50 frames of several streams in one batch, one CUDA graph for
+each batch size.
 
-A window looks at its frames, 21 before and 20 after, wherever in the sentence it lies; masks stand
-for the ends of the sentence. So every window has the same shape, and one may render fewer frames
-than 50: what lies behind them is thrown away. Which frames a window renders changes no sample by
-more than rounding. What a stream leaves behind is mel in a ring and the phase of its harmonics.
+A window uses its own frames, 21 before and 20 after, wherever in the sentence it lies; masks handle
+the ends of the sentence. So every window has the same shape, and one may render fewer frames than
+50: the rest is discarded. Which frames a window renders changes samples only by rounding. The state
+of a stream is its mel in a ring and the phase of its harmonics.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.gpu.device.host_staging import HostToDevice
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.kernels.pitch import phases
-from services.token2wav.gpu.paged_flow.unit_table import Staging
 from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
 from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
 from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
@@ -31,17 +31,17 @@ from services.token2wav.vocoder.receptive_field import context
 RING_FRAMES = 128
 ENDLESS = 1 << 20
 """Frames of a sentence whose end is not known."""
-SPARE_SLOT = 0
+DUMMY_SLOT = 0
 _FIELDS = ("slot", "first", "end", "count", "seed0", "seed1", "sentence")
-_NOBODY = np.array([[SPARE_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
+_DUMMY_WINDOW = np.array([[DUMMY_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
 
 
 class WindowedVocoder:
-    """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For
+    """Weights, static buffers, and the state of `slots` streams, of which slot 0 is a dummy. For
     one owner thread.
 
     precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three
-    products each; tf32; bfloat16.
+    products each; tf32; bfloat16; float16.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class WindowedVocoder:
         self.hold_back_frames = context(config).hold_back(F0Predictor.reach)
         self.shapes = {frames: WindowShape(config, frames) for frames in sorted(lengths)}
         longest = self.shapes[max(lengths)]
-        # so that the rows of tables are aligned, and kernels compiled once
+        # A multiple of 32, so that table rows are aligned and kernels are compiled once.
         most = -(-self.buckets[-1] // 32) * 32
         with torch.inference_mode():
             self._network = SoundNetwork(
@@ -70,9 +70,9 @@ class WindowedVocoder:
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
             self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
             self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
-            self._staging = Staging(self._table)
+            self._staging = HostToDevice(self._table)
             self._rows = torch.zeros(most * WINDOW_FRAMES, dtype=torch.int64, device=device)
-            self._rows_staging = Staging(self._rows)
+            self._rows_staging = HostToDevice(self._rows)
             self._window = torch.hann_window(config.n_fft, periodic=True, device=device)
             self._analysis, self._synthesis = _bases(config.n_fft, self._window, self._network.spectrum_width)
             self._turns, self._centres = (
@@ -87,12 +87,12 @@ class WindowedVocoder:
 
     @torch.inference_mode()
     def forget(self, slot: int) -> None:
-        """A new sentence begins in `slot`."""
+        """Start a new sentence in `slot`."""
         self.phase[slot].zero_()
 
     @torch.inference_mode()
     def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
-        """Put mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames
+        """Write mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames
         frames[i].. of its sentence.
         """
         most = self.buckets[-1]
@@ -109,13 +109,13 @@ class WindowedVocoder:
     @torch.inference_mode()
     def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
         """Samples float32 [windows, 480 * frames], valid until the next call, of which the first
-        480 * count of each row mean something.
+        480 * count of each row are valid.
 
         frames: one of `shapes`, at least every count.
         """
         bucket = next(size for size in self.buckets if size >= len(windows))
         host = self._staging.begin()
-        host[:, :bucket] = _NOBODY
+        host[:, :bucket] = _DUMMY_WINDOW
         for at, each in enumerate(windows):
             ends = ENDLESS if each.end is None else each.end
             host[:, at] = (
@@ -142,7 +142,7 @@ class WindowedVocoder:
         pool = torch.cuda.graph_pool_handle()
         for frames, shape in self.shapes.items():
             for bucket in reversed(self.buckets):
-                self.run([Render(SPARE_SLOT, 0, 1, None, 0, 0)] * bucket, frames)
+                self.run([Render(DUMMY_SLOT, 0, 1, None, 0, 0)] * bucket, frames)
                 torch.cuda.synchronize(self.device)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, pool=pool):
@@ -200,14 +200,15 @@ class WindowedVocoder:
 
 
 def _word(value: int) -> int:
-    """Its lowest 32 bits as the int32 with the same."""
+    """The lowest 32 bits as an int32 with the same bits."""
     value &= 0xFFFFFFFF
     return value - (value >> 31 << 32)
 
 
 def _bases(n_fft: int, window: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The transforms as matrices with the window in them: [n_fft, width] to real parts and
-    imaginary parts side by side; and [2, bins, n_fft] back from them."""
+    """The transforms as matrices that include the window: [n_fft, width] to real parts followed by
+    imaginary parts, and [2, bins, n_fft] back from them.
+    """
     bins = n_fft // 2 + 1
     tap = torch.arange(n_fft, dtype=torch.float64, device=window.device)
     angle = 2 * torch.pi / n_fft * torch.arange(bins, dtype=torch.float64, device=window.device)[:, None] * tap

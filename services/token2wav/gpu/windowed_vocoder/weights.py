@@ -1,4 +1,4 @@
-"""The vocoder's convolutions as `windowed_convolution` takes them: operands of a type, [taps,
+"""The vocoder's convolutions in the format of `windowed_convolution`: one operand type, [taps,
 outputs, channels], widths of whole tiles.
 """
 
@@ -15,20 +15,20 @@ OPERANDS = {
     "ieee": torch.float32, "tf32": torch.float32, "tf32x3": torch.float32, "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }  # fmt: skip
-"""Type of what is multiplied, by precision."""
+"""Operand type of the products by precision."""
 
 
 def wide(channels: int) -> int:
-    """Channels that a buffer has for so many of a layer; the others are zeros."""
+    """Channels of a buffer for a layer with `channels` channels; the others are zeros."""
     return ceil(channels, 16) * 16
 
 
 class Convolution:
     """One or several variants of a layer. weights: per variant [N, C, taps].
 
-    In float16 each output has its weights scaled by a power of two to be near 1: exact, and nothing
-    is too small for the type. summed: the variants' sum is wanted. leads: by which column of its
-    input, counted from its own, each variant begins.
+    In float16 the weights of each output are scaled by a power of two to be near 1: this is exact,
+    and no weight is too small for the type. summed: compute the sum of the variants. leads: offset
+    of the first input column of each variant.
     """
 
     def __init__(
@@ -68,10 +68,11 @@ class Snakes:
         self.count = len(alphas)
 
 
-class Blocks:
-    """Residual blocks side by side, those with more taps first, since they take longest: per
-    dilation a pair of convolutions and the activations before each. averaged: the mean of the
-    blocks is wanted."""
+class ResidualBlocks:
+    """Residual blocks in parallel, those with more taps first, because they take longest: per
+    dilation a pair of convolutions and the activations before each. averaged: compute the mean of
+    the blocks.
+    """
 
     def __init__(
         self, weights: Weights, names: list[str], kernels: list[int], dilations: list[tuple[int, ...]],
@@ -101,8 +102,8 @@ class Blocks:
 
 
 def raising(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
-    """A transposed convolution [in, out, K] as one that makes `rate` columns at once from ceil(K /
-    rate) taps, oldest first.
+    """A transposed convolution [in, out, K] as one that computes `rate` columns at once from ceil(K
+    / rate) taps, oldest first.
     """
     c_in, c_out, kernel = weight.shape
     taps, out = ceil(kernel, rate), wide(c_out)

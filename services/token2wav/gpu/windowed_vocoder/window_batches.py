@@ -1,4 +1,4 @@
-"""What a window of the vocoder on a GPU is."""
+"""Windows to render on a GPU, and how they are grouped into batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ WINDOW_FRAMES = CHUNK_FRAMES
 @dataclass(frozen=True)
 class Render:
     """Samples of `count` (1..50) frames from `first` on. end: frames of the sentence, None while
-    more may come.
+    more may arrive.
     """
 
     slot: int
@@ -23,17 +23,17 @@ class Render:
 
 
 _AROUND, _ALONE = 7, 150
-"""What a window costs beside its own frames, and a batch before its first window, in frames: an
-H200 takes 2.2 us for one.
+"""Cost of a window in addition to its own frames, and of a batch in addition to its windows, in
+frames: an H200 takes 2.2 us for one.
 """
 
 
 def batches(counts: Sequence[int], lengths: Sequence[int], buckets: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """How windows of so many frames are rendered: lengths, and the places of the windows in each
+    """How windows of `counts` frames are rendered: lengths, and the indices of the windows in each
     batch, in order of length.
 
-    Short windows go by themselves where that is less work than beside long ones; a batch is as
-    large as the bucket that holds it.
+    Short windows are rendered separately if that is less work than padding them to long ones; a
+    batch is as large as the bucket that holds it.
     """
     ascending, largest = sorted(lengths), max(buckets)
 

@@ -1,6 +1,4 @@
-"""The stretches of every layer that a window of so many frames needs, counted from the window's
-first frame.
-"""
+"""The ranges of every layer that a window needs, relative to the window's first frame."""
 
 import math
 from dataclasses import dataclass
@@ -11,14 +9,15 @@ from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import Span, context, plan
 
 _FAR = 1000
-"""A frame in the middle of nowhere, so that no span is cut."""
+"""A frame far from both ends, so that no span is cut."""
 
 
 @dataclass(frozen=True)
 class LevelShape:
-    """groups: places of the upsampling, `rate` columns each, the first of which is column `raised`
-    of `merged`'s layer, that is groups.start * rate - trim, one more in the last level. excitation,
-    merged: as in the plan."""
+    """groups: positions of the upsampling, `rate` columns each. raised: column of the first of them
+    in `merged`'s layer, groups.start * rate - trim, plus one in the last level. excitation, merged:
+    as in the plan.
+    """
 
     groups: Span
     raised: int
@@ -27,8 +26,8 @@ class LevelShape:
 
 
 class WindowShape:
-    """For windows of `frames` frames. pitched_before: frames before the window whose pitch is used,
-    frames_before: whose mel is.
+    """For windows of `frames` frames. pitched_before: frames before the window whose pitch is used.
+    frames_before: frames before the window whose mel is used.
     """
 
     def __init__(self, config: VocoderConfig, frames: int) -> None:
@@ -59,5 +58,5 @@ def _from(span: Span, origin: int) -> Span:
 
 
 def count(span: Span) -> int:
-    """Its columns."""
+    """Number of columns."""
     return span.stop - span.start

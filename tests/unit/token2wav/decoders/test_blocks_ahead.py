@@ -1,5 +1,5 @@
-"""A block that the flow makes while the vocoder renders the one before it: the same samples, and
-nothing left behind a stream.
+"""A block that the flow computes while the vocoder renders the previous one gives the same samples,
+and nothing remains after the stream.
 """
 
 import gc
@@ -12,7 +12,8 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
-from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
@@ -67,19 +68,19 @@ def test_the_next_block_is_begun_behind_the_first_sound_when_its_tokens_are_know
     state = started(ahead)
     while not block(ahead, state).samples.size:
         assert state.ahead is None
-    assert state.ahead is None, "beside a first sound"
+    assert state.ahead is None, "no early block during the first audio"
     block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 25 + 2 - PROMPT)
     assert state.ahead is None, "one token of the look-ahead is missing"
     block(ahead, state)
     assert state.ahead is not None
     early = state.ahead
-    early.made.result()
+    early.future.result()
     steps = flow.stats.euler_steps
     made = block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 3 - PROMPT)
     assert state.flow is early.flow
     assert state.ahead is None
     assert flow.stats.euler_steps == steps
-    assert made.flow_ns == early.made.result()[1]
+    assert made.flow_ns == early.future.result()[1]
     assert made.vocoder_ns is not None
     assert made.flow_ns[1] <= made.vocoder_ns[0]
 
@@ -106,7 +107,7 @@ def test_one_block_is_under_way_whatever_the_number_of_streams(flow: Flow, monke
     block(ahead, states[1])
     assert states[1].ahead is None
     go_on.set()
-    states[0].ahead.made.result()
+    states[0].ahead.future.result()
 
 
 def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,7 @@ def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkey
     steps = flow.stats.euler_steps
     state.cancel()
     cancelled.set()
-    assert early.made.result()[0] is None
+    assert early.future.result()[0] is None
     assert flow.stats.euler_steps == steps + 1, "the step that was just beginning"
     assert early.flow.encoder.bytes == 0
     (made,) = ahead.step([Stride(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)])

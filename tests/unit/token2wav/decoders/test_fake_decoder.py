@@ -1,12 +1,13 @@
-"""The fake obeys the laws it stands in for."""
+"""The fake decoder obeys the laws of the real one."""
 
 from itertools import product
 
 import numpy as np
 import pytest
 
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice
 
 

@@ -1,4 +1,4 @@
-"""What is kept behind prompts stays inside its bound."""
+"""The prompt cache stays within its limit."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from cosyserve.engines.engine_cache import EngineCache
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
-from services.token2wav.engines.artifacts import Stored
+from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.speaking import GOLDEN
 from tools.model.export import export
@@ -39,21 +40,21 @@ def onnx_backend(cache: Path, **changed: Any) -> Backend:
 
 
 def fake_trt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`import tensorrt` gives the stand-in."""
+    """Makes `import tensorrt` return the fake."""
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt)
     fake_tensorrt.record.clear()
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:
-    """`services.token2wav.engines.tensorrt` over the stand-in, on the CPU; plans are built as the
-    tool builds them.
+    """`services.token2wav.engines.tensorrt` over the fake, on the CPU; plans are built as the tool
+    builds them.
     """
     from services.token2wav.engines.tensorrt import TensorRTEngine
 
     given, engines = settings(cache, **changed), EngineCache(cache)
     export(GOLDEN, engines, Precision(given.engine_precision))
 
-    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+    def load(component: str, stored: CachedEngines, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
             plan = build_plan(stored.graphs.file(graph_file(component)), built, PlanOptions())
             (directory / plan_file(component)).write_bytes(plan)

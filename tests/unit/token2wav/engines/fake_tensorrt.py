@@ -1,8 +1,8 @@
-"""A stand-in for the package tensorrt that refuses what the real one refuses and computes by ONNX
+"""A fake of the package tensorrt that refuses what the real one refuses and computes by ONNX
 Runtime, through addresses.
 
-A plan is the ONNX file with the profiles in front. Every execution notes stream, shapes and
-addresses. Broken rules are AssertionErrors: an address or shape that was not given, scratch memory
+A plan is the ONNX file preceded by the profiles. Every execution records stream, shapes and
+addresses. Broken rules are AssertionErrors: an address or shape that was not set, scratch memory
 that two executions use at once, a context in two threads.
 """
 
@@ -96,7 +96,7 @@ class Execution:
 
 @dataclass
 class Record:
-    """Of all that happened since `clear`."""
+    """Everything that happened since `clear`."""
 
     executions: list[Execution] = field(default_factory=list)
     host_code: list[bool] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Record:
     no_profile: bool = False
     """No profile can be chosen."""
     no_scratch: bool = False
-    """The size of scratch memory cannot be worked out, which is told by a 0."""
+    """The size of the scratch memory cannot be determined, which a 0 reports."""
     driver: bool = True
     """Without one neither runtime nor builder can be made."""
 

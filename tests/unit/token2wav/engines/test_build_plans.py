@@ -1,5 +1,5 @@
-"""`cosyserve model build token2wav` over the stand-in for tensorrt: what it builds, that it goes on
-where it stopped, what it says else.
+"""`cosyserve model build token2wav` over the fake tensorrt: what it builds, that it resumes where
+it stopped, and its messages.
 """
 
 import contextlib
@@ -13,11 +13,10 @@ import pytest
 import torch
 
 from cosyserve.engines.engine_cache import EngineCache
-from services.token2wav.decoders.backend import load_backend
-from services.token2wav.engines import backend
-from services.token2wav.engines import tensorrt as trt
+from services.token2wav.engines import backend, tensorrt
 from services.token2wav.engines.cache_keys import PUBLISHED_FILE
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, settings
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
@@ -40,7 +39,7 @@ class Gpu:
 @pytest.fixture
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_trt(monkeypatch)
-    for module in (build_plans, trt):
+    for module in (build_plans, tensorrt):
         monkeypatch.setattr(module, "device_of", lambda name: Gpu())
         monkeypatch.setattr(module, "machine_facts", lambda device, version: MACHINE | {"tensorrt": version})
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
@@ -102,8 +101,8 @@ def test_a_build_that_failed_goes_on_where_it_was(
 
 @pytest.mark.usefixtures("_gpu")
 def test_a_ctrl_c_is_heard_while_tensorrt_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It works in a thread of its own until its monitor says stop, and nothing of the plan is
-    left.
+    """TensorRT builds in a separate thread until its monitor stops it, and nothing of the plan
+    remains.
     """
     fake_tensorrt.record.steps = 10_000_000
     fake_tensorrt.record.first_step = lambda: os.kill(os.getpid(), signal.SIGINT)
@@ -121,7 +120,7 @@ def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_tha
 ) -> None:
     assert build_plans.main(arguments(tmp_path)) == 0
     elsewhere = MACHINE | {"driver": "580.65.06", "tensorrt": fake_tensorrt.__version__}
-    for module in (build_plans, trt):
+    for module in (build_plans, tensorrt):
         monkeypatch.setattr(module, "machine_facts", lambda device, version: elsewhere)
     given = settings(tmp_path, device="cuda")
     with pytest.raises(backend.ModelError) as refused:
@@ -136,16 +135,16 @@ def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_tha
 
 
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was built for the GPU that is none runs on the CPU."""
+    """Plans that were built for the fake GPU run on the CPU."""
     assemble = backend.assemble
-    monkeypatch.setattr(trt, "assemble", lambda model, given, device, *rest: assemble(model, given, CPU, *rest))
-    monkeypatch.setattr(trt.TensorRTEngine, "__init__", _on_cpu(trt.TensorRTEngine.__init__))
+    monkeypatch.setattr(tensorrt, "assemble", lambda model, given, device, *rest: assemble(model, given, CPU, *rest))
+    monkeypatch.setattr(tensorrt.TensorRTEngine, "__init__", _on_cpu(tensorrt.TensorRTEngine.__init__))
 
 
 @pytest.mark.usefixtures("_gpu")
 def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the file says whose it is: another one is another engine, and every command that
-    is told names it.
+    """Only the file identifies the published estimator: another file is another engine, and every
+    command in an error message names it.
     """
     model = tmp_path / "a model"
     model.mkdir()
@@ -159,9 +158,9 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
     assert str(missing.value).endswith(f"cosyserve model download '{model}' --with-published-onnx")
     on_cpu(monkeypatch)
     weights, config = flow_weights(GOLDEN)
-    for told in ("one", "another"):
+    for note in ("one", "another"):
         write(
-            estimator_graph(estimator_weights(weights), config, masked=False).model({"told": told}),
+            estimator_graph(estimator_weights(weights), config, masked=False).model({"note": note}),
             model / PUBLISHED_FILE,
         )
         for step, main in (("export", export_main), ("build token2wav", build_plans.main)):
@@ -198,7 +197,7 @@ def test_what_is_served_is_held_until_it_is_released(tmp_path: Path, monkeypatch
     ] * 5
     served.release()
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing))
-    monkeypatch.setattr(trt, "TensorRTEngine", lambda *given, **how: pytest.fail("a plan that cannot be loaded"))
+    monkeypatch.setattr(tensorrt, "TensorRTEngine", lambda *given, **how: pytest.fail("a plan that cannot be loaded"))
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing)), (
@@ -229,12 +228,12 @@ def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(
 ) -> None:
     assert build_plans.main(arguments(tmp_path, "--compatibility", "hardware+version")) == 0
     elsewhere = {"gpu": "another", "compute_capability": "8.0", "tensorrt": "10.99.1", "driver": "580.65.06"}
-    monkeypatch.setattr(trt, "machine_facts", lambda device, version: elsewhere)
+    monkeypatch.setattr(tensorrt, "machine_facts", lambda device, version: elsewhere)
     with pytest.raises(backend.ModelError, match="compatibility is none, it was built for hardware"):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
     taken = []
     monkeypatch.setattr(
-        trt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough")
+        tensorrt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough")
     )
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda", engine_compatibility="hardware+version"))

@@ -1,5 +1,5 @@
-"""The flow by engines against what the reference recorded: the offline mel and that of every
-streaming call; batches; cancelling.
+"""The flow by engines against recorded outputs of the reference: the offline mel and that of every
+streaming call; batches; cancellation.
 """
 
 from functools import cache as kept

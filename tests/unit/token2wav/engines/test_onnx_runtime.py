@@ -1,5 +1,5 @@
-"""ONNX Runtime where a GPU is asked for: a wheel without one, and a wheel that would quietly
-compute on the CPU, are refused.
+"""ONNX Runtime for a GPU: a wheel without CUDA, and a wheel that would silently compute on the CPU,
+are refused.
 """
 
 import warnings

@@ -1,6 +1,4 @@
-"""Every shape that the schedules of cuts lead to lies inside the profiles that engines are built
-for.
-"""
+"""Every shape that the schedules can lead to is within the profiles for which engines are built."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -95,7 +93,7 @@ def test_what_is_outside_is_outside() -> None:
 
 
 class Listening:
-    """An engine that notes shapes and answers zeros."""
+    """An engine that records shapes and returns zeros."""
 
     def __init__(self, name: str, inputs: Sequence[Port], output: Port) -> None:
         self.name, self.inputs, self.outputs = name, inputs, [output]

@@ -1,5 +1,5 @@
-"""Places of execution: lent to one thread at a time, waited for, given back whatever happens; and
-what is checked before a call.
+"""Execution slots are leased to one thread at a time, waited for, and returned in any case; and the
+checks before a call.
 """
 
 import contextlib
@@ -157,8 +157,8 @@ def test_buffers_stay_where_they_are_and_old_shapes_make_room() -> None:
 
 
 def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
-    """Each block is another length to every engine; the next sentence walks through the same ones,
-    and replays what was recorded.
+    """Each block is another length to every engine; the next sentence has the same lengths and
+    replays the recorded graphs.
     """
     queues.clear()
     slots, engines = Slots(CPU, 1, stream=Queue), [Doubling() for _ in range(4)]
@@ -220,7 +220,9 @@ def test_what_does_not_fit_is_refused_before_the_call(change: dict[str, Tensor |
 
 
 class Queue:
-    """A stream of a test: its own handle, and a note of everything that happens on it in order."""
+    """A stream for tests: it has its own handle and records everything that happens on it, in
+    order.
+    """
 
     handles = iter(range(1000, 2000))
 

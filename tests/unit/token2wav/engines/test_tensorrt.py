@@ -1,5 +1,5 @@
-"""`services.token2wav.engines.tensorrt` and the tool that builds plans, over a stand-in for
-tensorrt that knows the rules and computes.
+"""`services.token2wav.engines.tensorrt` and the tool that builds plans, over a fake tensorrt that
+checks the rules and computes.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import pytest
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.host.doctor.library_checks import SUPPORT
-from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
 from services.token2wav.inputs.request import Hops, Profile, Sentence
+from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
@@ -75,8 +75,8 @@ async def test_streamed_is_whole_and_batched_is_alone(cache: Path) -> None:
 
 
 async def test_addresses_stay_and_shapes_make_contexts_once(cache: Path) -> None:
-    """What a recorded graph relies on: at one shape, in one slot, every execution reads and writes
-    the same places.
+    """A recorded graph relies on it: at one shape, in one slot, every execution reads and writes
+    the same addresses.
     """
     async with batching(trt_backend(cache, engine_contexts=1).decoders) as batcher:
         await speak(batcher, Sentence(voice(20), seed=1), tokens(60))
@@ -207,12 +207,12 @@ def graph(cache: Path, component: str) -> Path:
 
 
 def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp_path: Path) -> None:
-    told, timing = io.StringIO(), tmp_path / "timing.cache"
+    log, timing = io.StringIO(), tmp_path / "timing.cache"
     timing.write_bytes(b"of another GPU")
     options = PlanOptions(timing_cache=timing, compatibility="hardware+version", level=5)
-    plan = build_plan(graph(cache, "pitch"), profiles("pitch", 2), options, Progress("pitch", told))
+    plan = build_plan(graph(cache, "pitch"), profiles("pitch", 2), options, Progress("pitch", log))
     assert plan.startswith(fake_tensorrt.MAGIC)
-    assert told.getvalue() == "pitch: Building 50%\n"
+    assert log.getvalue() == "pitch: Building 50%\n"
     assert timing.read_bytes() == b"measured on the test"
     assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
 
@@ -220,7 +220,7 @@ def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp
 def test_a_plan_is_worth_more_than_its_measurements(
     cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where they cannot be read or kept the plan is built all the same."""
+    """If the timing cache cannot be read or written the plan is built all the same."""
     (tmp_path / "timing.cache").mkdir()
     options = PlanOptions(timing_cache=tmp_path / "timing.cache")
     assert build_plan(graph(cache, "pitch"), profiles("pitch", 2), options).startswith(fake_tensorrt.MAGIC)

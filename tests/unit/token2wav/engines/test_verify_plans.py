@@ -1,5 +1,5 @@
-"""`cosyserve model verify --runtime tensorrt`: what is compared are the plans that are served, over
-the stand-in for tensorrt.
+"""`cosyserve model verify --runtime tensorrt` compares the plans that are served, over the fake
+tensorrt.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from services.token2wav.engines import tensorrt as trt
+from services.token2wav.engines import tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt
 from tests.unit.token2wav.speaking import GOLDEN
 from tools.model import build_plans, verify, verify_token2wav
@@ -51,7 +51,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         verify_token2wav, "Slots", lambda device, count, plain=verify_token2wav.Slots: plain(CPU, count)
     )
     monkeypatch.setattr(verify_token2wav, "Reference", FewCases)
-    assert trt.TensorRTEngine is verify_token2wav.TensorRTEngine
+    assert tensorrt.TensorRTEngine is verify_token2wav.TensorRTEngine
 
 
 def arguments(engines: Path, *more: str) -> list[str]:
@@ -63,26 +63,26 @@ def test_the_cached_plans_are_compared_and_missing_ones_are_named(
 ) -> None:
     wanted = arguments(tmp_path, "--runtime", "tensorrt", "--json")
     assert verify.main(wanted) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert "no encoder plan for this model and machine; make it with: cosyserve model build token2wav" in told
-    assert build_plans.main(shlex.split(told.partition("make it with: ")[2])[4:]) == 0
+    report = capsys.readouterr().err.splitlines()[-1]
+    assert "no encoder plan for this model and machine; make it with: cosyserve model build token2wav" in report
+    assert build_plans.main(shlex.split(report.partition("make it with: ")[2])[4:]) == 0
     capsys.readouterr()
     assert verify.main(wanted) == 0
-    out, told = capsys.readouterr()
+    out, report = capsys.readouterr()
     assert [row["array"].split(":")[0] for row in json.loads(out)["arrays"]] == [
         "encoder",
         "estimator",
         "pitch",
         "filter",
     ]
-    plans = [line.partition(": ")[2] for line in told.splitlines() if line.endswith(".plan")]
+    plans = [line.partition(": ")[2] for line in report.splitlines() if line.endswith(".plan")]
     assert sorted(plans) == sorted(str(path) for path in tmp_path.glob("*/*.plan"))
 
 
 def test_a_plan_that_says_something_else_is_found_and_looked_into(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The fault is in what TensorRT made, not in the graph: its layers, run beside, say where."""
+    """The fault is in the plan, not in the graph: running its layers separately locates it."""
     bias = "down_blocks.0.1.1.ff.net.2.bias"
 
     def wrong(graph: Path, profiles: object, options: PlanOptions, *rest: object) -> bytes:
@@ -100,8 +100,8 @@ def test_a_plan_that_says_something_else_is_found_and_looked_into(
     assert build_plans.main(arguments(tmp_path)) == 0
     capsys.readouterr()
     assert verify.main(arguments(tmp_path, "--runtime", "tensorrt", "--json")) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert [row["verdict"] for row in told["arrays"]] == ["ok", "FAIL", "ok", "ok"]
-    assert [line.partition(", by")[0] for line in told["first_differences"]] == [
+    report = json.loads(capsys.readouterr().out)
+    assert [row["verdict"] for row in report["arrays"]] == ["ok", "FAIL", "ok", "ok"]
+    assert [line.partition(", by")[0] for line in report["first_differences"]] == [
         "estimator: layer down_blocks.0.1.1 is the first that differs"
     ]

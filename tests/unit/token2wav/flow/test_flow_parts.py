@@ -1,4 +1,4 @@
-"""The parts of the flow against what the compatibility specification says of them."""
+"""The parts of the flow against the compatibility specification."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import Past, Window, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
@@ -83,7 +83,7 @@ def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
         by_distance = padded[:, :, 1:].reshape(1, heads, length, 2 * length - 1)[..., :length]
     score = ((q + attention._content_bias) @ k.transpose(2, 3) + by_distance) / (width // heads) ** 0.5
     want = attention._out((score.softmax(3) @ v).transpose(1, 2).reshape(1, length, width))
-    torch.testing.assert_close(attention(x, Window.whole(1), [positions], None), want, atol=1e-5, rtol=0)
+    torch.testing.assert_close(attention(x, CachedPass.whole(1), [positions], None), want, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("taps", [1, 3, 5])
@@ -103,13 +103,13 @@ def test_chunks_see_themselves_and_all_before() -> None:
 
 
 def test_a_window_hands_each_layer_its_own_past() -> None:
-    pasts = [Past(), Past()]
+    pasts = [StreamCache(), StreamCache()]
     first = torch.arange(12.0).view(2, 3, 2)
     for block in (first, first + 100):
-        window = Window(pasts, rows=1)
-        seen = [window.before(block, 2), window.before(-block, 1)]
-        known = window.keys_values(torch.stack((block, -block)).unsqueeze(2))
-        pasts = window.after()
+        cache = CachedPass(pasts, rows=1)
+        seen = [cache.before(block, 2), cache.before(-block, 1)]
+        known = cache.keys_values(torch.stack((block, -block)).unsqueeze(2))
+        pasts = cache.after()
     assert torch.equal(seen[0], torch.cat((first[:, -2:], first + 100), dim=1))
     assert torch.equal(seen[1], torch.cat((-first[:, -1:], -first - 100), dim=1))
     assert torch.equal(known[1][0, 0, 0], torch.cat((first, first + 100), dim=1)[1])

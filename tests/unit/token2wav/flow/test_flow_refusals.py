@@ -1,4 +1,4 @@
-"""What the flow refuses, and in which words: model directories at the start, values before any
+"""What the flow refuses, and the error messages: model directories at the start, values before any
 work.
 """
 

@@ -1,9 +1,9 @@
-"""`python -m tests.unit.token2wav.gpu.hopper UNITS..`: every kernel of a pass, compiled for Hopper
-as it would be launched, on any machine.
+"""`python -m tests.unit.token2wav.gpu.hopper UNITS..` compiles every kernel of a pass for Hopper as
+it would be launched, on any machine.
 
-Prints what each takes as JSON: {"kernel", "constants", "registers", "stack", "local", "shared"};
-bytes, but for registers of a thread. Weights have the published widths, of which the kernels
-depend, and few layers.
+Prints the resources of each kernel as JSON: {"kernel", "constants", "registers", "stack", "local",
+"shared"}; in bytes, except registers per thread. Weights have the published widths, on which the
+kernels depend, and few layers.
 """
 
 import json
@@ -70,15 +70,15 @@ class Recorder(Launcher):
 
 
 def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
-    """What the machine code takes."""
+    """The resources that the machine code needs."""
     compiled = triton.compile(source, target=TARGET, options=options)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        told = subprocess.run(
+        output = subprocess.run(
             [CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
-    found = {name.lower(): int(re.search(rf"{name}:(\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
+    found = {name.lower(): int(re.search(rf"{name}:(\d+)", output)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
     constants = {source.fn.arg_names[at[0]]: value for at, value in source.constants.items()}
     shared = compiled.metadata.shared
     return {
@@ -92,7 +92,7 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
 
 @torch.inference_mode()
 def recorded(units: int) -> Recorder:
-    """Of passes over so many units, every way, with programs that meet and without."""
+    """Of passes over so many units, for every kind of graph, with and without grid barriers."""
     config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
     tensors = random_tensors(config)
     for meeting_units in (0, 4):

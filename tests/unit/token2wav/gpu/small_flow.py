@@ -1,5 +1,5 @@
-"""A flow small enough for Triton's interpreter, and tiles large enough for it: it takes its time by
-the program, not by the number.
+"""A flow small enough for Triton's interpreter, with tiles large enough for it: its time depends on
+the number of programs, not of operations.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""The vocoder's source on a GPU draws the CPU's noise and follows its phase, at the start, inside
-and at the end of a sentence.
+"""The vocoder's source on a GPU draws the same noise and follows the same phase as on the CPU, at
+the start, inside and at the end of a sentence.
 """
 
 import os
@@ -40,9 +40,9 @@ def test_it_is_the_cpus(first: int, end: int) -> None:
     pitch = torch.where(inside, f0[held.clamp(0, frames - 1)], 0.0)
     multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32)
     turns_of = lambda hertz: torch.remainder(hertz[:, None] * multiples / 24000, 1.0).double() * 480  # noqa: E731
-    carried = turns_of(f0[: max(first - 3, 0)]).sum(0)
+    phase_before = turns_of(f0[: max(first - 3, 0)]).sum(0)
     turns = turns_of(pitch)
-    centres = torch.remainder(turns.cumsum(0) + carried, 1.0)
+    centres = torch.remainder(turns.cumsum(0) + phase_before, 1.0)
     count = 480 * 8
     found = torch.full((1, count), float("nan"))
     words = torch.tensor([[SEED & 0xFFFFFFFF, SEED >> 32, SENTENCE]], dtype=torch.int64).to(torch.int32)

@@ -1,5 +1,5 @@
-"""Of the processes that an MPS daemon brings together on one GPU, one has programs that wait for
-each other.
+"""Of the processes that share a GPU through an MPS daemon, one may launch kernels with a grid
+barrier.
 """
 
 import os
@@ -10,34 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from services.token2wav.gpu.device import grid_barrier as meeting
-from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.device import grid_barrier
+from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 
 GPU = "GPU-1234"
 OTHER = """
 import sys
 from pathlib import Path
-from services.token2wav.gpu.device import grid_barrier as meeting
+from services.token2wav.gpu.device import grid_barrier
 
-meeting._SHARED = Path(sys.argv[2])
-print(meeting.may_meet("GPU-1234", {"CUDA_MPS_PIPE_DIRECTORY": sys.argv[1]}), flush=True)
+grid_barrier._SHARED = Path(sys.argv[2])
+print(grid_barrier.claim_grid_barrier("GPU-1234", {"CUDA_MPS_PIPE_DIRECTORY": sys.argv[1]}), flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.fixture
 def pipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a daemon listens."""
+    """The directory in which a daemon listens."""
     (tmp_path / "pipes").mkdir()
     (tmp_path / "pipes" / "control").touch()
-    monkeypatch.setattr(meeting, "_SHARED", tmp_path)
-    monkeypatch.setattr(meeting, "_USUAL_PIPES", tmp_path / "usual")
-    monkeypatch.setattr(meeting, "_held", {})
+    monkeypatch.setattr(grid_barrier, "_SHARED", tmp_path)
+    monkeypatch.setattr(grid_barrier, "_USUAL_PIPES", tmp_path / "usual")
+    monkeypatch.setattr(grid_barrier, "_locks", {})
     return tmp_path / "pipes"
 
 
 class Another:
-    """A process that asks too, and lives until it is ended."""
+    """Another process that claims the barrier and runs until it is ended."""
 
     def __init__(self, pipes: Path) -> None:
         asking = (sys.executable, "-c", OTHER, str(pipes), str(pipes.parent))
@@ -51,17 +51,17 @@ class Another:
 
 
 def test_one_process_has_them_until_it_ends(pipes: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
     first = Another(pipes)
     try:
         assert first.may
-        assert not may_meet(GPU, told)
+        assert not claim_grid_barrier(GPU, environment)
         assert "small batches are slower here" in caplog.text
-        assert may_meet("GPU-5678", told), "another GPU of the same daemon"
+        assert claim_grid_barrier("GPU-5678", environment), "another GPU of the same daemon"
     finally:
         first.end()
-    assert may_meet(GPU, told)
-    assert may_meet(GPU, told), "what this process has it may use again"
+    assert claim_grid_barrier(GPU, environment)
+    assert claim_grid_barrier(GPU, environment), "what this process has it may use again"
     second = Another(pipes)
     second.end()
     assert not second.may
@@ -71,27 +71,27 @@ def test_one_process_has_them_until_it_ends(pipes: Path, caplog: pytest.LogCaptu
 def test_all_programs_that_meet_have_a_multiprocessor_of_their_own(multiprocessors: int, units: int) -> None:
     pytest.importorskip("triton")
     from services.token2wav.gpu.device.launcher import Launcher, Tile
-    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_meeting
+    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_barrier_step
 
-    assert widest_meeting(BUCKETS, Launcher(), 256, multiprocessors) == units
+    assert widest_barrier_step(BUCKETS, Launcher(), 256, multiprocessors) == units
     always = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)),)})
-    assert widest_meeting(BUCKETS, always, 256, multiprocessors) == min(units, 2)
-    # Tiles of eight units that would fit do not let those of four meet.
+    assert widest_barrier_step(BUCKETS, always, 256, multiprocessors) == min(units, 2)
+    # Eight units would fit, but four do not, so neither may use a barrier.
     uneven = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)), (800, Tile(64, 0, 128)))})
-    assert widest_meeting(BUCKETS, uneven, 256, multiprocessors) == min(units, 2)
+    assert widest_barrier_step(BUCKETS, uneven, 256, multiprocessors) == min(units, 2)
     finer = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 64)),)})
-    assert widest_meeting(BUCKETS, finer, 256, multiprocessors) == (1 if multiprocessors == 132 else 0)
+    assert widest_barrier_step(BUCKETS, finer, 256, multiprocessors) == (1 if multiprocessors == 132 else 0)
 
 
 def test_processes_that_take_turns_need_no_lock(pipes: Path) -> None:
-    assert may_meet(GPU, {})
-    assert may_meet(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes / "nowhere")})
-    assert not meeting._held
+    assert claim_grid_barrier(GPU, {})
+    assert claim_grid_barrier(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes / "nowhere")})
+    assert not grid_barrier._locks
 
 
 @pytest.fixture
 def allowed_no_files(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Asks as another process, which can open nothing where the daemon listens."""
+    """Claims the barrier as another process that cannot open files in the daemon's directory."""
     opened = os.open
 
     def refused(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -102,8 +102,8 @@ def allowed_no_files(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     def may() -> bool:
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", refused)
-            patched.setattr(meeting, "_held", {})
-            return may_meet(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)})
+            patched.setattr(grid_barrier, "_locks", {})
+            return claim_grid_barrier(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)})
 
     return may
 
@@ -114,13 +114,13 @@ def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(
     assert allowed_no_files()
     (lock,) = pipes.parent.glob("cosyserve-meeting-*")
     assert lock.stat().st_mode & 0o22 == 0
-    assert not allowed_no_files(), "somebody has it already"
+    assert not allowed_no_files(), "another process has it already"
     lock.unlink()
     (pipes / lock.name).touch()
-    assert not allowed_no_files(), "a file that cannot be opened is one that somebody may have"
+    assert not allowed_no_files(), "a file that cannot be opened is one that another process may have locked"
     (pipes / lock.name).unlink()
-    monkeypatch.setattr(meeting, "_SHARED", pipes)
-    assert not allowed_no_files(), "no file can be made anywhere"
+    monkeypatch.setattr(grid_barrier, "_SHARED", pipes)
+    assert not allowed_no_files(), "no file can be created anywhere"
 
 
 def test_who_is_allowed_more_files_meets_who_is_allowed_fewer(

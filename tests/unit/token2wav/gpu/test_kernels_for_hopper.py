@@ -1,5 +1,5 @@
-"""Every kernel of a pass of the flow can be compiled for Hopper, and none spills: what a machine
-without a GPU can know of that.
+"""Every kernel of a pass of the flow compiles for Hopper without spilling registers; this can be
+checked without a GPU.
 """
 
 import json
@@ -22,7 +22,7 @@ KERNELS = {
     "norm_mish",
     "norm_scaled", "normed_linear", "onto_residual", "paged_attention", "prepare", "queries_keys_values",
     "relative_attention",
-    "turned_queries",
+    "rotated_queries",
 }  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""A GPU that has no room for the paged engine is named with the settings that would help."""
+"""If a GPU has no memory for the paged engine, the error names it and the settings to change."""
 
 import pytest
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.gpu.memory_check import pages_within, room_beside
+from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from tests.unit.token2wav.gpu.small_flow import SMALL
 
@@ -30,9 +30,12 @@ def recorded_without_memory() -> None:
 
 
 def test_memory_that_runs_out_names_the_settings() -> None:
-    with pytest.raises(SettingsError, match=r"are 77 together; .* cuda:1 has no room for them"), room_beside(77, GPU):
+    with (
+        pytest.raises(SettingsError, match=r"are 77 together; .* cuda:1 has no room for them"),
+        reporting_out_of_memory(77, GPU),
+    ):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-    with pytest.raises(SettingsError, match="no room"), room_beside(77, GPU):
+    with pytest.raises(SettingsError, match="no room"), reporting_out_of_memory(77, GPU):
         recorded_without_memory()
-    with pytest.raises(RuntimeError, match="an illegal"), room_beside(77, GPU):
+    with pytest.raises(RuntimeError, match="an illegal"), reporting_out_of_memory(77, GPU):
         raise RuntimeError("an illegal memory access")

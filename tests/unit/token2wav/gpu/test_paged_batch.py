@@ -1,5 +1,5 @@
-"""A batch of streams over pages is each of them alone, also beside one whose numbers are none, in
-Triton's interpreter.
+"""A batch of streams over pages gives the results of each stream alone, also if one of them is not
+finite, in Triton's interpreter.
 """
 
 import os
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.stream_cache import Past, Window
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
 from services.token2wav.gpu.paged_flow.page_layout import Layout
@@ -32,10 +32,10 @@ def first_block(flow: Flow, tokens: int, page: int, seed: int) -> tuple[Unit, Te
     voice = random_voice(10, seed)
     ids = torch.cat((voice.tokens, torch.arange(tokens - 10) * 7 + seed))
     condition = F.pad(voice.mel, (0, 0, 0, 30))
-    mu = flow.mu([ids[:25]], [ids[25:]], [0], Window([Past()], 1))
+    mu = flow.mu([ids[:25]], [ids[25:]], [0], CachedPass([StreamCache()], 1))
     frames = mu.shape[1]
     inputs = flow._solver.inputs(mu, flow.speaker(voice)[None], condition[None, :frames])
-    x = flow._solver.step(0, flow.noise[None, :frames], inputs, Window([Past()], ROWS))
+    x = flow._solver.step(0, flow.noise[None, :frames], inputs, CachedPass([StreamCache()], ROWS))
     return Unit([page], ids[:25], ids[25:], flow.speaker(voice), condition), x[0]
 
 

@@ -1,6 +1,4 @@
-"""Which size a pass has: a sentence that is made again has graphs for as many blocks as it may
-have.
-"""
+"""The batch size of a pass: a recomputed sentence has graphs for as many blocks as it may have."""
 
 from importlib.util import find_spec
 

@@ -1,5 +1,5 @@
-"""Pages, slots and windows of many streams, with a flow and a vocoder that only remember: every
-sample names the tokens behind it.
+"""Pages, slots and windows of many streams, with a flow and a vocoder that only record: every
+sample identifies the tokens that it depends on.
 """
 
 import threading
@@ -26,7 +26,7 @@ from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.memory_budget import Budget, Limits
 from services.token2wav.scheduling.next_step import NextStep
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 
@@ -35,15 +35,16 @@ TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
-    """The value of both frames of token `end - 1` when the tokens are `ids`: what came before, its
-    block's look-ahead. A mel could have it."""
+    """The value of both frames of token `end - 1` for the tokens `ids`: it depends on all tokens
+    before and on the block's look-ahead.
+    """
     border = -(-end // 25) * 25
     ahead = ids[border : border + 3] if border <= len(ids) else []
     return [(sum(ids[:end]) + 7 * sum(ahead)) % 99991 / 2048] * 2
 
 
 class RememberingFlow:
-    """Each page holds the tokens up to its block's end."""
+    """Each page contains the tokens up to its block's end."""
 
     def __init__(self, pages: int, most: int = 8) -> None:
         self.device, self.buckets, self.most, self.page_bytes = torch.device("cpu"), (1, 2, 4), most, 1000
@@ -83,8 +84,8 @@ class RememberingFlow:
 
 
 class RememberingVocoder:
-    """A frame's samples are its mel; looks that the frames a window needs are there and still the
-    stream's own.
+    """A frame's samples are its mel; checks that the frames a window needs are in the ring and
+    belong to the stream.
     """
 
     def __init__(self) -> None:
@@ -138,17 +139,19 @@ class Setup:
         made: list[list[NDArray[np.float32]]] = [[] for _ in states]
         open_streams = list(range(len(states)))
         while open_streams:
-            strides = []
+            step_inputs = []
             for at in open_streams:
                 end = len(states[at].prompt) + len(tokens[at])
                 until = min(states[at].reach(end), (states[at].position // 25) * 25 + hop, end)
-                strides.append(Stride(states[at], tokens[at], until, until == end))
-            for at, stride, result in zip(list(open_streams), strides, self.decoder.step(strides), strict=True):
+                step_inputs.append(Stride(states[at], tokens[at], until, until == end))
+            for at, step_input, result in zip(
+                list(open_streams), step_inputs, self.decoder.step(step_inputs), strict=True
+            ):
                 if result is None:
                     continue
                 assert isinstance(result, Decoded), result
                 made[at].append(result.samples)
-                if stride.final:
+                if step_input.final:
                     open_streams.remove(at)
         return made
 
@@ -206,8 +209,8 @@ def test_a_kept_prompt_is_not_made_again_and_its_pages_are_shared() -> None:
 def test_streams_of_a_voice_that_begin_together_make_its_prompt_once() -> None:
     setup = Setup()
     states = [setup.start(87, "v") for _ in range(3)]
-    strides = [Stride(state, some(30, 1), 75, final=False) for state in states]
-    results = setup.decoder.step(strides)
+    step_inputs = [Stride(state, some(30, 1), 75, final=False) for state in states]
+    results = setup.decoder.step(step_inputs)
     assert all(isinstance(result, Decoded) for result in results)
     assert setup.flow.made == [0, 1, 2]
     said = [some(30, at) for at in range(3)]
@@ -302,12 +305,12 @@ def test_numbers_that_are_none_end_their_stream_and_are_not_kept() -> None:
     setup = Setup()
     bad, follower, good = setup.start(87, "v"), setup.start(87, "v"), setup.start(0)
     setup.flow.broken = {int(bad.prompt[40])} - set(some(25, 2).tolist())
-    strides = [
+    step_inputs = [
         Stride(bad, some(30, 1), 75, False),
         Stride(follower, some(30, 3), 75, False),
         Stride(good, some(60, 2), 25, False),
     ]
-    results = setup.decoder.step(strides)
+    results = setup.decoder.step(step_inputs)
     assert isinstance(results[0], NonFinite)
     assert isinstance(results[1], NonFinite)
     assert isinstance(results[2], Decoded)
@@ -368,39 +371,39 @@ def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() ->
 
 
 def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
-    """Three pages for two streams of which each was promised two: the one without pages leaves its
-    promise to the next.
+    """Three pages for two streams with a reserve of two each: the stream without pages gives up its
+    reserve for the next one.
     """
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
     schedule = Schedule(0, 0, (25,))
-    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    lanes = [Lane(nobody, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)]
-    for at, lane in enumerate(lanes):
-        lane.state = setup.start(0, seed=at)
+    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    slots = [StreamSlot(empty, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)]
+    for at, slot in enumerate(slots):
+        slot.state = setup.start(0, seed=at)
     with pytest.raises(Overloaded, match="claim 4000 of 4000"):
-        budget.check_room(lanes, 2000)
-    states = [lane.state for lane in lanes if isinstance(lane.state, PagedState)]
+        budget.check_room(slots, 2000)
+    states = [slot.state for slot in slots if isinstance(slot.state, PagedState)]
     setup.decoder.step([Stride(state, some(60, at), 50, False) for at, state in enumerate(states)])
-    budget.account(lanes)
+    budget.recount(slots)
     assert [state.recomputing for state in states] == [False, True]
-    assert [(lane.bytes, lane.reserved) for lane in lanes] == [(2000, 2000), (0, 0)]
-    budget.check_room(lanes, 2000)
+    assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 0)]
+    budget.check_room(slots, 2000)
 
 
 def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
-    """What a step costs is learnt by the blocks in it."""
+    """The cost of a step is recorded by the number of blocks in it."""
     setup = Setup(pages=4, prompt_pages=0)
     limits = Limits(max_streams=9, state_bytes=4000, reserve_tokens=0)
-    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    lane = Lane(nobody, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
-    lane.state, lane.tokens, step = setup.start(0), some(200, 1), NextStep(StepCosts(), Budget(limits), batches=True)
+    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    slot = StreamSlot(empty, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
+    slot.state, slot.tokens, step = setup.start(0), some(200, 1), NextStep(StepCosts(), Budget(limits), batches=True)
     counted = []
     for _ in range(5):
-        (work,) = step.of([lane], 0.0)
-        (made,) = setup.decoder.step([work.stride])
+        (work,) = step.of([slot], 0.0)
+        (made,) = setup.decoder.step([work.step_input])
         assert isinstance(made, Decoded)
-        counted.append((work.due.blocks, work.worked))
-        assert lane.add(made, work.stride.until, 0.0)
+        counted.append((work.pending.blocks, work.worked))
+        assert slot.add(made, work.step_input.until, 0.0)
     # Three have pages; in the fourth step they are given back, and it is only then known.
     assert counted == [(1, 1), (1, 1), (1, 1), (1, 4), (5, 5)]

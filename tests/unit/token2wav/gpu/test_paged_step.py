@@ -1,4 +1,4 @@
-"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the
+"""One Euler step over pages equals the readable one, in Triton's interpreter: blocks one after the
 other, together, short, with split keys.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.solver import ROWS
-from services.token2wav.flow.stream_cache import Past, Window
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
@@ -39,19 +39,19 @@ def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Ten
     voice = random_voice(PROMPT)
     ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
     pages, units, wanted = [3, 5, 2], [], []
-    encoder, step = Past(), Past()
+    encoder, step = StreamCache(), StreamCache()
     for at, first in enumerate(range(0, len(ids), 25)):
         tokens, ahead = ids[first : first + 25], ids[first + 25 : first + 28]
         frames = 2 * len(tokens)
         condition = F.pad(voice.mel[2 * first : 2 * first + 50], (0, 0, 0, 50))[:50]
         units.append(Unit(pages[: at + 1], tokens, ahead, flow.speaker(voice), condition))
-        window = Window([encoder], 1)
-        mu = flow.mu([tokens], [ahead], [first], window)
-        (encoder,) = window.after()
+        cache = CachedPass([encoder], 1)
+        mu = flow.mu([tokens], [ahead], [first], cache)
+        (encoder,) = cache.after()
         inputs = flow._solver.inputs(mu, flow.speaker(voice)[None], condition[None, :frames])
-        window = Window([step], ROWS)
-        x = flow._solver.step(0, flow.noise[None, 2 * first : 2 * first + frames], inputs, window)
-        (step,) = window.after()
+        cache = CachedPass([step], ROWS)
+        x = flow._solver.step(0, flow.noise[None, 2 * first : 2 * first + frames], inputs, cache)
+        (step,) = cache.after()
         wanted.append((mu[0], x[0]))
     return flow, units, wanted
 
@@ -90,9 +90,10 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
 @pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
 @torch.inference_mode()
 def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
-    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for
-    its rows, which meets nobody. frames: of each program where attention has the product behind it
-    in its launch, which needs such a feed-forward; 0: attention by itself."""
+    """meeting: units whose feed-forward is one launch; in the interpreter it has a single program
+    for its rows. frames: frames per program where attention is fused with the product after it,
+    which requires such a feed-forward; 0: separate attention.
+    """
     config = replace(SMALL, transformers=2)
     flow, units, wanted = blocks(config)
     tensors, plain = random_tensors(config), large_tiles(whole=True)

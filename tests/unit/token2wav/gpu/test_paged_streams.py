@@ -1,5 +1,5 @@
-"""Streams of the paged engine that end before their time: everything comes back, and nobody else
-notices.
+"""Streams of the paged engine that end early free everything, and other streams are not
+affected.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SCALE = 1e-5
 
 
 def during_pass(setup: Setup, number: int, work: "threading.Event | PagedState") -> None:
-    """While pass `number` is under way: cancel a stream, or wait for an event."""
+    """During pass `number`: cancel a stream, or wait for an event."""
     run, passes = setup.flow.run, iter(range(1000))
 
     def interrupted(units: Sequence[Unit], contents: dict[int, list[int]] | None = None) -> Tensor:

@@ -1,5 +1,5 @@
-"""What the paged engine lacks is told; the readable one then serves, unless the paged one is asked
-for by name.
+"""If the paged engine cannot run, the reason is reported and the readable one serves, unless the
+settings require the paged one.
 """
 
 import re
@@ -14,9 +14,10 @@ import torch
 
 from cosyserve.errors import SettingsError
 from services.token2wav import torch_backend
-from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
+from services.token2wav.loading import load_backend
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
 GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device="cuda")
@@ -24,7 +25,7 @@ GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device
 
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU as far as the choice of the engine looks; weights stay on the CPU."""
+    """Selects the engine as on a GPU; the weights stay on the CPU."""
     load_flow, load_vocoder = torch_backend.load_flow, torch_backend.load_vocoder
     monkeypatch.setattr(torch_backend, "device_of", torch.device)
     monkeypatch.setattr(torch_backend, "load_flow", lambda directory, device: load_flow(directory, CPU))
@@ -87,22 +88,22 @@ OBSTACLES = [
 ]
 
 
-@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
+@pytest.mark.parametrize(("obstacle", "reason"), OBSTACLES)
 def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
     obstacle: Callable[[pytest.MonkeyPatch], str],
-    told: str,
+    reason: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = replace(GPU, device=obstacle(monkeypatch))
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=reason):
         load_backend("torch", replace(settings, gpu_engine="paged"))
     assert not caplog.records
     served = load_backend("torch", settings)
     assert isinstance(served.decoders[Profile.CONTINUOUS], ContinuousDecoder)
     assert served.identity.precision == "float32"
     (record,) = caplog.records
-    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+    assert re.search(f"^falling back to the readable engine, which is far slower: .*{reason}", record.getMessage())
 
 
 @pytest.mark.parametrize(

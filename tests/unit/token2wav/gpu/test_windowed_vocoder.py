@@ -1,6 +1,7 @@
-"""The windowed vocoder is the readable one over the whole sentence, in Triton's interpreter:
-windows of both lengths, a first, a middle and a last one, two streams at once, another one's frames
-beside, and operands in half precision."""
+"""The windowed vocoder equals the readable one over the whole sentence, in Triton's interpreter:
+windows of both lengths, a first, a middle and a last one, two streams in one batch, and operands in
+half precision.
+"""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -109,12 +110,12 @@ def test_numbers_that_are_none_stay_in_their_window() -> None:
     )
     mel, frames = torch.randn(30, 80, generator=torch.Generator().manual_seed(5)), made.hold_back_frames + 3
     made.write([2, 3], [0, 0], [mel[:frames], mel[:frames]])
-    beside = made.run([Render(2, 0, 3, None, SEED, SENTENCE), Render(3, 0, 3, None, SEED, SENTENCE)], 3)[0].clone()
+    in_batch = made.run([Render(2, 0, 3, None, SEED, SENTENCE), Render(3, 0, 3, None, SEED, SENTENCE)], 3)[0].clone()
     for slot in (2, 3):
         made.forget(slot)
     made.write([3], [0], [torch.full((frames, 80), float("nan"))])
     found = made.run([Render(2, 0, 3, None, SEED, SENTENCE), Render(3, 0, 3, None, SEED, SENTENCE)], 3)
-    assert torch.equal(found[0], beside)
+    assert torch.equal(found[0], in_batch)
     assert not torch.isfinite(found[1]).any()
 
 

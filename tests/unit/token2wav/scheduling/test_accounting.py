@@ -1,4 +1,4 @@
-"""What a step costs is what it would have taken by itself, whatever part of it was made early."""
+"""The recorded cost of a step is its sequential time, even if a part of it was computed early."""
 
 import numpy as np
 import pytest
@@ -8,19 +8,21 @@ from services.token2wav.decoders.fake import FakeDecoder
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.scheduling.accounting import account
-from services.token2wav.scheduling.deadlines import Due
-from services.token2wav.scheduling.next_step import Work
+from services.token2wav.scheduling.accounting import record_step
+from services.token2wav.scheduling.deadlines import PendingBlocks
+from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.speaking import voice
 
 
-def work() -> Work:
+def work() -> ScheduledWork:
     sentence, decoder = Sentence(voice(0)), FakeDecoder()
     cuts = schedule(sentence.profile, 0, sentence.hops)
-    lane = Lane(sentence, decoder, cuts, lambda _: None, reserved=0, bytes=0)
-    return Work(lane, Stride(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), Due(1, 0.0, False))
+    slot = StreamSlot(sentence, decoder, cuts, lambda _: None, reserved=0, bytes=0)
+    return ScheduledWork(
+        slot, Stride(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), PendingBlocks(1, 0.0, False)
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_a_block_that_was_begun_early_costs_its_whole_time(
     flow: tuple[int, int], vocoder: tuple[int, int], expected: float
 ) -> None:
     costs, load = StepCosts(), EngineLoad()
-    account([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
+    record_step([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
     assert costs.slow(1) == pytest.approx(expected)
 
 
@@ -43,13 +45,13 @@ def decoded(seconds_of_sound: float) -> Decoded:
 
 def test_steps_inside_the_prompt_are_part_of_what_the_speech_behind_it_costs() -> None:
     costs, load, one, other = StepCosts(), EngineLoad(), work(), work()
-    account([one, other], [decoded(0.0), decoded(0.0)], 0.4, costs, load)
-    account([one], [decoded(0.0)], 0.1, costs, load)
+    record_step([one, other], [decoded(0.0), decoded(0.0)], 0.4, costs, load)
+    record_step([one], [decoded(0.0)], 0.1, costs, load)
     assert load.now is None
-    account([one], [decoded(1.0)], 0.2, costs, load)
+    record_step([one], [decoded(1.0)], 0.2, costs, load)
     assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.5)
-    account([one, other], [decoded(1.0), decoded(1.0)], 0.2, costs, load)
+    record_step([one, other], [decoded(1.0), decoded(1.0)], 0.2, costs, load)
     assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.9 / 3)
 
@@ -57,9 +59,9 @@ def test_steps_inside_the_prompt_are_part_of_what_the_speech_behind_it_costs() -
 @pytest.mark.parametrize("made", [None, decoded(0.0)])
 def test_steps_of_streams_that_are_cancelled_before_any_sound_are_not(made: Decoded | None) -> None:
     costs, load, speaking = StepCosts(), EngineLoad(), work()
-    account([speaking], [decoded(5.0)], 0.5, costs, load)
+    record_step([speaking], [decoded(5.0)], 0.5, costs, load)
     for _ in range(100):
-        account([work()], [made], 0.3, costs, load)
-    account([speaking], [decoded(5.0)], 0.5, costs, load)
+        record_step([work()], [made], 0.3, costs, load)
+    record_step([speaking], [decoded(5.0)], 0.5, costs, load)
     assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.1)

@@ -15,14 +15,15 @@ from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio, Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
 
 
 class Recording(FakeDecoder):
-    """Remembers which streams met in each step; `fail` names a seed whose steps break."""
+    """Records which streams shared each step; `fail` is a seed whose steps fail."""
 
     def __init__(self, widest_step: int = 8, fail: int | None = None, token_seconds: float = 0.0) -> None:
         super().__init__(token_seconds)
@@ -30,19 +31,19 @@ class Recording(FakeDecoder):
         self.met: list[list[int]] = []
         self._fail = fail
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
-        seeds = [stride.state.sentence.seed for stride in strides]
+    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        seeds = [step_input.state.sentence.seed for step_input in step_inputs]
         self.met.append(seeds)
         if self._fail in seeds:
             raise RuntimeError("planted")
-        return super().step(strides)
+        return super().step(step_inputs)
 
 
 def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
     return Sentence(voice(prompt), seed=seed)
 
 
-def arrivals(batcher: Batcher, seed: int) -> tuple[Lane, "queue.Queue[HopAudio | Exception]"]:
+def arrivals(batcher: Batcher, seed: int) -> tuple[StreamSlot, "queue.Queue[HopAudio | Exception]"]:
     inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
     return batcher.open(sentence(seed), inbox.put), inbox
 
@@ -71,25 +72,25 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
     fed = threading.Event()
 
     class Gated(Recording):
-        def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
             assert fed.wait(5)
-            return super().step(strides)
+            return super().step(step_inputs)
 
     decoder = Gated(widest_step=1)
     async with batching({Profile.CONTINUOUS: decoder, Profile.OFFLINE: decoder}) as batcher:
-        lanes = []
+        slots = []
         for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS)):
             inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-            lanes.append(
+            slots.append(
                 (batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox)
             )
         block, _ = arrivals(batcher, 4)
         batcher.feed(block, np.zeros(28, np.int64))
-        for lane, _ in lanes:
-            batcher.feed(lane, np.zeros(100, np.int64))
-            batcher.finish(lane)
+        for slot, _ in slots:
+            batcher.feed(slot, np.zeros(100, np.int64))
+            batcher.finish(slot)
         fed.set()
-        for _, inbox in lanes:
+        for _, inbox in slots:
             assert isinstance(await asyncio.to_thread(inbox.get, timeout=5), HopAudio)
     assert [met for met in decoder.met if met != [4]][-1] == [1]
     assert len(decoder.met) == 1 + 4 + 4 + 1
@@ -98,15 +99,15 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
 async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_with_it() -> None:
     decoder = Recording(widest_step=8)
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        lanes = [arrivals(batcher, seed)[0] for seed in (1, 2)]
-        for lane in lanes:
-            batcher.feed(lane, np.zeros(100, np.int64))
-        await _until(lambda: all(lane.untaken == 2 for lane in lanes))
+        slots = [arrivals(batcher, seed)[0] for seed in (1, 2)]
+        for slot in slots:
+            batcher.feed(slot, np.zeros(100, np.int64))
+        await _until(lambda: all(slot.unread_hops == 2 for slot in slots))
         before = len(decoder.met)
         with batcher._changed:  # so that the engine sees all of it at once
-            for lane, left in zip(lanes, (9.0, 0.01), strict=True):
-                lane.plays_until = time.monotonic() + left
-                batcher.taken(lane)
+            for slot, left in zip(slots, (9.0, 0.01), strict=True):
+                slot.plays_until = time.monotonic() + left
+                batcher.taken(slot)
             new = arrivals(batcher, 3)[0]
             batcher.feed(new, np.zeros(28, np.int64))
         await _until(lambda: any(1 in met for met in decoder.met[before:]))
@@ -121,9 +122,9 @@ async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else
         batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
         batcher._costs.add(1, 0.0)
         inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-        lane = batcher.open(sentence(2, prompt=87), inbox.put)
-        batcher.feed(lane, np.zeros(16, np.int64))
-        await _until(lambda: lane.held is not None)
+        slot = batcher.open(sentence(2, prompt=87), inbox.put)
+        batcher.feed(slot, np.zeros(16, np.int64))
+        await _until(lambda: slot.held is not None)
         await asyncio.sleep(0.05)
         assert inbox.empty()
         assert isinstance(await asyncio.to_thread(inbox.get, timeout=2), HopAudio)
@@ -136,13 +137,13 @@ async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held
     try:
         batcher._pace.add(1, 0.15)
         arrivals(batcher, 1)
-        lane = batcher.open(sentence(2, prompt=87), lambda _: None)
-        batcher.feed(lane, np.zeros(16, np.int64))
-        await _until(lambda: lane.held is not None)
+        slot = batcher.open(sentence(2, prompt=87), lambda _: None)
+        batcher.feed(slot, np.zeros(16, np.int64))
+        await _until(lambda: slot.held is not None)
         await _until(lambda: not batcher._in_step)
-        assert lane.held is not None
-        held, state = weakref.ref(lane.held.samples), weakref.ref(lane.state)
-        batcher.cancel(lane)
+        assert slot.held is not None
+        held, state = weakref.ref(slot.held.samples), weakref.ref(slot.state)
+        batcher.cancel(slot)
         assert (held(), state(), batcher.stats().streams) == (None, None, 1)
     finally:
         await asyncio.to_thread(batcher.close)
@@ -226,13 +227,13 @@ async def _alone(seed: int) -> bytes:
 async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        lane, inbox = arrivals(batcher, seed=3)
-        batcher.feed(lane, np.zeros(200, np.int64))
+        slot, inbox = arrivals(batcher, seed=3)
+        batcher.feed(slot, np.zeros(200, np.int64))
         made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
         await speak(batcher, sentence(4), tokens(50))
         assert sum(3 in met for met in decoder.met) == 2
         assert inbox.empty()
-        batcher.taken(lane)
+        batcher.taken(slot)
         made.append(await asyncio.to_thread(inbox.get, timeout=5))
         assert [hop.hop.end for hop in made if isinstance(hop, HopAudio)] == [25, 50, 75]
 
@@ -242,9 +243,9 @@ async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
     loop = asyncio.get_running_loop()
 
     class Announced(FakeDecoder):
-        def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
             loop.call_soon_threadsafe(begun.set)
-            return super().step(strides)
+            return super().step(step_inputs)
 
     async with batching({Profile.CONTINUOUS: Announced(token_seconds=60.0)}) as batcher:
         async with AcousticStream(batcher, sentence(prompt=20)) as stream:

@@ -1,10 +1,10 @@
-"""Which streams the next step takes: by deadline, by what a step of that size costs, and no more
-than promised audio can bear.
+"""Which streams the next step takes: by deadline, by the cost of a step of that size, and without
+making promised audio late.
 """
 
 import pytest
 
-from services.token2wav.scheduling.deadlines import Due, admitted
+from services.token2wav.scheduling.deadlines import PendingBlocks, admitted
 from services.token2wav.scheduling.step_costs import StepCosts, bucket
 
 SEEN = {1: 0.015, 2: 0.018, 4: 0.025, 8: 0.032, 16: 0.046, 32: 0.076}
@@ -18,15 +18,15 @@ def costs(times: int = 1) -> StepCosts:
     return seen
 
 
-def first(waits: float = 0.0) -> Due:
-    return Due(1, NOW + 0.2 - waits, sounded=False)
+def first(waits: float = 0.0) -> PendingBlocks:
+    return PendingBlocks(1, NOW + 0.2 - waits, playing=False)
 
 
-def playing(left: float, blocks: int = 1) -> Due:
-    return Due(blocks, NOW + left, sounded=True)
+def playing(left: float, blocks: int = 1) -> PendingBlocks:
+    return PendingBlocks(blocks, NOW + left, playing=True)
 
 
-def taken(dues: list[Due], widest: int = 32, times: int = 1) -> int:
+def taken(dues: list[PendingBlocks], widest: int = 32, times: int = 1) -> int:
     return admitted(sorted(dues, key=lambda due: due.by), NOW, costs(times), widest)
 
 
@@ -44,7 +44,7 @@ def test_a_player_that_is_about_to_run_dry_goes_with_first_sounds() -> None:
 
 
 def test_many_players_press_sooner_than_few() -> None:
-    """With 220 ms left one can wait for another step, the last of forty cannot."""
+    """With 220 ms left one player can wait for another step, the last of forty cannot."""
     assert taken([first(), playing(0.22)]) == 1
     assert taken([first(), *[playing(0.22) for _ in range(40)]]) == 32
 
@@ -85,7 +85,7 @@ def test_a_width_that_nobody_has_seen_is_tried() -> None:
 
 
 def test_the_oldest_work_is_never_too_much() -> None:
-    assert taken([Due(16, NOW, sounded=False), first()], widest=8) == 1
+    assert taken([PendingBlocks(16, NOW, playing=False), first()], widest=8) == 1
 
 
 def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:

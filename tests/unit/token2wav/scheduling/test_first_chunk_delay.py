@@ -1,5 +1,5 @@
-"""When a finished first piece is handed out: at once where the second will be in time, otherwise as
-soon as it will.
+"""When a finished first chunk is delivered: at once if the second will be on time, otherwise as
+soon as it will be.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP = 0.05
@@ -24,13 +24,13 @@ FIRST, SECOND = 0.12, 1.0
 
 
 class Quiet(ModelledDecoder):
-    """Nothing can be heard in the first so many seconds of a sentence."""
+    """The first so many seconds of a sentence are inaudible."""
 
     quiet_seconds = 0.0
 
-    def step(self, strides: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
-        begins = [stride.state.samples for stride in strides]
-        made = super().step(strides)
+    def step(self, step_inputs: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
+        begins = [step_input.state.samples for step_input in step_inputs]
+        made = super().step(step_inputs)
         for begin, decoded in zip(begins, made, strict=True):
             assert isinstance(decoded, Decoded)
             decoded.samples[: max(round(24000 * self.quiet_seconds) - begin, 0)] = 0.0
@@ -38,9 +38,10 @@ class Quiet(ModelledDecoder):
 
 
 class Scene:
-    """One stream that is watched and others that speak before it; each takes `step`. gap: seconds
-    from the first message of 13 + 3 tokens to the next one of 25. cold: the engine has not spoken
-    before. quiet: seconds at the beginning of a sentence that cannot be heard."""
+    """One observed stream and others that are decoded before it; each takes `step`. gap: seconds
+    from the first message of 13 + 3 tokens to the next one of 25. cold: no measurements of the
+    engine yet. quiet: inaudible seconds at the beginning of a sentence.
+    """
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Scene:
         if not cold:
             self.batcher._costs.add(1, step)
             for streams in (1, 2, 4) * 8:
-                self.batcher._out.holding._errors.add(streams, 0.0)
+                self.batcher._delivery.first_chunk_delay._errors.add(streams, 0.0)
             self.batcher._pace.add(25, gap if others_gap is None else others_gap)
         self.others_gap = gap if others_gap is None else others_gap
         self.gap, self.step, self.others, self.sentence = gap, step, others, Sentence(voice(87), **sentence)  # type: ignore[arg-type]
@@ -86,14 +87,14 @@ class Scene:
             if isinstance(arrival, HopAudio):
                 arrivals.append((self.clock.now(), round(arrival.samples.size / 24000, 2)))
                 self.spans += [timing.name for timing in arrival.timings if arrivals is self.arrivals]
-                self.batcher.taken(lane)
+                self.batcher.taken(slot)
 
-        lane = self.batcher.open(sentence, heard)
+        slot = self.batcher.open(sentence, heard)
         for at, tokens in ((0.0, 16), (gap, 25), (2 * gap, 25)):
-            self.clock.after(2.0 + later + at, partial(self.batcher.feed, lane, voice(tokens).tokens))
+            self.clock.after(2.0 + later + at, partial(self.batcher.feed, slot, voice(tokens).tokens))
         # Others stay open behind their tokens.
         if arrivals is self.arrivals:
-            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(lane))
+            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(slot))
 
 
 def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None:
@@ -103,9 +104,10 @@ def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None
 
 
 def test_a_first_piece_waits_until_the_second_will_be_in_time() -> None:
-    """Tokens 200 ms later: 150 after the first piece is made, and then a step of 50. It plays for
-    120, and 10.6 are for its way (told in whole milliseconds); two steps are reckoned with, as one
-    may be under way."""
+    """Tokens arrive 200 ms later: 150 after the first chunk is ready, and then a step of 50. The
+    chunk plays for 120, and 10.6 are the margin (in whole milliseconds). Two steps are assumed,
+    because one may be in progress.
+    """
     (first, _), (second, _), *_ = Scene(gap=0.2).pieces()
     assert second == pytest.approx(0.2)
     assert first > 0.0
@@ -122,7 +124,7 @@ def test_a_wait_is_a_span() -> None:
 
 
 def test_a_piece_does_not_wait_in_vain() -> None:
-    """The second piece is three seconds away, and half a second is what the first may wait."""
+    """The second chunk is three seconds away, and the first may wait for half a second."""
     made = Scene(gap=3.0).pieces()
     assert made[0] == (0.0, FIRST)
     assert [seconds for _, seconds in made] == [seconds for _, seconds in Scene(gap=0.01).pieces()]
@@ -139,7 +141,7 @@ def test_a_piece_waits_no_longer_than_allowed_for_tokens_that_are_late(hold_seco
 
 @pytest.mark.parametrize("setting", [{"hold_seconds": 0.0}, {"sentence_index": 1}, {"start_sample": 100}])
 def test_who_never_waits(setting: dict[str, object]) -> None:
-    """Holding set off, and listeners that hear something already."""
+    """The delay switched off, and listeners that hear something already."""
     assert Scene(gap=0.3, **setting).pieces()[0] == (0.0, FIRST)  # type: ignore[arg-type]
 
 
@@ -222,16 +224,16 @@ def test_an_engine_that_has_not_spoken_before_keeps_the_first_piece_until_the_se
 
 
 def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> None:
-    """Two streams have work at once: the one whose listener has 50 ms left goes before the one with
-    a second, whoever came first.
+    """Two streams have work: the one whose listener has 50 ms left goes before the one with a
+    second, in whatever order they arrived.
     """
     scene = Scene(gap=0.1, others=0, widest_step=1)
     served: list[str] = []
     for name, left in (("patient", 1.0), ("hungry", 0.05)):
         sentence = Sentence(voice(87), sentence_index=1, listener_seconds=left)
-        lane = scene.batcher.open(sentence, lambda _, name=name: served.append(name))  # type: ignore[misc]
-        scene.batcher.feed(lane, voice(30).tokens)
-        scene.batcher.finish(lane)
+        slot = scene.batcher.open(sentence, lambda _, name=name: served.append(name))  # type: ignore[misc]
+        scene.batcher.feed(slot, voice(30).tokens)
+        scene.batcher.finish(slot)
     scene.batcher.serve()
     assert served[0] == "hungry"
 
@@ -243,15 +245,15 @@ def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_l
     """
     scene = Scene(gap=0.1, others=0, widest_step=1, step=step, hold_seconds=2.0)
     heard: list[tuple[int, float]] = []
-    lanes = []
+    slots = []
     for index in (0, 1):
         sentence = Sentence(voice(87), sentence_index=index, utterance=5)
         deliver = lambda hop, index=index: heard.append((index, scene.clock.now()))  # noqa: E731
-        lanes.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
+        slots.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
     begun = scene.clock.now()
-    for lane in lanes:
-        scene.batcher.feed(lane, voice(15).tokens)
-        scene.batcher.finish(lane)
+    for slot in slots:
+        scene.batcher.feed(slot, voice(15).tokens)
+        scene.batcher.finish(slot)
     scene.batcher.serve()
     (first, at), (second, later) = heard
     assert (first, second) == (0, 1)
@@ -304,4 +306,4 @@ def test_a_forecast_is_compared_with_what_came() -> None:
     """Tokens come 100 ms later than the pace says, so the second piece does."""
     scene = Scene(gap=0.4, others=0, widest_step=1, others_gap=0.3)
     scene.pieces()
-    assert scene.batcher._out.holding._errors.worst(1, 0.0) == pytest.approx(0.1, abs=0.02)
+    assert scene.batcher._delivery.first_chunk_delay._errors.worst(1, 0.0) == pytest.approx(0.1, abs=0.02)

@@ -1,6 +1,4 @@
-"""Two sentences of a request at once: by when the sound of the second is due, and which goes
-first.
-"""
+"""Two concurrent sentences of a request: the deadline of the second, and which goes first."""
 
 import queue
 import time
@@ -16,8 +14,8 @@ from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.second_chunk_forecast import SecondPiece
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.scheduling.second_chunk_forecast import SecondChunkForecast
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.speaking import voice
 
 
@@ -34,7 +32,7 @@ def batcher() -> Batcher:
 
 
 class Still:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.time = 100.0
@@ -49,37 +47,37 @@ class Still:
         raise AssertionError("nothing is timed here")
 
 
-def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> Lane:
-    lane = batcher.open(one, queue.Queue().put)
+def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> StreamSlot:
+    slot = batcher.open(one, queue.Queue().put)
     if tokens:
-        batcher.feed(lane, np.zeros(tokens, np.int64))
-        batcher.finish(lane)
-    return lane
+        batcher.feed(slot, np.zeros(tokens, np.int64))
+        batcher.finish(slot)
+    return slot
 
 
 def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> None:
     first = opened(batcher, sentence(0), tokens=25)
     second = opened(batcher, sentence(1, left=9.0))
     assert second.follows is first
-    assert not second.has_sound
+    assert not second.is_playing
     assert second.plays_until == pytest.approx(100 + FIRST_SOUND_SECONDS + 1.0)
-    first.has_sound, first.plays_until, first._spoken = True, 100.4, 12_000
-    second.keep_up(100.0)
-    assert second.has_sound
+    first.is_playing, first.plays_until, first._samples_before_held = True, 100.4, 12_000
+    second.update_deadline(100.0)
+    assert second.is_playing
     assert second.plays_until == pytest.approx(100.4 + 0.5)
-    second.keep_up(101.0)  # the player has run dry and waits for the other half
+    second.update_deadline(101.0)  # the player has run dry and waits for the other half
     assert second.plays_until == pytest.approx(101.0 + 0.5)
 
 
 def test_what_the_second_has_handed_out_is_played_behind_the_first(batcher: Batcher) -> None:
     first = opened(batcher, sentence(0), tokens=25)
-    first.has_sound, first.plays_until = True, 100.2
+    first.is_playing, first.plays_until = True, 100.2
     second = opened(batcher, sentence(1), tokens=25)
     second._plays(np.full(24_000, 0.5, np.float32), 100.0)
     assert second.plays_until == pytest.approx(100.2 + 1.0 + 1.0)
-    first.plays_until, first._spoken = 101.3, 24_000
+    first.plays_until, first._samples_before_held = 101.3, 24_000
     batcher.cancel(first)
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert (second.follows, second.plays_until) == (None, pytest.approx(101.3 + 1.0))
 
 
@@ -98,7 +96,7 @@ def test_a_second_attempt_of_the_first_is_what_the_second_follows(batcher: Batch
     batcher.cancel(lost)
     again = opened(batcher, sentence(0), tokens=50)
     assert second.follows is again
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert second.plays_until == pytest.approx(100 + FIRST_SOUND_SECONDS + 2.0)
 
 
@@ -115,15 +113,15 @@ def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(
     now = time.monotonic()
     batcher._clock.time = now  # type: ignore[attr-defined]
     ample = opened(batcher, sentence(0, utterance=1), tokens=28)
-    ample.has_sound, ample.plays_until = True, now + 1.5
+    ample.is_playing, ample.plays_until = True, now + 1.5
     short = opened(batcher, sentence(0, utterance=2), tokens=12)
-    short.has_sound, short.plays_until, short._spoken = True, now + 0.5, 12 * 960
+    short.is_playing, short.plays_until, short._samples_before_held = True, now + 0.5, 12 * 960
     next_of_short = opened(batcher, sentence(1, utterance=2), tokens=28)
-    for lane in (ample, next_of_short):
-        lane.state = lane.decoder.start(lane.sentence)
+    for slot in (ample, next_of_short):
+        slot.state = slot.decoder.start(slot.sentence)
     works = batcher._next_step.of([ample, next_of_short], now)
-    assert works[0].lane is next_of_short
-    assert works[0].due.by == pytest.approx(now + 0.5)
+    assert works[0].slot is next_of_short
+    assert works[0].pending.by == pytest.approx(now + 0.5)
 
 
 def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_its_own_length(batcher: Batcher) -> None:
@@ -132,7 +130,7 @@ def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_it
     """
     second = opened(batcher, sentence(1, left=1.5))
     first = opened(batcher, sentence(0, left=0.2), tokens=25)
-    second.keep_up(100.0)
+    second.update_deadline(100.0)
     assert second.plays_until == pytest.approx(max(101.5, first.expected_end(100.0)), abs=0.31)
     assert opened(batcher, sentence(2)).plays_until < 103
 
@@ -156,9 +154,11 @@ def test_a_sentence_that_is_spoken_is_no_work_in_front_of_the_next(batcher: Batc
     first = opened(batcher, sentence(0), tokens=15)
     second = opened(batcher, sentence(1), tokens=15)
     batcher._costs.add(1, 0.3)
-    for lane in (first, second):
-        lane.state = lane.decoder.start(lane.sentence)
-    alone = SecondPiece(batcher._costs, batcher._pace).expected(second, [second], 100.0)
-    first.asked, first.hop = 100.0, Hop(0, 0, 15, True)
-    assert first.is_spoken
-    assert SecondPiece(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(alone)
+    for slot in (first, second):
+        slot.state = slot.decoder.start(slot.sentence)
+    alone = SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [second], 100.0)
+    first.waiting_since, first.hop = 100.0, Hop(0, 0, 15, True)
+    assert first.is_decoded
+    assert SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(
+        alone
+    )

@@ -1,4 +1,4 @@
-"""What a stream reserves when it is admitted, and what is counted with it later."""
+"""What a stream reserves when it is admitted, and what is counted for it later."""
 
 import asyncio
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import Overloaded
-from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.fake import FakeDecoder
 from services.token2wav.decoders.interface import Stride
 from services.token2wav.inputs.request import Profile, Sentence

@@ -1,5 +1,5 @@
-"""Streams of the served profile beside sentences of the others, whose steps are long and take one
-stream each.
+"""Streams of the continuous profile together with sentences of the other profiles, whose steps are
+long and decode one stream each.
 """
 
 from functools import partial
@@ -8,8 +8,8 @@ from bench.simulation.clock import VirtualClock
 from bench.simulation.engines import ModelledDecoder, Times
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP, LONG = 0.08, 5.0
@@ -39,12 +39,12 @@ class Scene:
         def hear(arrival: object) -> None:
             if isinstance(arrival, HopAudio):
                 self.heard.append((name, round(self.clock.now(), 3)))
-                self.batcher.taken(lane)
+                self.batcher.taken(slot)
 
-        lane = self.batcher.open(Sentence(voice(87), profile=profile), hear)
+        slot = self.batcher.open(Sentence(voice(87), profile=profile), hear)
         for at, count in messages:
-            self.clock.after(at, partial(self.batcher.feed, lane, voice(count).tokens))
-        self.clock.after(messages[-1][0], lambda: self.batcher.finish(lane))
+            self.clock.after(at, partial(self.batcher.feed, slot, voice(count).tokens))
+        self.clock.after(messages[-1][0], lambda: self.batcher.finish(slot))
 
     def first(self) -> dict[str, float]:
         """When each was heard first."""

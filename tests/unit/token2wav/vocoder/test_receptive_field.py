@@ -1,6 +1,4 @@
-"""How far samples depend on mel: by the configuration's arithmetic, and by perturbing one frame and
-looking.
-"""
+"""How far samples depend on mel: by the configuration's arithmetic, and by perturbing one frame."""
 
 from dataclasses import replace
 from pathlib import Path

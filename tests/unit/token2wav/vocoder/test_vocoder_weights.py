@@ -1,4 +1,4 @@
-"""hift.pt in each of its namings, and what is said when it is not one."""
+"""hift.pt in each of its naming schemes, and the error messages for other files."""
 
 import shutil
 from collections.abc import Callable

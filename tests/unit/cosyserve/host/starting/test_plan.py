@@ -12,8 +12,8 @@ from cosyserve.host.starting.configurations import BY_NAME, Configuration
 from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, built, commands, converted_directory
 from cosyserve.host.starting.plan import chosen, compared, forced, planned
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
 from services.token2wav.engines import cache_keys as keys
-from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"

@@ -1,4 +1,6 @@
-"""What stands in the place of the served profile when the estimator has no streaming masks."""
+"""Replaces the decoder of the continuous profile if the estimator does not support streaming
+masks.
+"""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -9,8 +11,8 @@ from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.inputs.request import Sentence, Voice
 
 
-class NotOffered:
-    """Refuses every stream, before anything is done, and says what can be asked for."""
+class RefusingDecoder:
+    """Refuses every stream before any work and names the profiles that are available."""
 
     widest_step = 1
     goes_on_without_room = False
@@ -20,14 +22,13 @@ class NotOffered:
         """Raises FailedPrecondition."""
         raise FailedPrecondition(
             "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs "
-            "streaming masks; "
-            "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+            "streaming masks; ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
         )
 
     def start(self, sentence: Sentence) -> OneStepState:
         """Raises FailedPrecondition."""
         self.start_bytes(sentence.voice)
 
-    def step(self, strides: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
-        """Never reached: no stream starts."""
-        return [None for _ in strides]
+    def step(self, step_inputs: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
+        """Never called, because no stream starts."""
+        return [None for _ in step_inputs]
