@@ -25,7 +25,7 @@ from cosyserve.client.types import (
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.rpc.reads import read
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0

@@ -12,7 +12,7 @@ from cosyserve.client.replay_buffer import Written
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2
 
 Request = synthesis_pb2.StreamingSynthesizeRequest

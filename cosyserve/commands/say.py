@@ -11,7 +11,7 @@ from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
-from cosyserve.commands.terminal.arguments import pair, whole
+from cosyserve.commands.terminal.argument_types import pair, whole
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
 from cosyserve.commands.terminal.error_output import WrongUsage
 from cosyserve.commands.terminal.stdin_text import typed

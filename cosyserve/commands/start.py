@@ -8,24 +8,24 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, model_directory
-from cosyserve.commands.up import Stop, add_serving, serve, strictness
-from cosyserve.engines.benchmark_note import HOSTED
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, serving
 from cosyserve.errors import SettingsError
+from cosyserve.host.defaults import model_directory
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.starting.benchmark_notes import keep, kept
+from cosyserve.host.starting.benchmark_notes import SERVICES, keep, kept
 from cosyserve.host.starting.build_runner import precompile
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.host.starting.engine_builds import commands
 from cosyserve.host.starting.plan import Plan, chosen, compared, forced, planned
+from cosyserve.host.starting.serving import StopSignals, serve, strictness
 from cosyserve.host.starting.trial import Trial, table, tried
 from cosyserve.host.supervision.supervisor import running_stack
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""
-_HOSTED = {engine for engines in HOSTED.values() for engine in engines}
+_HOSTED = {engine for service in SERVICES.values() for engine in service.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 
@@ -53,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.test_all and arguments.force_config:
         raise SettingsError("--test-all measures every configuration, --force-config takes one: give one of them")
-    stop = Stop()
+    stop = StopSignals()
     try:
         plan = await _prepared(arguments)
     except asyncio.CancelledError:
-        if not stop.asked:
+        if not stop.received:
             raise
         _tell("stopped; what is finished is kept")
         return STOPPED
@@ -87,7 +87,7 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     for plan in plans:
         _tell(f"measuring {plan.name}: {plan.configuration.what}")
         report = functools.partial(_tell, before="  ")
-        trials.append(await tried(plan, model, arguments.gpu_sharing, report, strictness(arguments)))
+        trials.append(await tried(plan, model, arguments.gpu_sharing, report, strictness(arguments.strict)))
     _show(trials)
     noted = await asyncio.to_thread(_noted, trials, model)
     spoken = [trial for trial in trials if trial.measured is not None]
@@ -147,7 +147,7 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
 
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
     """Kernels are compiled, and kept, before a service is SERVING."""
-    environ = {**plan.environ, **strictness(arguments)}
+    environ = {**plan.environ, **strictness(arguments.strict)}
     async with running_stack(
         model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_tell
     ):
@@ -163,7 +163,8 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
         _tell(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    return await serve(arguments, plan.backends, None, plan.environ)
+    model = model_directory(arguments.model)
+    return await serve(model, serving(arguments), plan.backends, None, plan.environ, _tell)
 
 
 def _show(trials: list[Trial]) -> None:

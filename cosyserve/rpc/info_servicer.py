@@ -10,9 +10,10 @@ from grpc.aio import ServicerContext
 
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.rpc.identity import identity_to_proto
 from cosyserve.rpc.peers import Peers
 from cosyserve.rpc.service_info import ServiceFacts, release
-from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
+from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 NAME = "cosyserve.v1.InfoService"
 Context = ServicerContext[Any, Any]
@@ -102,12 +103,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             libraries=facts.libraries,
         )
         if facts.identity is not None:
-            told = facts.identity
-            info.identity.CopyFrom(
-                identity_pb2.EngineIdentity(
-                    model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device
-                )
-            )
+            info.identity.CopyFrom(identity_to_proto(facts.identity))
         if (load := self._load()) is not None:
             info.load.CopyFrom(
                 info_pb2.EngineLoad(

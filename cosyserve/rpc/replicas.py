@@ -12,35 +12,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from typing import Any, Final
 
 import grpc
-from google.protobuf import any_pb2
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve import errors
 from cosyserve.rpc.transport import channel_options
 
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
-# What grpc.aio puts in place of the true status when a write finds the call already ended by the
-# peer.
-_LOST_STATUS: Final = "Internal error from Core"
-_BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
-    grpc.StatusCode.NOT_FOUND: errors.NotFound,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
-    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
-    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
-    # A peer of the release before, which lacks the method; another replica may have it.
-    grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-    # A peer that hangs up on us is going away; our own cancellation never arrives as a status.
-    grpc.StatusCode.CANCELLED: errors.Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-}
 
 
 class Replica:
@@ -163,40 +141,3 @@ class ReplicaSet:
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in call:
                 self._set(replica, serving=response.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
-    """The status of a failed call as our exception; a bad request keeps its text, a failure names
-    the peer. What goes on to a caller of ours names a stage without its address."""
-    code, text = error.code(), error.details() or "no details"
-    kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
-    if text == _LOST_STATUS:
-        kind, text = errors.Unavailable, "ended the call while it was being written to"
-    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
-        text = f"{peer}: {text}"
-    return kind(text, retry_after=retry_delay(error))
-
-
-def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
-    """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return float(info.retry_delay.ToMilliseconds()) / 1000
-    return None
-
-
-def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
-    """The guard that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
-            return errors.SPEECH_FAULTS[info.reason]
-    return None
-
-
-def _details(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin" and isinstance(value, bytes):
-            with contextlib.suppress(DecodeError):
-                yield from status_pb2.Status.FromString(value).details

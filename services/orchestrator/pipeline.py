@@ -15,8 +15,7 @@ from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
 from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
 from services.orchestrator.retries import Attempts
-from services.orchestrator.sound.sentence_pause import default_pause
-from services.orchestrator.sound.silence import Play
+from services.orchestrator.sound.silence import Play, default_pause
 from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
 from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.speech.token_stream import TokenStream

@@ -13,8 +13,7 @@ from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.conversion import convert
-from services.orchestrator.deadline import within
-from services.orchestrator.load_control.admission import Admission
+from services.orchestrator.load_control.admission import Admission, request_deadline
 from services.orchestrator.load_control.preemptible_place import LentPlace
 from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
 from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
@@ -47,7 +46,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
         with self.admission.admit(TEXT, _bytes(utterance.text)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 await Reply(utterance, context, self._settings.reader_seconds).stream(
                     partial(speak, utterance, self._stages)
                 )
@@ -58,7 +57,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
     ) -> None:
         utterance = validation.conversion(request)
         with self.admission.admit(RECORDING, len(request.audio)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 reply = Reply(utterance, context, self._settings.reader_seconds)
                 await reply.stream(partial(convert, utterance, request.audio, self._stages))
 
@@ -76,7 +75,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
             reply = Reply(utterance, context, settings.reader_seconds, lent.sending)
-            async with within(settings.max_stream_seconds, context.time_remaining()):
+            async with request_deadline(settings.max_stream_seconds, context.time_remaining()):
                 try:
                     async with asyncio.TaskGroup() as group:
                         reclaiming = group.create_task(lent.until_reclaimed())
@@ -103,7 +102,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             refuse_longer(out.position / out.sample_rate, longest)
 
         with self.admission.admit(TEXT, _bytes(utterance.text)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 await speak(utterance, self._stages, play, account, longest)
         pieces.append(out.finish())
         audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)

@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 
-from cosyserve.engines.benchmark_note import TOKEN2WAV, noted
+from cosyserve.engines.benchmark_note import NotedService, noted
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
+from cosyserve.engines.gpu_facts import TENSORRT as TENSORRT_DISTRIBUTIONS
 from cosyserve.engines.gpu_facts import visible_gpus
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
+NOTED = NotedService("token2wav", (TENSORRT,), ("flow.pt", "hift.pt"), ("torch", "triton", *TENSORRT_DISTRIBUTIONS))
+"""What a note of `cosyserve start --benchmark` about this service depends on."""
 _WITHOUT_FILES = ("torch", "fake")
 
 
@@ -18,7 +21,7 @@ def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "")
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
-    return (auto_first or noted(cache, TOKEN2WAV, settings.model, settings.engine_precision)) == TENSORRT
+    return (auto_first or noted(cache, NOTED, settings.model, settings.engine_precision)) == TENSORRT
 
 
 def rungs(backend: str, settings: EngineSettings, *, tensorrt: bool = False) -> list[tuple[str, str, EngineSettings]]:

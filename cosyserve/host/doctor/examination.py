@@ -27,8 +27,9 @@ from cosyserve.host.doctor.host_checks import (
     check_public_port,
     check_python,
 )
-from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library
+from cosyserve.host.doctor.library_checks import check_company, check_library
 from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
+from cosyserve.host.hardware.library_versions import SUPPORT
 from cosyserve.host.hardware.machine import Machine, this_machine
 from cosyserve.host.hardware.recommendation import Recommendation, recommended
 

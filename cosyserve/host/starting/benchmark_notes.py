@@ -6,11 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cosyserve.engines.benchmark_note import HOSTED, LLM, TOKEN2WAV, Note, facts, noted, write
+from cosyserve.engines.benchmark_note import Note, NotedService, facts, noted, write
+from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.starting.configurations import BY_NAME
-from cosyserve.host.starting.engine_builds import PRECISION, cache, llm_cache
+from cosyserve.host.starting.engine_builds import LLM_WEIGHTS, PRECISION, WEIGHTS, cache, llm_cache
 from cosyserve.host.starting.trial import Trial
 
+LLM, TOKEN2WAV = "llm", "token2wav"
+SERVICES = {
+    LLM: NotedService(LLM, ("tensorrt_llm", "vllm"), LLM_WEIGHTS, ("torch", "triton", "tensorrt_llm", "vllm")),
+    TOKEN2WAV: NotedService(TOKEN2WAV, ("tensorrt",), WEIGHTS, ("torch", "triton", *TENSORRT)),
+}
+"""The same as each service has of itself, so that it finds the notes (a test compares them)."""
 FASTER = 0.9
 """Share of our own engine's real-time factor that another one has to come below: one measured
 sentence is no more exact than a tenth.
@@ -22,7 +29,8 @@ def kept(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]
     checkpoints are hashed.
     """
     found = {
-        service: noted(_root(service, environ), service, model, _precision(service, environ)) for service in HOSTED
+        name: noted(_root(name, environ), service, model, _precision(name, environ))
+        for name, service in SERVICES.items()
     }
     return {service: engine for service, engine in found.items() if engine}
 
@@ -31,7 +39,7 @@ def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.e
     """Write a note for each service of which a hosted engine was measured beside our own; returns
     by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError."""
     told = {}
-    for service in HOSTED:
+    for service in SERVICES:
         factors = _factors(trials, service)
         own = [factor for name, factor in factors.items() if BY_NAME[name].hosted is None]
         others = {hosted[1]: factors[name] for name in factors if (hosted := BY_NAME[name].hosted) is not None}
@@ -40,7 +48,9 @@ def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.e
         best = min(others, key=lambda engine: others[engine])
         told[service] = best if others[best] <= FASTER * min(own) else ""
         write(
-            _root(service, environ), facts(service, model, _precision(service, environ)), Note(told[service], factors)
+            _root(service, environ),
+            facts(SERVICES[service], model, _precision(service, environ)),
+            Note(told[service], factors),
         )
     return told
 

@@ -4,7 +4,7 @@ which have been measured, the fastest first, then those of other libraries."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosyserve.host.doctor.library_checks import SUPPORT, dotted, parsed
+from cosyserve.host.hardware.library_versions import SUPPORT, dotted, parsed
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
 

@@ -4,12 +4,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.cache_directory import cache_directory
 from cosyserve.engines.compatibility import unfit
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.host.doctor.library_checks import parsed
+from cosyserve.host.hardware.library_versions import BUNDLED_IN, parsed
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
@@ -24,7 +23,7 @@ _ESTIMATOR, _STREAMS, _DEVICE = (
     "COSYSERVE_TOKEN2WAV_WIDEST_STEP",
     "COSYSERVE_TOKEN2WAV_DEVICE",
 )
-WEIGHTS = ("flow.pt", "hift.pt")
+WEIGHTS, LLM_WEIGHTS = ("flow.pt", "hift.pt"), ("llm.pt",)
 PARTS = ("encoder", "estimator", "pitch", "filter")
 """What token2wav's engines are made of, and what they are called in the cache behind
 `token2wav.`.
@@ -46,7 +45,7 @@ def built(configuration: Configuration, machine: Machine, model: Path, environ: 
     """Whether there are engines of every part for this model and machine. environ: the user's. The
     service checks more, and all bytes.
     """
-    if configuration.hosted is not None and configuration.hosted[0] == LLM:
+    if configuration.hosted is not None and configuration.hosted[0] == "llm":
         form = conversion(machine, configuration.hosted[1])
         at = environ.get(CONVERTED) or (form and str(converted_directory(model, form, environ)))
         return bool(at) and (Path(str(at)) / "manifest.json").is_file()
@@ -62,7 +61,7 @@ def built(configuration: Configuration, machine: Machine, model: Path, environ: 
     there = {
         key.component
         for key in keys
-        if wanted.items() <= key.facts.items() and unfit(key.facts, gpus, libraries) is None
+        if wanted.items() <= key.facts.items() and unfit(key.facts, gpus, libraries, bundled_in=BUNDLED_IN) is None
     }
     return components <= there
 
@@ -79,7 +78,7 @@ def conversion(machine: Machine, backend: str) -> str | None:
 
 def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the LLM of this model lies in that form."""
-    content = ModelDirectory(model).content_hash(("llm.pt",))
+    content = ModelDirectory(model).content_hash(LLM_WEIGHTS)
     return cache_directory(environ) / "converted" / f"llm-{form}-{content}"
 
 

@@ -9,11 +9,11 @@ import re
 from dataclasses import replace
 from types import ModuleType
 
-from cosyserve.engines.benchmark_note import LLM, noted
+from cosyserve.engines.benchmark_note import noted
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Unserved
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
-from services.llm.settings import LlmSettings
+from services.llm.settings import NOTED, LlmSettings
 
 TENSORRT_LLM, VLLM, FUSED, READABLE, CPU = "tensorrt_llm", "vllm", "fused", "readable", "cpu"
 HOSTED = (TENSORRT_LLM, VLLM)
@@ -30,7 +30,7 @@ def hosted_first(settings: LlmSettings) -> str:
     that was measured to be faster on this host; empty without. Blocks while a note is read."""
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
-    return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
+    return settings.auto_first or noted(settings.engines or default_directory(), NOTED, settings.model)
 
 
 def rungs(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:

@@ -1,10 +1,11 @@
 """Admission control: a limit of requests in flight with a retry hint, no queue."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
-from cosyserve.errors import Overloaded
+from cosyserve.errors import DeadlineExceeded, Overloaded
 from services.orchestrator.load_control.preemptible_place import LentPlace
 from services.orchestrator.load_control.wait_estimate import ANYTHING, Departures, Kind
 
@@ -84,3 +85,16 @@ class Admission:
             place.reclaim()
             self._lent.remove(place)
             self.active -= 1
+
+
+@contextlib.asynccontextmanager
+async def request_deadline(longest_seconds: float, callers_seconds: float | None) -> AsyncIterator[None]:
+    """End the block at the caller's deadline or after `longest_seconds`, whichever comes first.
+    Raises DeadlineExceeded then.
+    """
+    seconds = longest_seconds if callers_seconds is None else min(longest_seconds, callers_seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"the request took longer than {seconds:.1f} s") from error

@@ -10,6 +10,7 @@ import grpc
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
+from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
 from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
@@ -19,7 +20,6 @@ from services.orchestrator.speech.token_stream import Made, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
 from services.orchestrator.stages.engine_choice import Engines
 from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.stages.identity import from_message, to_message
 
 GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 
@@ -40,7 +40,7 @@ class LlmStage:
         takeovers. Raises the SpeechFault that the stage or the times of the words give away."""
         setup = _setup(utterance, shown, stream, self.guards)
         if engines.llm is not None:
-            setup.expected_identity.CopyFrom(to_message(engines.llm))
+            setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))
         begin = time.monotonic()
         first_message: float | None = None
 
@@ -48,7 +48,7 @@ class LlmStage:
             nonlocal first_message
             if news.HasField("identity"):
                 setup.expected_identity.CopyFrom(news.identity)
-                engines.llm = from_message(news.identity)
+                engines.llm = identity_from_proto(news.identity)
                 stream.accept(tells_starts=news.text_starts_follow)
             if news.tokens:
                 first_message = first_message or time.monotonic()

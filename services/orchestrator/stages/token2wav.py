@@ -12,8 +12,10 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault
+from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
 from cosyserve.rpc.reads import messages
-from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.sound.silence import Play
 from services.orchestrator.speech.conditioning import Shown
@@ -21,7 +23,6 @@ from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.engine_choice import Engines
 from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.stages.identity import from_message, to_message
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
@@ -69,7 +70,7 @@ class Token2WavStage:
         listener: by when it is due. may_be_silent: silence is no fault."""
         setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
-            setup.expected_identity.CopyFrom(to_message(engines.token2wav))
+            setup.expected_identity.CopyFrom(identity_to_proto(engines.token2wav))
         decoded = Decoded()
         # Under full attention nothing can be told before the whole utterance is computed.
         silent = utterance.profile == profile_pb2.PROFILE_OFFLINE
@@ -93,7 +94,7 @@ class Token2WavStage:
                         news = response.audio
                         if news.HasField("identity"):
                             setup.expected_identity.CopyFrom(news.identity)
-                            engines.token2wav = from_message(news.identity)
+                            engines.token2wav = identity_from_proto(news.identity)
                         if news.audio:
                             self._check_place(news, setup, replica)
                             setup.start_sample += len(news.audio) // 2

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import retry_delay
+from cosyserve.rpc.status import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings, load_backend

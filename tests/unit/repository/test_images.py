@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.host.hardware.library_versions import SUPPORT
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import recommended
 from cosyserve.settings import load

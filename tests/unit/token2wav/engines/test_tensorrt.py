@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
-from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.host.hardware.library_versions import SUPPORT
 from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library, dotted, parsed
+from cosyserve.host.doctor.library_checks import check_company, check_library
+from cosyserve.host.hardware.library_versions import SUPPORT, dotted, parsed
 
 LIBRARIES = {library.name: library for library in SUPPORT}
 PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from cosyserve.engines import benchmark_note as engine_note
-from cosyserve.host.starting.benchmark_notes import keep, kept
+from cosyserve.host.starting.benchmark_notes import SERVICES, keep, kept
 from cosyserve.host.starting.trial import Trial
+from services.llm.settings import NOTED as OF_LLM
+from services.token2wav.loading import NOTED as OF_TOKEN2WAV
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 GPU = {"gpu": "NVIDIA Test", "compute_capability": "9.0", "driver": "580.1"}
@@ -82,3 +84,7 @@ def test_a_note_of_this_name_about_something_else_does_not_count(tmp_path: Path)
     (note,) = (tmp_path / "llm").iterdir()
     note.write_text(note.read_text().replace("NVIDIA Test", "another"))
     assert kept(MODEL, environ(tmp_path)) == {}
+
+
+def test_services_find_the_notes_that_start_writes() -> None:
+    assert SERVICES == {"llm": OF_LLM, "token2wav": OF_TOKEN2WAV}

@@ -1,0 +1,27 @@
+"""Where the model and the voices are on this machine if no option names them."""
+
+import os
+from pathlib import Path
+
+_DEMO_MODEL = Path("models") / "demo"
+
+
+def model_directory(given: Path | None) -> Path:
+    """The directory asked for, else the bundled model beside the package, else the one in the
+    working directory.
+    """
+    if given is not None:
+        return given
+    beside = Path(__file__).resolve().parents[2] / _DEMO_MODEL
+    return beside if beside.is_dir() else _DEMO_MODEL
+
+
+def voices_url() -> str:
+    """Where `cosyserve up` keeps voices that nobody said otherwise of:
+    COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory.
+    """
+    told = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
+    if told:
+        return told
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return str(Path(data) / "cosyserve" / "voices")
