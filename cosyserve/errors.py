@@ -61,7 +61,7 @@ def _bounded(message: str) -> str:
     if len(message) <= LONGEST_QUOTED:
         return message
     message = _QUOTED.sub(
-        lambda found: f"{found['mark']}{found['kept']}{found['mark']}… ({len(found['cut'])} characters more)", message
+        lambda match: f"{match['mark']}{match['kept']}{match['mark']}… ({len(match['cut'])} characters more)", message
     )
     over = len(message) - LONGEST_MESSAGE
     return message if over <= 0 else f"{message[:LONGEST_MESSAGE]}… ({over} characters more)"

@@ -12,7 +12,7 @@ from types import TracebackType
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
-def without_locks(error: OSError) -> bool:
+def lacks_lock_support(error: OSError) -> bool:
     """Whether it says that this file system has no file locks."""
     return error.errno in _NO_LOCKS
 
@@ -43,9 +43,9 @@ class FileLock:
                 os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
         except BaseException as error:
             os.close(handle)
-            if isinstance(error, OSError) and without_locks(error):
-                told = "this file system has no file locks, which keep two from doing the same; choose a directory on a local disk"
-                raise OSError(error.errno, told, str(self._path.parent)) from error
+            if isinstance(error, OSError) and lacks_lock_support(error):
+                reason = "this file system has no file locks, which keep two from doing the same; choose a directory on a local disk"
+                raise OSError(error.errno, reason, str(self._path.parent)) from error
             raise
         self._handle = handle
         return self

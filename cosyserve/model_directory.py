@@ -79,10 +79,10 @@ class ModelDirectory:
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
-        found = self.path / name
-        if not found.exists():
-            raise ModelError(f"{found}: missing; a CosyVoice2 model directory needs it")
-        return found
+        file_facts = self.path / name
+        if not file_facts.exists():
+            raise ModelError(f"{file_facts}: missing; a CosyVoice2 model directory needs it")
+        return file_facts
 
     @property
     def yaml_name(self) -> str:
@@ -126,29 +126,29 @@ class ModelDirectory:
     def content_hash(self, names: Iterable[str]) -> str:
         """sha256 over the named files in order (hex, first 16 digits): the identity of what a
         service has loaded. Worked out again only when a file has changed."""
-        found = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
-        if found in self._hashes:
-            return self._hashes[found]
+        file_facts = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
+        if file_facts in self._hashes:
+            return self._hashes[file_facts]
         digest = hashlib.sha256()
-        for name, _, _ in found:
+        for name, _, _ in file_facts:
             digest.update(name.encode())
             with self.file(name).open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
-        self._hashes[found] = digest.hexdigest()[:16]
-        return self._hashes[found]
+        self._hashes[file_facts] = digest.hexdigest()[:16]
+        return self._hashes[file_facts]
 
 
-def check_tensors(path: Path, found: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ModelError unless `found` has exactly the names and shapes of `expected`; the message
+def check_tensors(path: Path, file_facts: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ModelError unless `file_facts` has exactly the names and shapes of `expected`; the message
     names each offending tensor.
     """
-    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    problems += [f"extra tensor {name} {list(found[name].shape)}" for name in found if name not in expected]
+    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in file_facts]
+    problems += [f"extra tensor {name} {list(file_facts[name].shape)}" for name in file_facts if name not in expected]
     problems += [
-        f"tensor {name} has shape {list(found[name].shape)}, expected {list(shape)}"
+        f"tensor {name} has shape {list(file_facts[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
-        if name in found and tuple(found[name].shape) != tuple(shape)
+        if name in file_facts and tuple(file_facts[name].shape) != tuple(shape)
     ]
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")

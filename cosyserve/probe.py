@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(given) != 1 or not given[0].isdecimal() or not 1 <= int(given[0]) <= 65535:
         sys.stderr.write("usage: python -m cosyserve.probe PORT\n")
         return 2
-    found = state(int(given[0]))
-    if found != "SERVING":
-        sys.stderr.write(f"port {given[0]}: {found}\n")
-    return 0 if found == "SERVING" else 1
+    health = state(int(given[0]))
+    if health != "SERVING":
+        sys.stderr.write(f"port {given[0]}: {health}\n")
+    return 0 if health == "SERVING" else 1
 
 
 if __name__ == "__main__":

@@ -87,26 +87,26 @@ def request_of(kind: type[M], options: Mapping[str, Any], **fields: Any) -> M:
     """A message of `kind` with these options; fields: what it has beside. Raises InvalidRequest for
     values no message can carry.
     """
-    told = {name: value for name, value in options.items() if value is not None} | fields
+    values = {name: value for name, value in options.items() if value is not None} | fields
     with _unrepresentable():
-        told["audio_format"] = audio_format(
-            told.pop("encoding", Encoding.LINEAR16), told.pop("sample_rate", SAMPLE_RATE)
+        values["audio_format"] = audio_format(
+            values.pop("encoding", Encoding.LINEAR16), values.pop("sample_rate", SAMPLE_RATE)
         )
-        told.setdefault("speed", 1.0)
-        if "prompt" in told:
-            told["prompt"] = voice_pb2.PromptRecording(**vars(told["prompt"]))
-        if "prompt_mode" in told:
-            told["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{told['prompt_mode'].upper()}")
-        if "onset" in told:
-            told["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{told['onset'].upper()}")
+        values.setdefault("speed", 1.0)
+        if "prompt" in values:
+            values["prompt"] = voice_pb2.PromptRecording(**vars(values["prompt"]))
+        if "prompt_mode" in values:
+            values["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{values['prompt_mode'].upper()}")
+        if "onset" in values:
+            values["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{values['onset'].upper()}")
         if "hops" in kind.DESCRIPTOR.fields_by_name:
-            told["profile"] = profile_pb2.Profile.Value(f"PROFILE_{told.pop('profile', 'continuous').upper()}")
-            told["hops"] = profile_pb2.HopSchedule(
-                first_hop_tokens=told.pop("first_hop_tokens", 0),
-                growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{told.pop('growth', 'unspecified').upper()}"),
-                max_hop_tokens=told.pop("max_hop_tokens", 0),
+            values["profile"] = profile_pb2.Profile.Value(f"PROFILE_{values.pop('profile', 'continuous').upper()}")
+            values["hops"] = profile_pb2.HopSchedule(
+                first_hop_tokens=values.pop("first_hop_tokens", 0),
+                growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{values.pop('growth', 'unspecified').upper()}"),
+                max_hop_tokens=values.pop("max_hop_tokens", 0),
             )
-        return kind(**told)
+        return kind(**values)
 
 
 @contextlib.contextmanager

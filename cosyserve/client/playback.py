@@ -35,7 +35,7 @@ class Heard:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; "server" holds what the server measured."""
-        told = {
+        values = {
             "seconds": self.seconds,
             "first_sound_seconds": self.first_sound_seconds,
             "first_audible_seconds": self.first_audible_seconds,
@@ -43,7 +43,7 @@ class Heard:
             **asdict(self.header),
             "server": asdict(self.summary),
         }
-        return dict(plain(told))
+        return dict(plain(values))
 
     def __str__(self) -> str:
         return (

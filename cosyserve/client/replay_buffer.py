@@ -12,7 +12,7 @@ Part = synthesis_pb2.StreamingSynthesizeRequest | None
 """A message behind the setup; None: the end of the text."""
 
 
-class Written:
+class MessageReplayBuffer:
     """The parts in order, counted from 0. When they are more than is kept, those that were sent are
     forgotten.
     """

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.client.replay_buffer import Written
+from cosyserve.client.replay_buffer import MessageReplayBuffer
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
@@ -47,7 +47,7 @@ class StreamingSpeech(Speech):
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
-        self._written = Written()
+        self._written = MessageReplayBuffer()
         self._sending: asyncio.Task[None] | None = None
         """The only one that writes to the call."""
         self._sent = 0

@@ -31,14 +31,14 @@ class VoiceCalls:
 
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""
-        found, token = list[VoiceLine](), ""
+        listed, token = list[VoiceLine](), ""
         while True:
             request = pb.ListVoicesRequest(page_size=_PAGE, page_token=token)
             page = await self._ask(self._voices_stub.ListVoices, request, timeout)
-            found += map(read_voice_line, page.voices)
+            listed += map(read_voice_line, page.voices)
             token = page.next_page_token
             if not token:
-                return found
+                return listed
 
     async def voice(self, voice_id: str, timeout: float | None = 10.0) -> VoiceDetails:  # noqa: ASYNC109
         """What is known of a voice."""

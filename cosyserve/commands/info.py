@@ -35,41 +35,41 @@ async def run(arguments: argparse.Namespace) -> int:
             if arguments.warm_up:
                 warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS)
                 print(f"warm after {warm.milliseconds:.0f} ms", file=sys.stderr)
-            told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
+            output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:
-        print(json.dumps(plain(MessageToDict(told, preserving_proto_field_name=True))))
+        print(json.dumps(plain(MessageToDict(output, preserving_proto_field_name=True))))
         return 0
-    print("\n\n".join(lines(one) for one in (told.info, *told.stages)))
-    for silent in told.silent_stages:
+    print("\n\n".join(lines(one) for one in (output.info, *output.stages)))
+    for silent in output.silent_stages:
         print(f"\n{silent}")
     return 0
 
 
 def lines(info: info_pb2.ServiceInfo) -> str:
     """A service, for people."""
-    told = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
+    output = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
     if info.HasField("identity"):
         engine = info.identity
-        told += [
+        output += [
             f"  engine     {info.rung}: {engine.backend}, {engine.precision}",
             f"  device     {engine.device}",
             f"  model      {engine.model_hash}",
         ]
     if info.HasField("load"):
         late = f", {info.load.late_pieces} of {info.load.pieces} pieces late" if info.load.pieces else ""
-        told.append(f"  load       {info.load.real_time_factor:.3f} s of work for a second of speech{late}")
+        output.append(f"  load       {info.load.real_time_factor:.3f} s of work for a second of speech{late}")
     if info.admitted_streams:
-        told.append(f"  admitted   {info.admitted_streams} requests at once, {info.active_streams} under way")
-    told += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
+        output.append(f"  admitted   {info.admitted_streams} requests at once, {info.active_streams} under way")
+    output += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
     if info.buckets:
-        told.append(f"  buckets    {', '.join(map(str, info.buckets))}")
+        output.append(f"  buckets    {', '.join(map(str, info.buckets))}")
     for title, values in (("limits", info.limits), ("libraries", info.libraries)):
         if values:
             shown = (
                 f"{name} {number(value) if isinstance(value, float) else value}"
                 for name, value in sorted(values.items())
             )
-            told.append(f"  {title:<10} {', '.join(shown)}")
-    return "\n".join(told)
+            output.append(f"  {title:<10} {', '.join(shown)}")
+    return "\n".join(output)

@@ -31,9 +31,9 @@ _NEEDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
-    for name, told in _STEPS.items():
+    for name, description in _STEPS.items():
         # No character begins an option here: all that follows belongs to the step, --help too.
-        step = steps.add_parser(name, help=told, add_help=False, prefix_chars="\0")
+        step = steps.add_parser(name, help=description, add_help=False, prefix_chars="\0")
         step.add_argument("rest", nargs=argparse.REMAINDER)
 
 

@@ -59,7 +59,7 @@ def facts(service: NotedService, model: Path, precision: str) -> dict[str, str]:
     }
 
 
-def noted(root: Path, service: NotedService, model: Path | None, precision: str = "") -> str:
+def read_note(root: Path, service: NotedService, model: Path | None, precision: str = "") -> str:
     """The hosted engine that was faster here; empty if there is no note, or our own was faster.
     root: of the engine cache. Blocks; the model is read only if there is a note of this service.
     """

@@ -12,8 +12,8 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """COSYSERVE_CACHE_DIR, else `cosyserve` in the user's cache directory (XDG_CACHE_HOME, else
     ~/.cache). Absolute; may not exist yet.
     """
-    if told := environ.get(VARIABLE):
-        return Path(told).absolute()
+    if directory := environ.get(VARIABLE):
+        return Path(directory).absolute()
     if home := environ.get("XDG_CACHE_HOME"):
         return Path(home).absolute() / "cosyserve"
     if home := environ.get("HOME"):

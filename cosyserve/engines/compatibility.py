@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 _EXACT = "none"
 
 
-def unfit(
+def incompatibility(
     facts: Mapping[str, str],
     gpus: Sequence[Mapping[str, str]],
     libraries: Mapping[str, str],

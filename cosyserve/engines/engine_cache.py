@@ -53,8 +53,8 @@ class EngineKey:
     @property
     def digest(self) -> str:
         """Hex, 16 digits: sha256 over component and facts."""
-        told = json.dumps([self.component, sorted(self.facts.items())])
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        identity = json.dumps([self.component, sorted(self.facts.items())])
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @property
     def directory_name(self) -> str:
@@ -117,7 +117,7 @@ class EngineCache:
     """
 
     root: Path
-    on_wait: Callable[[str], None] = field(default=lambda told: None)
+    on_wait: Callable[[str], None] = field(default=lambda message: None)
 
     def find(self, key: EngineKey) -> Engine | Refused | None:
         """The entry of exactly this key, its bytes checked; Refused when its bytes are not those
@@ -142,17 +142,17 @@ class EngineCache:
 
         Raises OSError when the disk refuses, and what `build` raises.
         """
-        found = self.find(key)
-        if isinstance(found, Engine):
-            return found
+        entry = self.find(key)
+        if isinstance(entry, Engine):
+            return entry
         self.root.mkdir(parents=True, exist_ok=True)
         with self._locked(key):
-            found = self.find(key)
-            if isinstance(found, Engine):
-                return found
+            entry = self.find(key)
+            if isinstance(entry, Engine):
+                return entry
             self._sweep(key)
-            if found is not None:
-                self._set_aside(found.directory)
+            if entry is not None:
+                self._set_aside(entry.directory)
             return self._built(key, build)
 
     def entries(self) -> Iterator[Engine]:
@@ -188,8 +188,8 @@ class EngineCache:
             files = {name: {"bytes": (making / name).stat().st_size, "sha256": _hash(making / name)} for name in names}
             for name in names:
                 _sync(making / name)
-            told = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
-            (making / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")
+            manifest = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
+            (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
             _sync(making / MANIFEST)
             _sync(making)
             final = self.root / key.directory_name
@@ -198,10 +198,10 @@ class EngineCache:
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-        made = _manifest(final)
-        if isinstance(made, Refused):
-            raise OSError(f"{final}: {made.reason}")
-        return made
+        engine = _manifest(final)
+        if isinstance(engine, Refused):
+            raise OSError(f"{final}: {engine.reason}")
+        return engine
 
     def _sweep(self, key: EngineKey) -> None:
         """Remove what killed builders of this key left; under its lock nobody else is building
@@ -220,11 +220,13 @@ class EngineCache:
 
 def _manifest(directory: Path) -> Engine | Refused:
     try:
-        told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        key = EngineKey(told["component"], {str(name): str(value) for name, value in told["facts"].items()})
-        files = {str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in told["files"].items()}
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        key = EngineKey(manifest["component"], {str(name): str(value) for name, value in manifest["facts"].items()})
+        files = {
+            str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()
+        }
         return (
-            Engine(key, directory, files, float(told["built"]))
+            Engine(key, directory, files, float(manifest["built"]))
             if files
             else Refused(directory, f"its {MANIFEST} names no file")
         )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cosyserve.engines.engine_cache import MANIFEST
-from cosyserve.file_lock import without_locks
+from cosyserve.file_lock import lacks_lock_support
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def engine_held(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH)
         except OSError as error:
-            if not without_locks(error):
+            if not lacks_lock_support(error):
                 raise
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
             raise FileNotFoundError(f"{directory}: removed, and another one made in its place")
@@ -45,7 +45,7 @@ def locked_alone(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if without_locks(error):
+            if lacks_lock_support(error):
                 raise OSError(
                     error.errno, "no file locks here: nobody can tell whether it is in use", str(path)
                 ) from error

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cosyserve import telemetry
-from cosyserve.engines.gpu_facts import gpu_is_there
-from cosyserve.engines.time_limit import OutOfTime, within
+from cosyserve.engines.gpu_facts import has_nvidia_device
+from cosyserve.engines.time_limit import CallTimedOut, run_with_time_limit
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def descend(
             continue
         footing = Footing(engine, rung.name, tuple(refused), rung.needs_files)
         log.info("%s: %s serves", service, rung.name)
-        tell(service, footing)
+        record_metrics(service, footing)
         return footing
     raise ValueError("a ladder has at least one rung")
 
@@ -132,8 +132,8 @@ def check_load_seconds(seconds: float) -> None:
 
 def _loaded(rung: Rung[T], seconds: float) -> T:
     try:
-        return within(seconds, rung.load, rung.discard)
-    except OutOfTime:
+        return run_with_time_limit(seconds, rung.load, rung.discard)
+    except CallTimedOut:
         raise Unserved(f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets") from None
 
 
@@ -161,12 +161,12 @@ async def first_that_speaks(
 
 def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refusal:
     # A machine without a GPU loses nothing by it.
-    level = logging.WARNING if gpu_is_there() else logging.INFO
+    level = logging.WARNING if has_nvidia_device() else logging.INFO
     log.log(level, "%s: %s does not serve, %s is tried next: %s", service, rung, next_rung, reason)
     return Refusal(rung, without_paths(reason))
 
 
-def tell(service: str, footing: Footing[T]) -> None:
+def record_metrics(service: str, footing: Footing[T]) -> None:
     """Metrics of the descent."""
     _RUNG.set(1, {"service": service, "rung": footing.rung})
     for refusal in footing.refused:

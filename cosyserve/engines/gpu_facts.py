@@ -110,7 +110,7 @@ def driver_complaint() -> str | None:
     )
 
 
-def gpu_is_there() -> bool:
+def has_nvidia_device() -> bool:
     """Whether this machine has an NVIDIA device, with or without what it takes to use it."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 

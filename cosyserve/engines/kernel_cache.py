@@ -73,8 +73,8 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
     operations.
     """
     ours = cache_directory(environ)
-    if (told := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(told).is_relative_to(ours)):
-        return Path(told)
+    if (named := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(named).is_relative_to(ours)):
+        return Path(named)
     root = ours / "kernels"
     directory = root / key.directory
     try:
@@ -103,8 +103,8 @@ def _check(directory: Path) -> None:
     """What lies there is loaded as code: nobody else may write it, or put another directory in its
     place.
     """
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise PermissionError(f"{directory} is another user's, a link, or writable by all")
     if not os.access(directory, os.W_OK):
         raise PermissionError(f"{directory} cannot be written")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 _TERMINATE_SECONDS = 5.0
 
 
-class OutOfTime(Exception):
+class CallTimedOut(Exception):
     """The call has not returned in its time."""
 
 
@@ -77,7 +77,7 @@ _idle: list[_Thread] = []
 """Threads without a call. There are as many in all as there were calls at once."""
 
 
-def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
+def run_with_time_limit(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
     """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after
     `seconds`. Blocks.
 
@@ -95,7 +95,7 @@ def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] =
     if not call.ended.wait(seconds) and call.abandon():
         thread.put(None)
         _end_processes(started=[child for child in multiprocessing.active_children() if child not in before])
-        raise OutOfTime
+        raise CallTimedOut
     _idle.append(thread)
     result, error = call.result, call.error
     call.result = call.error = (

@@ -12,16 +12,16 @@ def model_directory(given: Path | None) -> Path:
     """
     if given is not None:
         return given
-    beside = Path(__file__).resolve().parents[2] / _DEMO_MODEL
-    return beside if beside.is_dir() else _DEMO_MODEL
+    bundled = Path(__file__).resolve().parents[2] / _DEMO_MODEL
+    return bundled if bundled.is_dir() else _DEMO_MODEL
 
 
 def voices_url() -> str:
     """Where `cosyserve up` keeps voices that nobody said otherwise of:
     COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory.
     """
-    told = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
-    if told:
-        return told
+    url = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
+    if url:
+        return url
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return str(Path(data) / "cosyserve" / "voices")

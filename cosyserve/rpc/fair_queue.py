@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 _Connections = dict[str, deque[Item]]
 
 
-class FairLine(Generic[Item]):
+class FairQueue(Generic[Item]):
     """One host, or one connection among many of the same host, cannot keep the items of others
     waiting by adding many of its own.
     """

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
-from cosyserve.rpc.first_message_limit import Intake
+from cosyserve.rpc.first_message_limit import FirstMessageLimit
 from cosyserve.rpc.interceptors import Context, abort, leaving, member
 
 _HEALTH = "/grpc.health.v1."
@@ -38,15 +38,15 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         """Made inside the event loop that serves. at_once: first messages received at once, beside
         those to the health service, of which there are eight. seconds: for one message, the wait
         for its turn included."""
-        self._intake = Intake(at_once, seconds)
-        self._health = Intake(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
+        self._first_messages = FirstMessageLimit(at_once, seconds)
+        self._health = FirstMessageLimit(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
         self._unread: set[asyncio.Task[Any]] = set()
 
     async def refuse(self, seconds: float) -> None:
         """From now on refuse all calls whose first message is not read, except those to the health
         service, with UNAVAILABLE. Return when they have been answered, after `seconds` at the
         latest."""
-        self._intake.close(leaving)
+        self._first_messages.close(leaving)
         if self._unread:
             await asyncio.wait(self._unread, timeout=seconds)
 
@@ -73,7 +73,7 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         """
         with member(self._unread):
             try:
-                return await _first(self._intake, context)
+                return await _first(self._first_messages, context)
             except CosyserveError as error:
                 await abort(context, error)
 
@@ -104,11 +104,11 @@ def _reading(
     return call
 
 
-async def _first(intake: Intake, context: Context) -> bytes | None:
+async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
     """The bytes of the first message; None when the call ends without one."""
     begun = asyncio.get_running_loop().time()
-    async with intake.turn(context.peer()) as turn:
-        left = begun + intake.seconds - asyncio.get_running_loop().time()
+    async with limit.turn(context.peer()) as turn:
+        left = begun + limit.seconds - asyncio.get_running_loop().time()
         # A read that is cancelled keeps what it has taken for good (cosyserve.rpc.reads); it ends
         # with the call.
         reading = asyncio.ensure_future(context.read())
@@ -121,7 +121,7 @@ async def _first(intake: Intake, context: Context) -> bytes | None:
         if reading.done():
             message = reading.result()
             return None if message is grpc.aio.EOF else message
-        raise turn.reason or DeadlineExceeded(f"the first message was not complete after {intake.seconds:g} s")
+        raise turn.reason or DeadlineExceeded(f"the first message was not complete after {limit.seconds:g} s")
 
 
 def decoded(message: bytes, decode: Decode) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, Overloaded
-from cosyserve.rpc.fair_queue import FairLine
+from cosyserve.rpc.fair_queue import FairQueue
 from cosyserve.rpc.peers import host_of
 
 UNDISTURBED_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ class Turn:
         self.lost.set()
 
 
-class Intake:
+class FirstMessageLimit:
     """Made and used inside one event loop. limit: messages received at once. seconds: for one
     message, the wait for its turn included. undisturbed: seconds that a turn lasts at least while
     no more calls wait than can be read soon."""
@@ -57,7 +57,7 @@ class Intake:
         self._limit = limit
         self._undisturbed = undisturbed
         self._turns: dict[Turn, None] = {}
-        self._line: FairLine[asyncio.Future[Turn]] = FairLine()
+        self._queue: FairQueue[asyncio.Future[Turn]] = FairQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Callable[[], CosyserveError] | None = None
 
@@ -74,8 +74,8 @@ class Intake:
         for turn in self._turns:
             turn.take_back(refusal())
         self._turns.clear()
-        while self._line:
-            _, given = self._line.next()
+        while self._queue:
+            _, given = self._queue.next()
             if not given.done():
                 given.set_exception(refusal())
         self._give()
@@ -92,7 +92,7 @@ class Intake:
         """
         if self._refusal is not None:
             raise self._refusal()
-        free = len(self._turns) < self._limit and not self._line
+        free = len(self._turns) < self._limit and not self._queue
         turn = self._begin(host_of(peer)) if free else await self._next(peer)
         try:
             yield turn
@@ -108,9 +108,9 @@ class Intake:
     async def _next(self, peer: str) -> Turn:
         host = host_of(peer)
         given: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        self._line.add(host, peer, given)
-        if len(self._line) > _MOST_WAITING:
-            refused = self._line.newest_of_the_most()
+        self._queue.add(host, peer, given)
+        if len(self._queue) > _MOST_WAITING:
+            refused = self._queue.newest_of_the_most()
             if not refused.done():
                 refused.set_exception(Overloaded(f"{_MOST_WAITING} calls wait to be read", retry_after=_RETRY_SECONDS))
         self._give()
@@ -123,7 +123,7 @@ class Intake:
                 self._turns.pop(given.result(), None)
                 self._give()
             else:
-                self._line.remove(host, peer, given)
+                self._queue.remove(host, peer, given)
             if isinstance(error, TimeoutError):
                 raise DeadlineExceeded(
                     f"the first message was not read in {self.seconds:g} s: too many others are being sent"
@@ -136,7 +136,7 @@ class Intake:
             self._timer.cancel()
             self._timer = None
         loop = asyncio.get_running_loop()
-        while self._line:
+        while self._queue:
             if len(self._turns) >= self._limit:
                 oldest = self._oldest_of_the_most()
                 overdue = oldest.begun + self._undisturbed_now()
@@ -146,7 +146,7 @@ class Intake:
                 del self._turns[oldest]
                 late = "the first message was not complete when other calls had to be read"
                 oldest.take_back(Overloaded(late, retry_after=_RETRY_SECONDS))
-            host, given = self._line.next()
+            host, given = self._queue.next()
             if not given.done():
                 given.set_result(self._begin(host))
 
@@ -157,4 +157,4 @@ class Intake:
         return next(turn for turn in self._turns if held[turn.host] == most)
 
     def _undisturbed_now(self) -> float:
-        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._line)))
+        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._queue)))

@@ -106,7 +106,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                         raise
                     await _refuse(request, context)
                 except Exception as error:
-                    if hung_up(context, error):
+                    if caller_hung_up(context, error):
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
@@ -144,7 +144,7 @@ async def _refuse(request: Any, context: Context) -> None:
     await abort(context, leaving())
 
 
-def hung_up(context: Context, error: BaseException) -> bool:
+def caller_hung_up(context: Context, error: BaseException) -> bool:
     """Whether the call ends with `error` because its caller hung up: no status reaches it. What
     fails is the writing to it, which may be known first."""
     return (

@@ -28,18 +28,18 @@ def run(
     `cosyserve.rpc.server.serve` loads.
     """
     try:
-        told = environment.load(settings, prefix, os.environ)
-        logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(_serve(name, told, loader(told), owns_health=owns_health))
+        values = environment.load(settings, prefix, os.environ)
+        logging.basicConfig(level=values.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        asyncio.run(_serve(name, values, loader(values), owns_health=owns_health))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0
 
 
-async def _serve(name: str, told: ServerSettings, load: Load, *, owns_health: bool) -> None:
+async def _serve(name: str, values: ServerSettings, load: Load, *, owns_health: bool) -> None:
     try:
-        await serve(name, told, load, owns_health=owns_health)
+        await serve(name, values, load, owns_health=owns_health)
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.

@@ -31,8 +31,8 @@ class CommentedReflection(reflection_pb2_grpc.ServerReflectionServicer):
     async def ServerReflectionInfo(self, request_iterator: Requests, context: Any) -> Responses:
         async for response in self._plain.ServerReflectionInfo(request_iterator, context):
             if response.HasField("file_descriptor_response"):
-                found = response.file_descriptor_response.file_descriptor_proto
-                found[:] = [_commented(file) for file in found]
+                files_found = response.file_descriptor_response.file_descriptor_proto
+                files_found[:] = [_commented(file) for file in files_found]
             yield response
 
 

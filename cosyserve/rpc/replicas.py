@@ -83,9 +83,9 @@ class ReplicaSet:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (found := self.pick(avoid)) is None:
+                while (replica := self.pick(avoid)) is None:
                     await self._changed.wait()
-                return found
+                return replica
         return self.pick(avoid)
 
     def suspect(self, replica: Replica) -> None:

@@ -116,7 +116,7 @@ class Handlers(grpc.GenericRpcHandler):
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         if self.loading:
             return grpc.stream_stream_rpc_method_handler(_still_loading)
-        return next((found for table in self._tables if (found := table.service(details)) is not None), None)
+        return next((handler for table in self._tables if (handler := table.service(details)) is not None), None)
 
 
 async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -223,7 +223,7 @@ async def running(
                     await close()
 
 
-def _kept(load: Load) -> Load:
+def _without_gc_scans(load: Load) -> Load:
     async def load_and_keep(service: Service) -> Close:
         close = await load(service)
         # A tensor library brings 300,000 objects along. To search them all takes 100 ms, all
@@ -262,7 +262,7 @@ async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with running(name, settings, _unless(stop, _kept(load)), owns_health=owns_health) as service:
+        async with running(name, settings, _unless(stop, _without_gc_scans(load)), owns_health=owns_health) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()

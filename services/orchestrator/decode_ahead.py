@@ -43,7 +43,7 @@ class SoundAhead:
         await play(audio)
 
 
-class Upcoming:
+class NextSentence:
     """The sentence behind the one that is being played. stream: None behind the last one."""
 
     def __init__(self, stream: TokenStream | None, sound: SoundAhead | None = None) -> None:
@@ -63,9 +63,9 @@ class SentencesAhead:
         self._tasks: set[asyncio.Future[Any]] = set()
         """Those under way: a request may have any number of sentences."""
 
-    async def first(self) -> Upcoming:
+    async def first(self) -> NextSentence:
         """The first sentence, or one behind a sentence without sound."""
-        return Upcoming(await self._written.get())
+        return NextSentence(await self._written.get())
 
     def behind(
         self,
@@ -73,7 +73,7 @@ class SentencesAhead:
         over: asyncio.Event,
         until_played: Callable[[], float],
         decode: Callable[[TokenStream], Decode] | None,
-    ) -> "asyncio.Task[Upcoming]":
+    ) -> "asyncio.Task[NextSentence]":
         """The sentence behind `current`.
 
         over: set when all its sound was sent. until_played: seconds until the listener has played
@@ -90,7 +90,7 @@ class SentencesAhead:
         over: asyncio.Event,
         until_played: Callable[[], float],
         decode: Callable[[TokenStream], Decode] | None,
-    ) -> Upcoming:
+    ) -> NextSentence:
         if decode is not None:
             await current.settled()
             await _wait(over, until_played() - LISTENER_SECONDS)
@@ -98,10 +98,10 @@ class SentencesAhead:
             await over.wait()
         stream = await self._written.get()
         if stream is None or stream.sentence.silent or over.is_set() or decode is None or current.fault is not None:
-            return Upcoming(stream)
+            return NextSentence(stream)
         sound = SoundAhead(decode(stream))
         self._keep(sound.task)
-        return Upcoming(stream, sound)
+        return NextSentence(stream, sound)
 
     def _keep(self, task: "asyncio.Future[Any]") -> None:
         self._tasks.add(task)

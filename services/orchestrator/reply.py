@@ -13,8 +13,8 @@ from cosyserve import errors, spec
 from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
-from services.orchestrator.pipeline import Account, Milliseconds
-from services.orchestrator.request_log import Figures, tell
+from services.orchestrator.pipeline import Milliseconds, RequestMetrics
+from services.orchestrator.request_log import Figures, set_figures
 from services.orchestrator.sound.silence import Play
 from services.orchestrator.sound.silence_trimming import Trimming
 from services.orchestrator.speech.utterance import Utterance
@@ -48,28 +48,28 @@ class Reply:
         self._reader_seconds = reader_seconds
         self._sending = sending
         self._context = context
-        self._account = Account(engines=Engines(wanted=utterance.engine))
+        self._metrics = RequestMetrics(engines=Engines(wanted=utterance.engine))
         self._out = output_of(utterance)
         self._audible = FirstAudible(self._out.encoding, self._out.sample_rate)
         self._sent = 0
-        self._told = 0
+        self._reported_retries = 0
         """How many of the sentences said anew the caller knows of."""
-        self._warned = 0
+        self._reported_warnings = 0
         """How many of the warnings the caller knows of."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
-        tell(self._figures)
+        set_figures(self._figures)
 
     def _figures(self) -> Figures:
         return figures_of(
-            self._account, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
+            self._metrics, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
         )
 
-    async def stream(self, speak: Callable[[Play, Account], Awaitable[None]]) -> None:
+    async def stream(self, speak: Callable[[Play, RequestMetrics], Awaitable[None]]) -> None:
         """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller
         resumes behind the end, CallerStalled.
         """
-        await speak(self._play, self._account)
+        await speak(self._play, self._metrics)
         rest = self._out.finish()
         if self._out.position < self._utterance.start_sample:
             raise errors.OutOfRange(
@@ -85,7 +85,7 @@ class Reply:
         await self._write(b"", self._place / self._utterance.sample_rate, cancelled=True)
 
     async def _play(self, audio: bytes) -> None:
-        self._account.engines.require()
+        self._metrics.engines.require()
         ready = self._out.feed(audio)
         if ready:
             await self._write(ready, None)
@@ -93,25 +93,25 @@ class Reply:
     async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
         """last_seconds: of the last message, how long all of the audio is."""
         if audio:
-            self._account.sounded()
-            self._account.attempts.playing.sent(
+            self._metrics.sounded()
+            self._metrics.retry_state.playback.sent(
                 len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate
             )
-            self._audible.arrived(self._account.milliseconds / 1000, audio)
-        summary = None if last_seconds is None else summary_of(self._account, last_seconds, self._audible)
+            self._audible.arrived(self._metrics.milliseconds / 1000, audio)
+        summary = None if last_seconds is None else summary_of(self._metrics, last_seconds, self._audible)
         if summary is not None:
             summary.cancelled = cancelled
-        header = header_of(self._utterance, self._account) if self._sent == 0 else None
+        header = header_of(self._utterance, self._metrics) if self._sent == 0 else None
         message = synthesis_pb2.SynthesizeResponse(
             audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
         )
-        retried = self._account.attempts.retried
-        message.retried_sentences.extend(retried[self._told :])
-        self._told = len(retried)
-        warnings = self._account.warnings.known
-        message.warnings.extend(warning_message(warning) for warning in warnings[self._warned :])
-        self._warned = len(warnings)
-        message.words.extend(take_words(self._account))
+        retried = self._metrics.retry_state.retried
+        message.retried_sentences.extend(retried[self._reported_retries :])
+        self._reported_retries = len(retried)
+        warnings = self._metrics.warnings.known
+        message.warnings.extend(warning_message(warning) for warning in warnings[self._reported_warnings :])
+        self._reported_warnings = len(warnings)
+        message.words.extend(take_words(self._metrics))
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
@@ -139,14 +139,14 @@ def _seen(writing: "asyncio.Future[None]") -> None:
         writing.exception()
 
 
-def take_words(account: Account) -> list[synthesis_pb2.WordTime]:
+def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     """The words that became known since the last call, at their places in what is sent; none before
     those places are known.
     """
-    if not account.trimming.settled:
+    if not metrics.trimming.settled:
         return []
-    words, account.attempts.words = account.attempts.words, []
-    return [_word_message(word, account.trimming) for word in words]
+    words, metrics.retry_state.words = metrics.retry_state.words, []
+    return [_word_message(word, metrics.trimming) for word in words]
 
 
 def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
@@ -175,43 +175,43 @@ def output_of(utterance: Utterance) -> OutputStream:
     )
 
 
-def header_of(utterance: Utterance, account: Account) -> synthesis_pb2.SynthesisHeader:
+def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.SynthesisHeader:
     """What the request came down to; complete with the first audio."""
     return synthesis_pb2.SynthesisHeader(
         seed=utterance.seed,
-        voice=account.voice,
+        voice=metrics.voice,
         audio_format=audio_pb2.AudioFormat(
             encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding),
             sample_rate_hertz=utterance.sample_rate,
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        engine=account.engines.name,
+        engine=metrics.engines.name,
         onset=synthesis_pb2.ONSET_TRIMMED if utterance.trimmed else synthesis_pb2.ONSET_NATURAL,
-        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
+        removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
     )
 
 
-def summary_of(account: Account, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
+def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
     """What it cost up to now. audible: on the clock of the account."""
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
-        first_sound_milliseconds=account.first_sound_milliseconds,
-        real_time_factor=account.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
-        first_sound=_milliseconds(account.first_sound),
-        total=_milliseconds(account.total),
-        sentences=account.sentences,
-        speech_tokens=account.speech_tokens,
-        resumptions=account.takeovers,
+        first_sound_milliseconds=metrics.first_sound_milliseconds,
+        real_time_factor=metrics.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
+        first_sound=_milliseconds(metrics.first_sound),
+        total=_milliseconds(metrics.total),
+        sentences=metrics.sentences,
+        speech_tokens=metrics.speech_tokens,
+        resumptions=metrics.takeovers,
         first_audible_milliseconds=1000 * (audible.seconds or 0.0),
-        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
-        removed_end_milliseconds=_milliseconds_of(account.trimming.removed_end),
-        warnings=[warning_message(warning) for warning in account.warnings.known],
+        removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
+        removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
+        warnings=[warning_message(warning) for warning in metrics.warnings.known],
     )
 
 
-def figures_of(account: Account, audio_seconds: float, audible: FirstAudible) -> Figures:
+def figures_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> Figures:
     """For the log. audio_seconds: of what was sent. audible: on the clock of the account."""
-    return Figures(account.voice, audio_seconds, account.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
+    return Figures(metrics.voice, audio_seconds, metrics.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
 
 
 def _milliseconds_of(samples: int) -> float:

@@ -17,7 +17,7 @@ import grpc
 from opentelemetry import trace
 
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.interceptors import LEAVING, hung_up
+from cosyserve.rpc.interceptors import LEAVING, caller_hung_up
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,14 +36,14 @@ class Figures:
     first_audible: float = 0.0
 
 
-class Line:
+class LogLine:
     """The line of one request. figures: asked when the request is over."""
 
     def __init__(self) -> None:
         self.figures: Callable[[], Figures] = Figures
 
 
-_LINE: ContextVar[Line | None] = ContextVar("line of the request", default=None)
+_LINE: ContextVar[LogLine | None] = ContextVar("line of the request", default=None)
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -61,7 +61,7 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
     return call
 
 
-def tell(figures: Callable[[], Figures]) -> None:
+def set_figures(figures: Callable[[], Figures]) -> None:
     """Give the function that knows what the present call gets; it is called when the call is over.
     Without effect outside a call that is logged."""
     if (line := _LINE.get()) is not None:
@@ -71,7 +71,7 @@ def tell(figures: Callable[[], Figures]) -> None:
 @contextlib.contextmanager
 def _one_line(method: str, context: Context) -> Iterator[None]:
     """Write the line when the block is left, however it is left. Raises what the block raises."""
-    line, status = Line(), "OK"
+    line, status = LogLine(), "OK"
     _LINE.set(line)
     try:
         yield
@@ -79,19 +79,19 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
         status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
         raise
     except BaseException as error:
-        status = "CANCELLED" if hung_up(context, error) else _status(error)
+        status = "CANCELLED" if caller_hung_up(context, error) else _status(error)
         raise
     finally:
-        found = line.figures()
+        figures = line.figures()
         log.info(
             "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
             *(
                 _id_of(context),
                 method,
-                found.voice or "-",
-                found.audio_seconds,
-                found.first_byte,
-                found.first_audible,
+                figures.voice or "-",
+                figures.audio_seconds,
+                figures.first_byte,
+                figures.first_audible,
                 status,
             ),
         )
@@ -111,5 +111,5 @@ def _id_of(context: Context) -> str:
 def _status(error: BaseException) -> str:
     """The name of the status that the caller reads; a fault of ours that has none is INTERNAL."""
     if isinstance(error, BaseExceptionGroup):
-        return next((told for inner in error.exceptions if (told := _status(inner)) != "INTERNAL"), "INTERNAL")
+        return next((status for inner in error.exceptions if (status := _status(inner)) != "INTERNAL"), "INTERNAL")
     return error.code.name if isinstance(error, CosyserveError) else "INTERNAL"

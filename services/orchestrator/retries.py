@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from cosyserve import spec, telemetry
 from cosyserve.errors import CosyserveError, SpeechFault
 from services.orchestrator.decode_ahead import SoundAhead
-from services.orchestrator.sound.playback import Playing
+from services.orchestrator.sound.playback import PlaybackClock
 from services.orchestrator.sound.silence_trimming import SilenceTrimmer
-from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.speech.word_times import WordTime, word_times
@@ -33,7 +33,7 @@ _RETRIES = telemetry.meter.create_counter(
 
 
 @dataclass
-class Attempts:
+class RetryState:
     """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed
     caller has already included.
     """
@@ -43,7 +43,7 @@ class Attempts:
     """Numbers of the sentences that are said with the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
     """Words whose times are known."""
-    playing: Playing = field(default_factory=Playing)
+    playback: PlaybackClock = field(default_factory=PlaybackClock)
     """What its listener has of the sound that was sent."""
 
 
@@ -61,12 +61,14 @@ def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> To
     return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
 
 
-async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
+async def write(
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, llm: LlmStage, engines: Engines
+) -> int:
     """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream,
     to whoever speaks it.
     """
     try:
-        return await llm.generate(utterance, shown, stream, engines)
+        return await llm.generate(utterance, conditioning, stream, engines)
     except SpeechFault as fault:
         stream.fail(fault)
         return 0
@@ -74,12 +76,12 @@ async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: Ll
 
 async def speak(
     utterance: Utterance,
-    shown: Shown,
+    conditioning: Conditioning,
     stream: TokenStream,
     stages: tuple[LlmStage, Token2WavStage],
     sound: SilenceTrimmer,
     engines: Engines,
-    attempts: Attempts,
+    state: RetryState,
     ahead: SoundAhead | None = None,
 ) -> tuple[TokenStream, Decoded]:
     """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it
@@ -90,14 +92,14 @@ async def speak(
     second one.
     """
     llm, token2wav = stages
-    began = attempts.samples
+    began = state.samples
     sound.start(stream.sentence.index)
     timed = False
 
     def place_words(spoken: TokenStream) -> None:
         nonlocal timed
-        if not timed and spoken.made is not None:
-            attempts.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
+        if not timed and spoken.timing is not None:
+            state.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
             timed = True
 
     retries = utterance.retry and not stream.attempt and sound.begin >= _heard_before(utterance)
@@ -107,15 +109,15 @@ async def speak(
     async def counted(audio: bytes) -> None:
         if judges_first and speaking is stream:
             await stream.judged()
-        attempts.samples += len(audio) // 2
+        state.samples += len(audio) // 2
         place_words(speaking)
         await sound.play(audio)
 
     speaking = stream
-    listener = Listener(attempts.playing.utterance, lambda: attempts.playing.left)
+    listener = Listener(state.playback.utterance, lambda: state.playback.left)
 
     async def decode(tokens: TokenStream) -> Decoded:
-        return await token2wav.decode(utterance, shown, tokens, counted, engines, listener=listener)
+        return await token2wav.decode(utterance, conditioning, tokens, counted, engines, listener=listener)
 
     async def first() -> Decoded:
         if ahead is not None:
@@ -124,7 +126,7 @@ async def speak(
             except SpeechFault:
                 raise
             except CosyserveError as error:
-                if attempts.samples > began:
+                if state.samples > began:
                     raise
                 log.info("sentence %d is decoded again at its turn: %s", stream.sentence.index, error.message)
         return await decode(stream)
@@ -138,13 +140,13 @@ async def speak(
             raise
         _RETRIES.add(1, {"guard": fault.guard})
     # Sound that was withheld as silence has not been heard: the second attempt takes its place.
-    attempts.samples, timed = began, False
-    attempts.words = [word for word in attempts.words if word.sentence != stream.sentence.index]
+    state.samples, timed = began, False
+    state.words = [word for word in state.words if word.sentence != stream.sentence.index]
     sound.start(stream.sentence.index)
     second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
-    attempts.retried.append(stream.sentence.index)
+    state.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(write(utterance, shown, second, llm, engines))
+        writing = group.create_task(write(utterance, conditioning, second, llm, engines))
         decoded = await decode(second)
         decoded.takeovers += await writing
     place_words(second)

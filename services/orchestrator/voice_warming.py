@@ -7,7 +7,7 @@ import logging
 
 from cosyserve.errors import CosyserveError, NotFound
 from cosyserve.rpc.replicas import Replica
-from services.orchestrator.speech.conditioning import show
+from services.orchestrator.speech.conditioning import condition
 from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
@@ -59,9 +59,9 @@ class VoiceWarming:
             return
         for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
             try:
-                shown = show(await self._prompts.voice(name))
-                if shown.key:
-                    await self._decoders.warm(replica, shown)
+                conditioning = condition(await self._prompts.voice(name))
+                if conditioning.key:
+                    await self._decoders.warm(replica, conditioning)
             except NotFound:
                 # There may be no default voice, and any other may have been deleted meanwhile.
                 continue

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cosyserve.engines.benchmark_note import NotedService, noted
+from cosyserve.engines.benchmark_note import NotedService, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
 from cosyserve.engines.gpu_facts import TENSORRT as TENSORRT_DISTRIBUTIONS
@@ -21,7 +21,7 @@ def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "")
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
-    return (auto_first or noted(cache, NOTED, settings.model, settings.engine_precision)) == TENSORRT
+    return (auto_first or read_note(cache, NOTED, settings.model, settings.engine_precision)) == TENSORRT
 
 
 def rungs(backend: str, settings: EngineSettings, *, tensorrt: bool = False) -> list[tuple[str, str, EngineSettings]]:

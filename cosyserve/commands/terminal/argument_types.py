@@ -111,26 +111,26 @@ def ports(text: str) -> dict[str, list[int]]:
 
 def _lists(text: str, form: str) -> dict[str, list[str]]:
     """What stands behind each name, up to the next one."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     listed: list[str] | None = None
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if equals and name not in found:
-            listed = found.setdefault(name, [])
+        if equals and name not in values:
+            listed = values.setdefault(name, [])
         elif equals:
             listed = None
         if listed is None or not (value if equals else name) or (equals and not name):
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
         listed.append(value if equals else name)
-    return found
+    return values
 
 
 def _named(text: str, form: str) -> dict[str, str]:
     """What stands behind each name."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value or name in found:
+        if not equals or not value or name in values:
             raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -12,9 +12,9 @@ from pathlib import Path
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play
-from cosyserve.commands.terminal.daemon_thread import in_daemon
+from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
-from cosyserve.commands.terminal.players import NoPlayer, Player, found_program
+from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.errors import DeadlineExceeded
 
 ENDINGS = (".wav", ".wave", "")
@@ -62,14 +62,14 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
         raise WrongUsage(unwritable_ending(arguments.output))
     require_writable(arguments.output)
     try:
-        player = Player(found_program(), arguments.rate) if arguments.play else None
+        player = Player(installed_player(), arguments.rate) if arguments.play else None
         out = _Output(arguments, player)
         async with asyncio.timeout(arguments.timeout) as time_given:
             try:
                 heard = await _spoken(arguments, speak, out, player)
             finally:
                 out.close()
-    except NoPlayer as error:
+    except PlayerError as error:
         return tell("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
     except TimeoutError as error:
         if not time_given.expired():
@@ -121,7 +121,7 @@ class _Output:
     async def play(self, audio: bytes) -> None:
         if self._arguments.output == _STREAM:
             # A reader who takes nothing must not keep a command whose time is over.
-            await in_daemon(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+            await run_in_daemon_thread(lambda: _write_all(sys.stdout.fileno(), audio), "output")
         elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
         self._samples += len(audio) // self._arguments.encoding.bytes_per_sample

@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_daemon(work: Callable[[], T], name: str) -> T:
+async def run_in_daemon_thread(work: Callable[[], T], name: str) -> T:
     """What `work` returns or raises. To be cancelled here leaves it to itself, so it must hold no
     lock that the interpreter takes at its end."""
     loop = asyncio.get_running_loop()

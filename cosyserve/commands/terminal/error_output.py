@@ -46,7 +46,7 @@ def tell(status: str, message: str, code: int, *, as_json: bool, to_stderr: bool
     return code
 
 
-def told_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[str, str]:
+def describe_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[str, str]:
     """Status and text of a server's refusal, with the command that helps where there is one."""
     message = " ".join(error.message.split())
     if isinstance(error, NotFound) and "voice" in message:
@@ -55,7 +55,7 @@ def told_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[st
     return error.code.name, message
 
 
-def told_os_error(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """A failure of the operating system without the words of Python."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason

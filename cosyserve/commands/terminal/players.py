@@ -15,7 +15,7 @@ from typing import Self
 from cosyserve.audio.wav import WavWriter, wav_header
 
 
-class NoPlayer(Exception):
+class PlayerError(Exception):
     """There is no player, or it failed; the message says which and what to do."""
 
 
@@ -43,13 +43,13 @@ PROGRAMS = (
 """PipeWire, PulseAudio, ALSA, FFmpeg, macOS, SoX: the first that is there is taken."""
 
 
-def found_program() -> Program:
+def installed_player() -> Program:
     """The first of PROGRAMS that is installed. Raises NoPlayer."""
     for program in PROGRAMS:
         if shutil.which(program.name):
             return program
     names = ", ".join(program.name for program in PROGRAMS)
-    raise NoPlayer(f"--play: no player is installed; looked for {names}. Install one, or write a file: -o out.wav")
+    raise PlayerError(f"--play: no player is installed; looked for {names}. Install one, or write a file: -o out.wav")
 
 
 class Player:
@@ -77,7 +77,7 @@ class Player:
                     await self._write(wav_header(self._rate, None))
             await self._write(pcm)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise NoPlayer(
+            raise PlayerError(
                 await self._failure() or f"--play: {self._program.name} ended before the speech did"
             ) from error
 
@@ -114,7 +114,7 @@ class Player:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 await self._process.stdin.wait_closed()
         if failure := await self._failure():
-            raise NoPlayer(failure)
+            raise PlayerError(failure)
 
     async def _failure(self) -> str:
         """How the program ended, empty when well. Reads what it says, so that it never waits for

@@ -20,7 +20,7 @@ _MOST_BYTES = 10 * 1024 * 1024
 CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of the recording's start"
 
 
-def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
+def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     """modes: names of prompt modes that the command has."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output"
@@ -88,8 +88,8 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     add_json(parser)
 
 
-def wrong(arguments: argparse.Namespace) -> str | None:
-    """What of `add_form` does not go together, if anything."""
+def usage_problem(arguments: argparse.Namespace) -> str | None:
+    """What of `add_synthesis_options` does not go together, if anything."""
     if arguments.prompt is None and (arguments.transcript or arguments.prompt_language or arguments.cut_prompt):
         return "--transcript, --prompt-language and --cut-prompt need --prompt"
     if arguments.prompt is not None and arguments.voice:
@@ -103,8 +103,8 @@ def wrong(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-async def form(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording
+async def form_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_synthesis_options` as FormOptions of the client. Raises OSError or InvalidRequest for a recording
     that cannot be sent.
     """
     options = {
@@ -122,8 +122,8 @@ async def form(arguments: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def cut(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`add_form` as StreamOptions of the client."""
+def stream_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_synthesis_options` as StreamOptions of the client."""
     return {"profile": arguments.profile, "first_hop_tokens": arguments.first_hop}
 
 

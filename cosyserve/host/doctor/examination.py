@@ -27,9 +27,9 @@ from cosyserve.host.doctor.host_checks import (
     check_public_port,
     check_python,
 )
-from cosyserve.host.doctor.library_checks import check_company, check_library
+from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
 from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
-from cosyserve.host.hardware.library_versions import SUPPORT
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
 from cosyserve.host.hardware.machine import Machine, this_machine
 from cosyserve.host.hardware.recommendation import Recommendation, recommended
 
@@ -49,7 +49,7 @@ class Examination:
         return {
             "healthy": self.healthy,
             "machine": asdict(self.machine),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_dict() for finding in self.findings],
             "recommendation": asdict(self.recommendation),
         }
 
@@ -70,8 +70,8 @@ def examine(
         *check_compiler(machine),
         *check_sharing(machine, environ),
         check_python(),
-        *(check_library(library, machine.versions, has_gpu) for library in SUPPORT),
-        *check_company(machine.versions),
+        *(check_library(library, machine.versions, has_gpu) for library in SUPPORTED_LIBRARIES),
+        *check_library_combinations(machine.versions),
         *check_model(model),
         check_cores(machine),
         check_memory(machine, weights),

@@ -2,15 +2,15 @@
 
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.library_versions import Library, dotted, parsed
+from cosyserve.host.hardware.library_versions import Library, format_version, parse_version
 
 
 def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> Finding:
     """versions: of what is installed, by distribution."""
     name = f"library {library.name}"
-    found = next(((given, versions[given]) for given in library.distributions if given in versions), None)
+    installed = next(((given, versions[given]) for given in library.distributions if given in versions), None)
     install = f"pip install {library.install}"
-    if found is None:
+    if installed is None:
         if library.needed == "always":
             return problem(name, "not installed", f"{library.what} cannot run", install)
         if library.needed == "gpu" and has_gpu:
@@ -21,32 +21,34 @@ def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> 
                 install,
             )
         return ok(name, f"not installed; only for {library.what}")
-    text, version = found[1], parsed(found[1])
-    allowed = f"from {dotted(library.oldest)} on" + (f", below {dotted(library.below)}" if library.below else "")
+    text, version = installed[1], parse_version(installed[1])
+    allowed = f"from {format_version(library.oldest)} on" + (
+        f", below {format_version(library.below)}" if library.below else ""
+    )
     if version[: len(library.oldest)] < library.oldest or (library.below is not None and version >= library.below):
         means = f"{allowed} is supported ({library.what}); seen working: {library.seen}"
         return (problem if library.needed == "always" else note)(name, text, means, install)
     return ok(name, text)
 
 
-def check_company(versions: dict[str, str]) -> list[Finding]:
+def check_library_combinations(versions: dict[str, str]) -> list[Finding]:
     """What libraries ask of each other."""
-    found = []
-    told = versions.get("tensorrt_llm")
-    if told is not None and parsed(told)[:2] == (0, 20):
+    findings = []
+    tensorrt_llm = versions.get("tensorrt_llm")
+    if tensorrt_llm is not None and parse_version(tensorrt_llm)[:2] == (0, 20):
         tensorrt = next((versions[name] for name in TENSORRT if name in versions), None)
-        if tensorrt is not None and parsed(tensorrt)[:2] != (10, 10):
+        if tensorrt is not None and parse_version(tensorrt)[:2] != (10, 10):
             means = "the 0.20 line was built with TensorRT 10.10, and engines of another are refused"
-            mend = "pip install 'tensorrt-cu12==10.10.*', or take the image of Dockerfile target llm, which has what goes together"
-            found.append(problem("tensorrt_llm and tensorrt", f"{told} beside {tensorrt}", means, mend))
+            fix = "pip install 'tensorrt-cu12==10.10.*', or take the image of Dockerfile target llm, which has what goes together"
+            findings.append(problem("tensorrt_llm and tensorrt", f"{tensorrt_llm} beside {tensorrt}", means, fix))
         protobuf = versions.get("protobuf")
-        if protobuf is not None and parsed(protobuf) >= (6,):
+        if protobuf is not None and parse_version(protobuf) >= (6,):
             means = "the 0.20 line and its company want protobuf below 6"
-            mend = "pip install protobuf==5.29.6 grpcio==1.71.2 (constraints-trtllm.txt)"
-            found.append(problem("tensorrt_llm and protobuf", f"{told} beside {protobuf}", means, mend))
+            fix = "pip install protobuf==5.29.6 grpcio==1.71.2 (constraints-trtllm.txt)"
+            findings.append(problem("tensorrt_llm and protobuf", f"{tensorrt_llm} beside {protobuf}", means, fix))
     if "onnxruntime" in versions and "onnxruntime-gpu" in versions:
-        beside = f"{versions['onnxruntime']} and, for GPUs, {versions['onnxruntime-gpu']}"
+        versions_found = f"{versions['onnxruntime']} and, for GPUs, {versions['onnxruntime-gpu']}"
         means = "both write the same files; whichever came last decides whether there is a GPU"
-        mend = "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
-        found.append(note("onnxruntime twice", beside, means, mend))
-    return found
+        fix = "pip uninstall --yes onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"
+        findings.append(note("onnxruntime twice", versions_found, means, fix))
+    return findings

@@ -33,17 +33,17 @@ def check_model(model: Path) -> list[Finding]:
         return [problem("model", str(error), "nothing can be served from it", fetch)]
     except OSError as error:
         return [problem("model", str(error), "nothing can be served from it", f"chmod -R a+rX {model}")]
-    found = [finding for name in _NEEDED if (finding := _wrong(model / name, fetch)) is not None]
+    findings = [finding for name in _NEEDED if (finding := _wrong(model / name, fetch)) is not None]
     if (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file():
-        found += [finding for name in _TOKENIZER if (finding := _wrong(model / name, fetch)) is not None]
+        findings += [finding for name in _TOKENIZER if (finding := _wrong(model / name, fetch)) is not None]
     for name in _FOR_VOICES:
         wrong = _wrong(model / name, fetch)
         if wrong is not None:
-            found.append(
-                note("model", wrong.found, "no voice can be made of a recording; the model's own speak", fetch)
+            findings.append(
+                note("model", wrong.observed, "no voice can be made of a recording; the model's own speak", fetch)
             )
-    if found:
-        return found
+    if findings:
+        return findings
     return [ok("model", f"{model}: complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")]
 
 

@@ -26,7 +26,7 @@ class Library:
     install: str
 
 
-SUPPORT = (
+SUPPORTED_LIBRARIES = (
     Library("torch", ("torch",), (2, 6), None, "2.13 (CPU), 2.11 (H200)", "always", "the engines", "torch==2.13.0"),
     Library("triton", ("triton", "pytorch-triton"), (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow",
     "triton==3.7.1"),
@@ -55,11 +55,11 @@ BUNDLED_IN = {"tensorrt": "tensorrt_llm"}
 """Libraries that another one brings along in a version of its own, and that one."""
 
 
-def parsed(text: str) -> Version:
+def parse_version(text: str) -> Version:
     """The numbers that a version begins with: "1.0.0rc2+cu128" is (1, 0, 0)."""
-    found = re.match(r"\d+(?:\.\d+)*", text)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
-def dotted(version: Version) -> str:
+def format_version(version: Version) -> str:
     return ".".join(map(str, version))

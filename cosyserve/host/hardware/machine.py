@@ -75,8 +75,8 @@ def usable_cores(group: Path = _GROUP) -> float:
 
 def memory_bytes(group: Path = _GROUP, meminfo: Path = _MEMORY) -> tuple[int, int]:
     """Memory in bytes, all and free: the machine's, or the container's limit where that is less."""
-    told = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-    total, free = (int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    values = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    total, free = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     try:
         limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
     except (OSError, ValueError):

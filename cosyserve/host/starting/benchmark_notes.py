@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cosyserve.engines.benchmark_note import Note, NotedService, facts, noted, write
+from cosyserve.engines.benchmark_note import Note, NotedService, facts, read_note, write
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.starting.configurations import BY_NAME
 from cosyserve.host.starting.engine_builds import LLM_WEIGHTS, PRECISION, WEIGHTS, cache, llm_cache
@@ -24,21 +24,21 @@ sentence is no more exact than a tenth.
 """
 
 
-def kept(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def read_notes(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """By service, the hosted engine that was measured to be faster on this machine. Blocks while
     checkpoints are hashed.
     """
-    found = {
-        name: noted(_root(name, environ), service, model, _precision(name, environ))
+    results = {
+        name: read_note(_root(name, environ), service, model, _precision(name, environ))
         for name, service in SERVICES.items()
     }
-    return {service: engine for service, engine in found.items() if engine}
+    return {service: engine for service, engine in results.items() if engine}
 
 
-def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Write a note for each service of which a hosted engine was measured beside our own; returns
     by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError."""
-    told = {}
+    preferred = {}
     for service in SERVICES:
         factors = _factors(trials, service)
         own = [factor for name, factor in factors.items() if BY_NAME[name].hosted is None]
@@ -46,26 +46,26 @@ def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.e
         if not own or not others:
             continue
         best = min(others, key=lambda engine: others[engine])
-        told[service] = best if others[best] <= FASTER * min(own) else ""
+        preferred[service] = best if others[best] <= FASTER * min(own) else ""
         write(
             _root(service, environ),
             facts(SERVICES[service], model, _precision(service, environ)),
-            Note(told[service], factors),
+            Note(preferred[service], factors),
         )
-    return told
+    return preferred
 
 
 def _factors(trials: Sequence[Trial], service: str) -> dict[str, float]:
     """Real-time factors of the configurations that spoke: our own on a GPU, and those whose hosted
     engine is this service's.
     """
-    found = {}
+    results = {}
     for trial in trials:
         configuration = BY_NAME[trial.name]
         counts = configuration.hosted is None or configuration.hosted[0] == service
         if trial.measured is not None and counts and configuration.on_gpu:
-            found[trial.name] = trial.real_time_factor
-    return found
+            results[trial.name] = trial.real_time_factor
+    return results
 
 
 def _root(service: str, environ: Mapping[str, str]) -> Path:

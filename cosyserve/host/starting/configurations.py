@@ -4,11 +4,11 @@ which have been measured, the fastest first, then those of other libraries."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosyserve.host.hardware.library_versions import SUPPORT, dotted, parsed
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
 
-_LIBRARIES = {library.name: library for library in SUPPORT}
+_LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"
 _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"}
 
@@ -36,8 +36,8 @@ class Configuration:
         """Variables for the services: what the machine's memory recommends, and above it what this
         configuration is.
         """
-        told = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
-        return Recommendation(told.tier, told.environ | self.environ, told.why)
+        recommendation = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
+        return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
 
 def _no_gpu(machine: Machine) -> str | None:
@@ -53,15 +53,13 @@ def _no_gpu(machine: Machine) -> str | None:
 
 def _library(machine: Machine, name: str) -> str | None:
     library = _LIBRARIES[name]
-    found = machine.version(*library.distributions)
-    if found is None:
+    version = machine.version(*library.distributions)
+    if version is None:
         return f"{name} is not installed: pip install {library.install}"
-    if parsed(found)[: len(library.oldest)] < library.oldest or (
-        library.below is not None and parsed(found) >= library.below
+    if parse_version(version)[: len(library.oldest)] < library.oldest or (
+        library.below is not None and parse_version(version) >= library.below
     ):
-        return (
-            f"{name} {found} is not supported: pip install {library.install} ({dotted(library.oldest)} is the oldest)"
-        )
+        return f"{name} {version} is not supported: pip install {library.install} ({format_version(library.oldest)} is the oldest)"
     return None
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cosyserve.engines.cache_directory import cache_directory
-from cosyserve.engines.compatibility import unfit
+from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.host.hardware.library_versions import BUNDLED_IN, parsed
+from cosyserve.host.hardware.library_versions import BUNDLED_IN, parse_version
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
@@ -41,36 +41,39 @@ def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
     return EngineCache(Path(environ[ENGINES]) if environ.get(ENGINES) else default_directory())
 
 
-def built(configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ) -> bool:
+def engines_are_built(
+    configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
+) -> bool:
     """Whether there are engines of every part for this model and machine. environ: the user's. The
     service checks more, and all bytes.
     """
     if configuration.hosted is not None and configuration.hosted[0] == "llm":
-        form = conversion(machine, configuration.hosted[1])
+        form = conversion_target(machine, configuration.hosted[1])
         at = environ.get(CONVERTED) or (form and str(converted_directory(model, form, environ)))
         return bool(at) and (Path(str(at)) / "manifest.json").is_file()
-    directory, told = ModelDirectory(model), {**configuration.environ, **environ}
-    wanted = {"model": directory.content_hash((*WEIGHTS, directory.yaml_name)), "precision": told[PRECISION]}
+    directory, variables = ModelDirectory(model), {**configuration.environ, **environ}
+    wanted = {"model": directory.content_hash((*WEIGHTS, directory.yaml_name)), "precision": variables[PRECISION]}
     gpus, tensorrt = [] if machine.gpu is None else [machine.gpu.facts], machine.version(*TENSORRT)
     components = {"token2wav.graphs"}
     if configuration.on_gpu:
         components = {f"token2wav.{part}" for part in PARTS}
-        wanted["compatibility"] = told.get(_COMPATIBILITY) or "none"
+        wanted["compatibility"] = variables.get(_COMPATIBILITY) or "none"
     libraries = {"tensorrt": tensorrt} if tensorrt is not None else {}
     keys = (entry.key for entry in cache(environ).entries())
-    there = {
+    existing = {
         key.component
         for key in keys
-        if wanted.items() <= key.facts.items() and unfit(key.facts, gpus, libraries, bundled_in=BUNDLED_IN) is None
+        if wanted.items() <= key.facts.items()
+        and incompatibility(key.facts, gpus, libraries, bundled_in=BUNDLED_IN) is None
     }
-    return components <= there
+    return components <= existing
 
 
-def conversion(machine: Machine, backend: str) -> str | None:
+def conversion_target(machine: Machine, backend: str) -> str | None:
     """The form of the LLM that the hosted engine `backend` loads; None where that is not installed
     here, or `backend` is another.
     """
-    release = parsed(machine.version("tensorrt_llm") or "")
+    release = parse_version(machine.version("tensorrt_llm") or "")
     if release and backend == "tensorrt_llm":
         return "trtllm-0.20" if release[0] == 0 else "hf"
     return "vllm" if machine.version("vllm") and backend == "vllm" else None
@@ -82,27 +85,27 @@ def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.
     return cache_directory(environ) / "converted" / f"llm-{form}-{content}"
 
 
-def commands(
+def build_commands(
     backends: Mapping[str, str], machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
 ) -> list[list[str]]:
     """Arguments of `cosyserve model` that make what is missing; each is quick where nothing is.
     backends: of llm and token2wav. environ: what the services are told, so that they find what is
     made."""
-    made = []
+    commands = []
     if backends["token2wav"] == "tensorrt":
-        made.append(["build", "token2wav", str(model), *_graph_options(model, environ), *_plan_options(environ)])
+        commands.append(["build", "token2wav", str(model), *_graph_options(model, environ), *_plan_options(environ)])
     if backends["token2wav"] == "onnxruntime":
-        made.append(["export", str(model), *_graph_options(model, environ)])
-    form = conversion(machine, backends["llm"])
+        commands.append(["export", str(model), *_graph_options(model, environ)])
+    form = conversion_target(machine, backends["llm"])
     if form is None:
-        return made
+        return commands
     directory = str(converted_directory(model, form, environ))
     # what the user has named is the user's to make
     if environ.get(CONVERTED) in (None, "", directory):
-        made.append(["convert", str(model), "--target", form, "--output", directory])
+        commands.append(["convert", str(model), "--target", form, "--output", directory])
         if form not in SERVED_AS_IT_IS:
-            made.append(["build", "llm", directory, *_given("--engines", environ.get(LLM_ENGINES))])
-    return made
+            commands.append(["build", "llm", directory, *_given("--engines", environ.get(LLM_ENGINES))])
+    return commands
 
 
 def _graph_options(model: Path, environ: Mapping[str, str]) -> list[str]:
@@ -113,9 +116,9 @@ def _graph_options(model: Path, environ: Mapping[str, str]) -> list[str]:
 
 def _plan_options(environ: Mapping[str, str]) -> list[str]:
     device = environ.get(_DEVICE)
-    told = {"--streams": environ.get(_STREAMS), "--compatibility": environ.get(_COMPATIBILITY)}
-    told["--device"] = None if device in ("auto", "cuda") else device
-    return [part for name, value in told.items() for part in _given(name, value)]
+    variables = {"--streams": environ.get(_STREAMS), "--compatibility": environ.get(_COMPATIBILITY)}
+    variables["--device"] = None if device in ("auto", "cuda") else device
+    return [part for name, value in variables.items() for part in _given(name, value)]
 
 
 def _given(name: str, value: str | None) -> list[str]:

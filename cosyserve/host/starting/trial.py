@@ -31,7 +31,7 @@ class Trial:
         return float("inf") if self.measured is None else self.measured.warm.real_time_factor
 
 
-async def tried(
+async def run_trial(
     plan: Plan,
     model: Path,
     gpu_sharing: str | None,
@@ -40,8 +40,8 @@ async def tried(
 ) -> Trial:
     """Start all services with this plan and `environ` above it, speak, stop them."""
     began = time.monotonic()
-    told = {**plan.environ, **(environ or {})}
-    stack_of = running_stack(model, backend=plan.backends, environ=told, gpu_sharing=gpu_sharing, report=report)
+    variables = {**plan.environ, **(environ or {})}
+    stack_of = running_stack(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
         async with stack_of as stack, Client(stack.address) as client:
             seconds = time.monotonic() - began

@@ -50,19 +50,21 @@ def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, 
     among those that CUDA_VISIBLE_DEVICES names where it is set. Raises SettingsError for a GPU that
     is not there.
     """
-    told = f"COSYSERVE_{service.upper()}_DEVICE"
-    found = _FORM.fullmatch(name)
-    if found is None or found["number"] is None:
-        return {told: name}
-    number = int(found["number"])
-    there = named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
-    if number >= len(there):
-        among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(there)}" if VISIBLE in environ else ""
+    variable = f"COSYSERVE_{service.upper()}_DEVICE"
+    match = _FORM.fullmatch(name)
+    if match is None or match["number"] is None:
+        return {variable: name}
+    number = int(match["number"])
+    visible_gpus = (
+        named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
+    )
+    if number >= len(visible_gpus):
+        among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(visible_gpus)}" if VISIBLE in environ else ""
         count = gpu_count()
         raise SettingsError(
             f"--devices: {service} is to use {name}, but this machine has {count} NVIDIA GPU{'s' * (count != 1)}{among}"
         )
-    return {told: "cuda", VISIBLE: there[number]}
+    return {variable: "cuda", VISIBLE: visible_gpus[number]}
 
 
 def named_gpus(visible: str) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from cosyserve.engines.gpu_facts import gpu_is_there
+from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.devices import named_gpus
 from cosyserve.host.supervision.layout import Place
@@ -83,7 +83,7 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
     if finds_a_daemon(environ):
         if await _answers(environ):
             _each(groups, report, together("the MPS daemon that is there"))
-            yield _told(places, groups, {})
+            yield _with_variables(places, groups, {})
             return
         if _PIPES in environ:
             _each(groups, report, in_turns(f"{_PIPES} is set, but no MPS daemon answers there"))
@@ -102,13 +102,13 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
         _each(groups, report, in_turns(f"{PROGRAM} is not on this machine"))
         yield places
         return
-    async with _Keeper(program, environ, report) as keeper:
+    async with _MpsKeeper(program, environ, report) as keeper:
         if keeper.pipes is None:
             _each(groups, report, in_turns(keeper.reason))
             yield places
         else:
             _each(groups, report, together("an MPS daemon of their own"))
-            yield _told(places, groups, {_PIPES: keeper.pipes})
+            yield _with_variables(places, groups, {_PIPES: keeper.pipes})
 
 
 def _each(groups: Sequence[Sequence[Place]], report: Report, line: Callable[[str], str]) -> None:
@@ -135,7 +135,7 @@ def _device(place: Place) -> str | None:
         return None
     device = place.environ.get(prefix + "DEVICE") or "auto"
     kind, _, number = device.partition(":")
-    if (kind != "cuda" and not (kind == "auto" and gpu_is_there())) or not (number or "0").isdecimal():
+    if (kind != "cuda" and not (kind == "auto" and has_nvidia_device())) or not (number or "0").isdecimal():
         return None
     visible = place.environ.get(_VISIBLE)
     if visible is None:
@@ -145,7 +145,7 @@ def _device(place: Place) -> str | None:
     return named[at] if at < len(named) else None
 
 
-def _told(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
+def _with_variables(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
     sharers = {place for group in groups for place in group}
 
     def told(place: Place) -> Place:
@@ -182,7 +182,7 @@ async def _answers(environ: Mapping[str, str]) -> bool:
     return asking.returncode == 0
 
 
-class _Keeper:
+class _MpsKeeper:
     """`mps_keeper` as a child, while the block runs."""
 
     def __init__(self, program: str, environ: Mapping[str, str], report: Report) -> None:
@@ -193,7 +193,7 @@ class _Keeper:
         """Where the daemon listens; None when it does not run."""
         self.reason = ""
 
-    async def __aenter__(self) -> "_Keeper":
+    async def __aenter__(self) -> "_MpsKeeper":
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -43,10 +43,12 @@ class _Daemon:
         self._said = directory / "said"
         self._pipes.mkdir()
         logs.mkdir()
-        told = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        directories = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
         # A daemon that sees some devices numbers them anew for its clients; their own choice has to
         # count from all.
-        self._environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | told
+        self._environ = {
+            name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"
+        } | directories
         try:
             code = self._call("-d", text="", seconds=START_SECONDS)
         except subprocess.TimeoutExpired:
@@ -130,7 +132,7 @@ def _last_line(file: Path) -> str:
     return f": {lines[-1].strip()}" if lines else ""
 
 
-def _tell(**line: str) -> None:
+def _print(**line: str) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
@@ -143,11 +145,11 @@ def main(program: str) -> int:
         try:
             daemon = _Daemon(program, Path(directory))
         except _Refused as error:
-            _tell(failed=str(error))
+            _print(failed=str(error))
             return 1
         wanted = True
         try:
-            _tell(pipes=str(daemon.pipes))
+            _print(pipes=str(daemon.pipes))
             wanted = daemon.until_over(sys.stdin.fileno())
         finally:
             daemon.end()

@@ -16,14 +16,14 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     a child that died finds its port still free when it is started again. Raises OSError when there
     are not enough.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
-        if len(found) == count:
-            return found
+        if len(ports) == count:
+            return ports
         with socket.socket() as probe:
             if not _is_free(probe, host, port):
                 continue
-            found.append(port)
+            ports.append(port)
     raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
 
 

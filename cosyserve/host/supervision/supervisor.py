@@ -57,7 +57,7 @@ class Stack:
         self._report = report
         self._children: dict[Place, Child] = {}
         self._first_serving = {place: asyncio.Event() for place in places}
-        self._keepers: dict[Place, asyncio.Task[None]] = {}
+        self._supervisors: dict[Place, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Task[None] | None = None
@@ -75,8 +75,8 @@ class Stack:
         """Send a signal to one child, as an accident would. Raises KeyError when there is no such
         child.
         """
-        found = {(place.service, place.replica): child for place, child in self._children.items()}
-        found[name, replica].send(number)
+        children = {(place.service, place.replica): child for place, child in self._children.items()}
+        children[name, replica].send(number)
 
     def kill_all(self) -> None:
         """End every child at once, without drain."""
@@ -93,8 +93,8 @@ class Stack:
         instead.
         """
         for place in self._places:
-            self._keepers[place] = keeper = asyncio.create_task(self._keep(place))
-            keeper.add_done_callback(self._on_kept)
+            self._supervisors[place] = supervisor = asyncio.create_task(self._supervise(place))
+            supervisor.add_done_callback(self._on_supervision_ended)
         serving = asyncio.create_task(self._all_serving())
         try:
             await asyncio.wait((serving, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -118,30 +118,30 @@ class Stack:
     async def _stop(self) -> None:
         self._stopping.set()
         for door in (True, False):
-            wave = [place for place in self._keepers if (place.service == ORCHESTRATOR) is door]
+            wave = [place for place in self._supervisors if (place.service == ORCHESTRATOR) is door]
             for place in wave:
                 if (child := self._children.get(place)) is not None:
                     # What is still loading holds no accepted work and would not listen before its
                     # load is over.
                     child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
-            keepers = [self._keepers[place] for place in wave]
-            if not keepers:
+            supervisors = [self._supervisors[place] for place in wave]
+            if not supervisors:
                 continue
-            _, late = await asyncio.wait(keepers, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
+            _, late = await asyncio.wait(supervisors, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
             for place in wave:
-                if self._keepers[place] in late:
+                if self._supervisors[place] in late:
                     self._report(f"{place.label} did not end in time and is killed")
                     self._children[place].send(signal.SIGKILL)
             if late:
                 await asyncio.wait(late)
 
-    async def _keep(self, place: Place) -> None:
+    async def _supervise(self, place: Place) -> None:
         """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times
         in a row, each after twice the time.
         """
         restarts = 0
         while True:
-            code, served_seconds = await self._live(place)
+            code, served_seconds = await self._run_once(place)
             if self._stopping.is_set():
                 return
             end = f"{place.label} {exit_text(code)}{'' if served_seconds is not None else ' while loading'}"
@@ -149,7 +149,7 @@ class Stack:
                 raise StackFailed(end + self._last_words(place))
             restarts = 1 if served_seconds is not None and served_seconds > _STEADY_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
-                if not self._others_go_on(place):
+                if not self._has_other_replica(place):
                     raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
                 self._report(
                     f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on "
@@ -167,7 +167,7 @@ class Stack:
                     await self._stopping.wait()
                     return
 
-    async def _live(self, place: Place) -> tuple[int, float | None]:
+    async def _run_once(self, place: Place) -> tuple[int, float | None]:
         """One life of one process: its exit code, and for how many seconds it served, None if it
         never did. One that has served and freezes is killed."""
         loop = asyncio.get_running_loop()
@@ -213,13 +213,13 @@ class Stack:
         said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
         return f"; its last lines:{said}" if said else ""
 
-    def _others_go_on(self, place: Place) -> bool:
+    def _has_other_replica(self, place: Place) -> bool:
         """Whether another replica of the same stage has not been given up, be it serving or about
         to be.
         """
         return any(
-            not keeper.done()
-            for other, keeper in self._keepers.items()
+            not supervisor.done()
+            for other, supervisor in self._supervisors.items()
             if other.service == place.service and other is not place
         )
 
@@ -227,8 +227,8 @@ class Stack:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
         return any(child.serving and child.process.returncode is None for child in others)
 
-    def _on_kept(self, keeper: asyncio.Task[None]) -> None:
-        error = None if keeper.cancelled() else keeper.exception()
+    def _on_supervision_ended(self, supervisor: asyncio.Task[None]) -> None:
+        error = None if supervisor.cancelled() else supervisor.exception()
         if error is None or self._failed.done():
             return
         self._failed.set_exception(error)
@@ -268,7 +268,7 @@ async def running_stack(
     Raises StackFailed when a child ends while loading, ModelError without a model directory,
     SettingsError for the rest.
     """
-    told = (
+    arguments = (
         ModelDirectory(model).path,
         listen,
         replicas or {},
@@ -279,7 +279,7 @@ async def running_stack(
         devices,
         ports,
     )
-    places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
+    places = await asyncio.to_thread(lay_out, *arguments)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
         stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
         try:

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from types import ModuleType
 
-from cosyserve.engines.benchmark_note import noted
+from cosyserve.engines.benchmark_note import read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Unserved
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
@@ -30,7 +30,7 @@ def hosted_first(settings: LlmSettings) -> str:
     that was measured to be faster on this host; empty without. Blocks while a note is read."""
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
-    return settings.auto_first or noted(settings.engines or default_directory(), NOTED, settings.model)
+    return settings.auto_first or read_note(settings.engines or default_directory(), NOTED, settings.model)
 
 
 def rungs(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:

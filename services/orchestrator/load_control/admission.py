@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
-from services.orchestrator.load_control.preemptible_place import LentPlace
-from services.orchestrator.load_control.wait_estimate import ANYTHING, Departures, Kind
+from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKind, WaitEstimator
 
 
-class Place:
+class AdmittedRequest:
     """Of a request that was admitted. cut_short: its caller ended it early, so the time it took
     says nothing about others.
     """
@@ -41,11 +41,13 @@ class Admission:
         self.active = 0
         self.changed = changed
         self._now = now
-        self._departures = Departures()
-        self._lent: list[LentPlace] = []
+        self._departures = WaitEstimator()
+        self._preemptible: list[PreemptiblePlace] = []
 
     @contextlib.contextmanager
-    def admit(self, kind: Kind = ANYTHING, size: float = 1.0, lent: LentPlace | None = None) -> Iterator["Place"]:
+    def admit(
+        self, kind: RequestKind = ANYTHING, size: float = 1.0, preemptible: PreemptiblePlace | None = None
+    ) -> Iterator["AdmittedRequest"]:
         """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the
         place, when it may be given to another request while it is idle. Raises Overloaded with a
         retry hint when there is none."""
@@ -57,20 +59,20 @@ class Admission:
                 f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry
             )
         self.active += 1
-        if lent is not None:
-            self._lent.append(lent)
-        stay = self._departures.begins(kind, size, self._now())
+        if preemptible is not None:
+            self._preemptible.append(preemptible)
+        request = self._departures.begins(kind, size, self._now())
         self.changed()
-        place, completed = Place(), False
+        place, completed = AdmittedRequest(), False
         try:
             yield place
             completed = not place.cut_short
         finally:
-            if lent is None or not lent.reclaimed:
+            if preemptible is None or not preemptible.reclaimed:
                 self.active -= 1
-            if lent in self._lent:
-                self._lent.remove(lent)
-            self._departures.ends(stay, self._now(), completed=completed)
+            if preemptible in self._preemptible:
+                self._preemptible.remove(preemptible)
+            self._departures.ends(request, self._now(), completed=completed)
             self.changed()
 
     def _reclaim(self) -> None:
@@ -78,12 +80,12 @@ class Admission:
         when that would not be enough.
         """
         missing = self.active - self.limit + 1
-        idle = sorted((place for place in self._lent if place.idle), key=lambda place: place.since)
+        idle = sorted((place for place in self._preemptible if place.idle), key=lambda place: place.since)
         if not 0 < missing <= len(idle):
             return
         for place in idle[:missing]:
             place.reclaim()
-            self._lent.remove(place)
+            self._preemptible.remove(place)
             self.active -= 1
 
 

@@ -16,7 +16,7 @@ LEAST_SECONDS = 1.0
 Ask = Callable[[], Awaitable[Sequence[StageLoad]]]
 
 
-class LoadWatch:
+class LimitUpdater:
     """Call `run` in a task of its own; `changed` says that it is worth asking. least_seconds:
     between two rounds.
     """

@@ -12,7 +12,7 @@ from cosyserve.errors import Overloaded
 _RETRY_SECONDS = 1.0
 
 
-class LentPlace:
+class PreemptiblePlace:
     """Of a stream whose text arrives over time. Until the first text it is idle; after that, when
     neither text came nor audio left for `idle_seconds`; never while audio waits for the caller to
     take it. now: seconds that only grow."""

@@ -26,65 +26,67 @@ _KEPT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Kind:
+class RequestKind:
     """name: of the door. first_guess: seconds for each unit of size before any request was seen."""
 
     name: str
     first_guess: float
 
 
-TEXT = Kind("text", 0.02)
+TEXT = RequestKind("text", 0.02)
 """By bytes of text: about 15 of them are a second of speech in English and Chinese alike."""
-ARRIVING_TEXT = Kind("arriving text", 10.0)
+ARRIVING_TEXT = RequestKind("arriving text", 10.0)
 """By calls: how much text will come is not known."""
-RECORDING = Kind("recording", 1e-5)
+RECORDING = RequestKind("recording", 1e-5)
 """By bytes of the file."""
-ANYTHING = Kind("anything", 1.0)
+ANYTHING = RequestKind("anything", 1.0)
 """By calls."""
 
 
 @dataclass(eq=False)
-class Stay:
+class ActiveRequest:
     """A request under way. begun: seconds of the clock."""
 
-    kind: Kind
+    kind: RequestKind
     size: float
     begun: float
 
 
-class Departures:
+class WaitEstimator:
     """Moments are seconds of one clock that only grows."""
 
     def __init__(self) -> None:
-        self._stays: list[Stay] = []
+        self._requests: list[ActiveRequest] = []
         self._per_size: dict[str, float] = {}
         self._promised: list[float] = []
 
-    def begins(self, kind: Kind, size: float, now: float) -> Stay:
+    def begins(self, kind: RequestKind, size: float, now: float) -> ActiveRequest:
         """A request has got a place."""
-        stay = Stay(kind, size, now)
-        self._stays.append(stay)
+        request = ActiveRequest(kind, size, now)
+        self._requests.append(request)
         if self._promised:
             self._promised.pop(0)
-        return stay
+        return request
 
-    def ends(self, stay: Stay, now: float, *, completed: bool) -> None:
+    def ends(self, request: ActiveRequest, now: float, *, completed: bool) -> None:
         """It is over; completed: it was answered to its end, so its time says something about
         others.
         """
-        self._stays.remove(stay)
+        self._requests.remove(request)
         if not completed:
             return
-        before = self._per_size.get(stay.kind.name)
-        found = (now - stay.begun) / max(stay.size, 1.0)
-        self._per_size[stay.kind.name] = found if before is None else before + _NEW_SHARE * (found - before)
+        before = self._per_size.get(request.kind.name)
+        seconds_per_unit = (now - request.begun) / max(request.size, 1.0)
+        self._per_size[request.kind.name] = (
+            seconds_per_unit if before is None else before + _NEW_SHARE * (seconds_per_unit - before)
+        )
 
     def next_place(self, limit: int, now: float) -> float:
         """Seconds until one of `limit` places is expected to be free for one more who is refused
         now, those told before counted.
         """
         self._promised = [moment for moment in self._promised if moment + _KEPT_SECONDS > now]
-        remaining = sorted(self._remaining(stay, now) for stay in self._stays)
+        remaining = sorted(self._remaining(request, now) for request in self._requests)
         at = max(len(remaining) - limit, 0) + len(self._promised)
         wait = min(max(self._nth(remaining, at), SHORTEST_SECONDS), LONGEST_SECONDS)
         if len(self._promised) < 2 * limit:
@@ -96,11 +98,11 @@ class Departures:
         if not remaining:
             return SHORTEST_SECONDS
         rounds, place = divmod(at, len(remaining))
-        return remaining[place] + rounds * sum(map(self._expected, self._stays)) / len(self._stays)
+        return remaining[place] + rounds * sum(map(self._expected, self._requests)) / len(self._requests)
 
-    def _expected(self, stay: Stay) -> float:
-        return max(stay.size, 1.0) * self._per_size.get(stay.kind.name, stay.kind.first_guess)
+    def _expected(self, request: ActiveRequest) -> float:
+        return max(request.size, 1.0) * self._per_size.get(request.kind.name, request.kind.first_guess)
 
-    def _remaining(self, stay: Stay, now: float) -> float:
-        elapsed = now - stay.begun
-        return max(self._expected(stay) - elapsed, OVERDUE_SHARE * elapsed)
+    def _remaining(self, request: ActiveRequest, now: float) -> float:
+        elapsed = now - request.begun
+        return max(self._expected(request) - elapsed, OVERDUE_SHARE * elapsed)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 _UTTERANCE_BITS = 63
 
 
-class Playing:
+class PlaybackClock:
     """A player that begins with the first sound and waits when it has run dry. now: seconds that
     only grow.
 

@@ -75,7 +75,7 @@ class Voice:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Conditioning:
     """One voice in one mode, the same for every sentence of a request and for every replica that
     speaks it.
     """
@@ -84,7 +84,7 @@ class Shown:
     """Id."""
     text_ids: tuple[int, ...]
     """What the speech-token model reads in front of the text."""
-    heard_tokens: tuple[int, ...]
+    llm_prompt_tokens: tuple[int, ...]
     """What the speech-token model takes for its own speech, only ever beside the words that are
     said in it: of speech without them it would take the words for its own and garble those it is to
     say."""
@@ -99,12 +99,12 @@ class Shown:
     """
 
 
-def show(
+def condition(
     voice: Voice,
     mode: PromptMode | None = None,
     instruction_ids: tuple[int, ...] = (),
     allowed: tuple[PromptMode, ...] = tuple(PromptMode),
-) -> Shown:
+) -> Conditioning:
     """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of
     PromptMode.INSTRUCT. allowed: as in `Prompting`.
 
@@ -119,10 +119,10 @@ def show(
         )
     decoder_listens = chosen is not PromptMode.SFT and bool(voice.prompt_speech_tokens)
     text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
-    return Shown(
+    return Conditioning(
         voice=voice.id,
         text_ids=text.get(chosen, ()),
-        heard_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
+        llm_prompt_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
         speech_tokens=voice.decoder_tokens if decoder_listens else (),
         mel=voice.prompt_mel if decoder_listens else b"",
         speaker_embedding=voice.speaker_embedding,

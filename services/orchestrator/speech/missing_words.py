@@ -9,7 +9,7 @@ spoken one has depends on how many sounds it has (`tools.quality.guard_margins`)
 from collections.abc import Sequence
 
 from cosyserve.errors import LeftOut
-from services.orchestrator.speech.token_stream import Made
+from services.orchestrator.speech.token_stream import GenerationTiming
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
 
 FEWEST_LETTERS = 2
@@ -30,12 +30,12 @@ def tokens_of(word: SpokenWord, borders: Sequence[int]) -> int:
     return borders[min(word.first_id + word.ids, len(borders) - 1)] - borders[word.first_id]
 
 
-def require_all_words(sentence: Sentence | OpenSentence, made: Made, tokens: int) -> None:
+def require_all_words(sentence: Sentence | OpenSentence, timing: GenerationTiming, tokens: int) -> None:
     """Raises LeftOut naming how many words of a sentence of so many speech tokens are too short to
     have been spoken, never the words. A sentence whose ids are not aligned is passed over."""
-    if len(made.text_starts) != sentence.length:
+    if len(timing.text_starts) != sentence.length:
         return
-    borders = (*made.text_starts, tokens)
+    borders = (*timing.text_starts, tokens)
     expected = [word for word in sentence.words if sum(map(str.isalpha, word.text)) >= FEWEST_LETTERS]
     missing = sum(tokens_of(word, borders) < fewest_tokens(word) for word in expected)
     if missing:

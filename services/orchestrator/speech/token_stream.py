@@ -11,7 +11,7 @@ from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
 @dataclass(frozen=True)
-class Made:
+class GenerationTiming:
     """What it took to make a sentence's tokens, in milliseconds."""
 
     prefill: float
@@ -36,8 +36,8 @@ class TokenStream:
         """Set when what is being made must not be spoken."""
         self.tokens: list[int] = []
         self.tells_starts: bool | None = None
-        """Whether `made` will have text_starts; None while that is not known."""
-        self.made: Made | None = None
+        """Whether `timing` will have text_starts; None while that is not known."""
+        self.timing: GenerationTiming | None = None
         """Set when the last token is there."""
         self._changed = asyncio.Event()
 
@@ -50,8 +50,8 @@ class TokenStream:
         self.tells_starts = tells_starts
         self._wake()
 
-    def finish(self, made: Made) -> None:
-        self.made = made
+    def finish(self, timing: GenerationTiming) -> None:
+        self.timing = timing
         self._wake()
 
     def fail(self, fault: SpeechFault) -> None:
@@ -62,14 +62,14 @@ class TokenStream:
     async def judged(self) -> None:
         """Wait until all is known that the words' times tell: until the last token is there, not at
         all where there will be none. Raises the fault that ended the tokens."""
-        while self.made is None and self.fault is None and self.tells_starts is not False:
+        while self.timing is None and self.fault is None and self.tells_starts is not False:
             await self._changed.wait()
         if self.fault is not None:
             raise self.fault
 
     async def settled(self) -> None:
         """Wait until the last token is there or a fault has ended them."""
-        while self.made is None and self.fault is None:
+        while self.timing is None and self.fault is None:
             await self._changed.wait()
 
     async def read(self) -> AsyncIterator[list[int]]:
@@ -84,7 +84,7 @@ class TokenStream:
                 piece = self.tokens[position:]
                 position = len(self.tokens)
                 yield piece
-            elif self.made is not None:
+            elif self.timing is not None:
                 return
             else:
                 await self._changed.wait()

@@ -20,7 +20,7 @@ def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[Wor
     """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none
     when its tokens are not aligned.
     """
-    starts = stream.made.text_starts if stream.made is not None else ()
+    starts = stream.timing.text_starts if stream.timing is not None else ()
     sentence = stream.sentence
     ids = sentence.length
     if len(starts) != ids:

@@ -24,7 +24,7 @@ Call = TypeVar("Call", bound=grpc.aio.Call)
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long and how often a failing stage is borne with."""
 
     stall_seconds: float
@@ -35,7 +35,7 @@ class Patience:
     """Calls to one stage for one piece of work."""
 
 
-class Pulse:
+class StallTimer:
     """Watches that a stage goes on answering. The clock stands still while the stage waits for
     somebody else.
     """
@@ -62,10 +62,10 @@ class Pulse:
             self.beat()
 
 
-async def carried_on(
+async def call_with_failover(
     replicas: ReplicaSet,
-    patience: Patience,
-    attempt: Callable[[Replica, Pulse], Awaitable[None]],
+    policy: RetryPolicy,
+    attempt: Callable[[Replica, StallTimer], Awaitable[None]],
     *,
     under_way: bool = False,
 ) -> int:
@@ -82,10 +82,10 @@ async def carried_on(
     failures = 0
     gone = False
     last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas.stage} is serving", retry_after=1.0)
-    full_until = asyncio.get_running_loop().time() + (patience.recovery_seconds if under_way else 0.0)
+    full_until = asyncio.get_running_loop().time() + (policy.recovery_seconds if under_way else 0.0)
     while True:
         awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
-        replica = await replicas.wait(patience.recovery_seconds, declined) if awaited else replicas.pick(declined)
+        replica = await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
         if replica is None:
             remaining = full_until - asyncio.get_running_loop().time()
             if not isinstance(last, errors.Overloaded) or remaining <= 0:
@@ -95,8 +95,8 @@ async def carried_on(
             continue
         try:
             with replicas.busy(replica), _plain_errors(replicas.stage):
-                async with _watched(replicas.stage, patience.stall_seconds) as pulse:
-                    await attempt(replica, pulse)
+                async with _watched(replicas.stage, policy.stall_seconds) as timer:
+                    await attempt(replica, timer)
         except (errors.Overloaded, errors.FailedPrecondition) as error:
             declined.add(replica)
             last = error
@@ -114,9 +114,9 @@ async def carried_on(
                 replica.target,
                 error.message,
                 failures,
-                patience.attempts,
+                policy.attempts,
             )
-            if failures >= patience.attempts:
+            if failures >= policy.attempts:
                 raise
         except errors.InternalFault as error:
             # Its text may quote the text that was to be spoken.
@@ -127,7 +127,7 @@ async def carried_on(
 
 
 @contextlib.contextmanager
-def hung_up(call: Call) -> Iterator[Call]:
+def cancelling(call: Call) -> Iterator[Call]:
     """End `call` when the block is left, however it is left: hanging up is what makes the stage
     stop its work.
     """
@@ -138,10 +138,10 @@ def hung_up(call: Call) -> Iterator[Call]:
 
 
 @contextlib.asynccontextmanager
-async def _watched(stage: str, seconds: float) -> AsyncIterator[Pulse]:
+async def _watched(stage: str, seconds: float) -> AsyncIterator[StallTimer]:
     try:
         async with asyncio.timeout(seconds) as limit:
-            yield Pulse(limit, seconds)
+            yield StallTimer(limit, seconds)
     except TimeoutError as error:
         raise errors.DeadlineExceeded(f"{stage} gave no answer for {seconds:g} s") from error
 

@@ -14,12 +14,12 @@ from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
 from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
-from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.missing_words import require_all_words
-from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
 from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
 
 GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 
@@ -29,16 +29,18 @@ class LlmStage:
     made and goes on behind them.
     """
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
         self.replicas = replicas
-        self._patience = patience
+        self._policy = policy
         self.guards = guards
         """Whether tokens and the times of words are checked."""
 
-    async def generate(self, utterance: Utterance, shown: Shown, stream: TokenStream, engines: Engines) -> int:
+    async def generate(
+        self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
+    ) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
         takeovers. Raises the SpeechFault that the stage or the times of the words give away."""
-        setup = _setup(utterance, shown, stream, self.guards)
+        setup = _setup(utterance, conditioning, stream, self.guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))
         begin = time.monotonic()
@@ -54,39 +56,39 @@ class LlmStage:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
             if news.HasField("summary"):
-                made = _made(news.summary, (first_message or time.monotonic()) - begin)
+                timing = _timing(news.summary, (first_message or time.monotonic()) - begin)
                 if self.guards:
-                    require_all_words(stream.sentence, made, len(stream.tokens))
-                stream.finish(made)
+                    require_all_words(stream.sentence, timing, len(stream.tokens))
+                stream.finish(timing)
 
-        async def attempt(replica: Replica, pulse: Pulse) -> None:
+        async def attempt(replica: Replica, timer: StallTimer) -> None:
             del setup.replay_tokens[:]
             setup.replay_tokens.extend(stream.tokens)
             stub = cast("llm_pb2_grpc.LlmServiceAsyncStub", llm_pb2_grpc.LlmServiceStub(replica.channel))
             sentence, metadata = stream.sentence, telemetry.outgoing()
             if isinstance(sentence, Sentence):
                 request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.token_ids)
-                with hung_up(stub.Generate(request, metadata=metadata)) as call:
+                with cancelling(stub.Generate(request, metadata=metadata)) as call:
                     async for response in messages(call):
-                        pulse.beat()
+                        timer.beat()
                         take(response.tokens)
             else:
-                with hung_up(stub.GenerateStream(metadata=metadata)) as open_call:
+                with cancelling(stub.GenerateStream(metadata=metadata)) as open_call:
                     async with asyncio.TaskGroup() as group:
-                        pouring = group.create_task(_pour(open_call, setup, sentence, pulse))
+                        pouring = group.create_task(_pour(open_call, setup, sentence, timer))
                         async for streamed in messages(open_call):
-                            pulse.beat()
+                            timer.beat()
                             take(streamed.tokens)
                         pouring.cancel()
-            if stream.made is None:
+            if stream.timing is None:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
             if not stream.tokens:
                 raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
-        return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
+        return await call_with_failover(self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0)
 
 
-async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, pulse: Pulse) -> None:
+async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, timer: StallTimer) -> None:
     """Write the setup and, once it is accepted, the ids as they come. While the sentence is open
     the stage may wait for text, so it owes nothing. A write on a dead call is passed over, as in
     token2wav_stage.
@@ -94,7 +96,7 @@ async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: Open
     try:
         await call.write(llm_pb2.GenerateStreamRequest(setup=setup))
         await call.initial_metadata()
-        with pulse.paused():
+        with timer.paused():
             async for ids in sentence.read():
                 await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids)))
             await call.done_writing()
@@ -102,11 +104,13 @@ async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: Open
         return
 
 
-def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool) -> llm_pb2.GenerateSetup:
-    first_hop = tokens_to_first_border(len(shown.speech_tokens), utterance.first_hop_tokens)
+def _setup(
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool
+) -> llm_pb2.GenerateSetup:
+    first_hop = tokens_to_first_border(len(conditioning.speech_tokens), utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
-        prompt_text_ids=shown.text_ids,
-        prompt_speech_tokens=shown.heard_tokens,
+        prompt_text_ids=conditioning.text_ids,
+        prompt_speech_tokens=conditioning.llm_prompt_tokens,
         seed=stream.seed,
         guards=guards,
         sentence_index=stream.sentence.index,
@@ -118,7 +122,7 @@ def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool
     )
 
 
-def _made(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> Made:
+def _timing(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> GenerationTiming:
     prefill = summary.queue_milliseconds + summary.prefill_milliseconds
     decode = max(0.0, seconds_to_first_message * 1000 - prefill)
-    return Made(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))
+    return GenerationTiming(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))

@@ -9,21 +9,21 @@ from cosyserve.errors import InternalFault
 from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.speech.conditioning import Prompting, Recording, Shown, Voice, show
-from services.orchestrator.stages.failover import Patience
+from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
+from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.voices import ask
 
 
 class PromptStage:
     """Every call is repeated on another replica when one fails."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience, reading: Patience) -> None:
-        """reading: as `patience`, for the analysis of a recording."""
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, reading: RetryPolicy) -> None:
+        """reading: as `policy`, for the analysis of a recording."""
         self.replicas = replicas
-        self._patience = patience
+        self._policy = policy
         self._reading = reading
 
-    async def shown(self, prompting: Prompting) -> Shown:
+    async def conditioning(self, prompting: Prompting) -> Conditioning:
         """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks
         what is asked for, NotFound when there is no such voice, InvalidRequest for a recording or
         an instruction that nothing can be made of."""
@@ -32,7 +32,7 @@ class PromptStage:
                 self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
             )
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
-        return show(
+        return condition(
             voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
         )
 
@@ -40,7 +40,7 @@ class PromptStage:
         """The voice `name` with its content; NotFound when there is none."""
         request = pb.GetVoiceRequest(id=name)
         answer = await ask(
-            self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
+            self.replicas, self._policy, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
         )
         return _voice(answer.voice)
 
@@ -48,13 +48,13 @@ class PromptStage:
         """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many
         as they can.
         """
-        told = voice_pb2.PromptRecording(
+        message = voice_pb2.PromptRecording(
             audio=recording.audio,
             transcript=recording.transcript,
             language_code=recording.language_code,
             cut_prompt=recording.cut_prompt,
         )
-        request = pb.ReadRecordingRequest(recording=told)
+        request = pb.ReadRecordingRequest(recording=message)
         answer = await ask(
             self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing())
         )
@@ -64,7 +64,7 @@ class PromptStage:
         """The text ids of an instruction; FailedPrecondition when the model knows none."""
         request = pb.ReadInstructionRequest(instruction=text)
         answer = await ask(
-            self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
+            self.replicas, self._policy, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
         )
         return tuple(answer.token_ids)
 

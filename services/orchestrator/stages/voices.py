@@ -9,7 +9,7 @@ from cosyserve import telemetry
 from cosyserve.rpc.reads import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
 
 Answer = TypeVar("Answer")
 
@@ -19,10 +19,10 @@ class VoiceStage:
     voices.
     """
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience, making: Patience) -> None:
-        """making: as `patience`, for the analysis of a recording."""
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, making: RetryPolicy) -> None:
+        """making: as `policy`, for the analysis of a recording."""
         self._replicas = replicas
-        self._patience = patience
+        self._policy = policy
         self._making = making
 
     async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
@@ -72,22 +72,22 @@ class VoiceStage:
     async def _call(
         self, call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]", *, making: bool = False
     ) -> Answer:
-        return await ask(self._replicas, self._making if making else self._patience, call)
+        return await ask(self._replicas, self._making if making else self._policy, call)
 
 
 async def ask(
     replicas: ReplicaSet,
-    patience: Patience,
+    policy: RetryPolicy,
     call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]",
 ) -> Answer:
     """The answer to `call` from one of the frontend's `replicas`, of another one if one fails (see
-    `carried_on`).
+    `call_with_failover`).
     """
     answers: list[Answer] = []
 
-    async def attempt(replica: Replica, _: Pulse) -> None:
+    async def attempt(replica: Replica, _: StallTimer) -> None:
         stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
         answers.append(await answer(call(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub))))
 
-    await carried_on(replicas, patience, attempt)
+    await call_with_failover(replicas, policy, attempt)
     return answers[0]

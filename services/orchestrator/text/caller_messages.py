@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 FEWEST_DELAYED_WORDS = 4
 """What a pause in the text cuts off is not shorter."""
@@ -37,7 +37,7 @@ class Fragment:
 
 
 async def listen(
-    fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting, most_characters: int
+    fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting, most_characters: int
 ) -> None:
     """Write what `fragments` brings into `text` until their end. While too much of it waits to be
     spoken nothing is read.
@@ -63,7 +63,7 @@ async def listen(
             text.flush(Flush())
 
 
-async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting) -> Fragment | None:
+async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting) -> Fragment | None:
     """The next message, None at the end. Waits for it with one read, which is never cancelled: that
     may swallow a message, and keeps native memory (cosyserve.rpc.reads). A read that is not waited
     for any longer ends with the call."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
-class TakenSentences:
+class SentenceDeduplicator:
     """Each sentence is handed to `take` once and in order: whole, or when its first ids are
     there.
     """
@@ -16,12 +16,12 @@ class TakenSentences:
         self._take = take
         self._sentences = 0
         self._open: OpenSentence | None = None
-        self._told = 0
+        self._received = 0
         self._closed = False
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Another replica tells the sentences again, from one that may be over or open."""
-        self._told = 0
+        self._received = 0
 
     async def add(self, news: Sentence, *, whole: bool, unfinished: bool) -> None:
         """`news`: a sentence, or unless `whole` the ids that continue it; `unfinished`: more of
@@ -34,7 +34,7 @@ class TakenSentences:
             return
         if news.index == self._sentences:
             await self._extend(news)
-        self._told = self._told + len(news.token_ids) if unfinished else 0
+        self._received = self._received + len(news.token_ids) if unfinished else 0
         if news.index == self._sentences and not unfinished:
             self._end()
 
@@ -47,7 +47,7 @@ class TakenSentences:
     async def _extend(self, news: Sentence) -> None:
         """Take what was not told before."""
         known = 0 if self._open is None else self._open.length
-        fresh = news.token_ids[max(0, known - self._told) :]
+        fresh = news.token_ids[max(0, known - self._received) :]
         words = [word for word in news.words if word.first_id >= known]
         if fresh and self._open is None:
             self._open = OpenSentence(news.index, news.pause_before_milliseconds, news.rate, continues=news.continues)

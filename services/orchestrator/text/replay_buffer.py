@@ -19,14 +19,14 @@ class Flush:
 
 
 @dataclass
-class Place:
+class ReadPosition:
     """How far a reader is: characters of the whole text, and flushes."""
 
     characters: int
     flushes: int
 
 
-class ArrivingText:
+class TextReplayBuffer:
     """Append-only, and forgotten at its start as far as the frontend needs it no more. What is kept
     is bounded by `most_waiting` characters and one fragment: who feeds it waits for `room`."""
 
@@ -38,13 +38,13 @@ class ArrivingText:
         """Place of the first character that is kept."""
         self._most_waiting = most_waiting
         self._is_document = False
-        self._kept = ""
+        self._text = ""
         self._flushes: deque[tuple[int, Flush]] = deque()
         self._flushes_forgotten = 0
         self._changed = asyncio.Event()
 
     def feed(self, fragment: str) -> None:
-        self._kept += fragment
+        self._text += fragment
         self.received += len(fragment)
         self._wake()
 
@@ -67,14 +67,14 @@ class ArrivingText:
         """Wait until less than `most_waiting` characters are kept. A document is kept whole: the
         frontend bounds it.
         """
-        while len(self._kept) >= self._most_waiting and not self._is_document:
+        while len(self._text) >= self._most_waiting and not self._is_document:
             await self._changed.wait()
 
-    def start(self) -> Place:
+    def start(self) -> ReadPosition:
         """Where a new reader begins."""
-        return Place(self.begin, self._flushes_forgotten)
+        return ReadPosition(self.begin, self._flushes_forgotten)
 
-    async def read(self, place: Place) -> str | Flush | None:
+    async def read(self, place: ReadPosition) -> str | Flush | None:
         """What comes next behind `place`, which is moved on: text, in pieces of at most 4000
         characters, a flush, or None at the end.
         """
@@ -84,7 +84,7 @@ class ArrivingText:
             border, flush = self._flushes[ahead] if ahead < len(self._flushes) else (self.received, None)
             if border > place.characters:
                 offset = place.characters - self.begin
-                piece = self._kept[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
+                piece = self._text[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
                 place.characters += len(piece)
                 return piece
             if flush is not None:
@@ -98,7 +98,7 @@ class ArrivingText:
         """Text up to this place is needed no more, neither are the flushes up to there: nothing
         waits at them.
         """
-        self._kept = self._kept[until - self.begin :]
+        self._text = self._text[until - self.begin :]
         self.begin = until
         while self._flushes and self._flushes[0][0] <= until:
             self._flushes.popleft()

@@ -125,11 +125,11 @@ async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
 ) -> None:
     lines: list[str] = []
     fake = told(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
-    monkeypatch.setattr(gpu_sharing, "gpu_is_there", lambda: False)
+    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: False)
     for before in (fake, told(devices=("auto", "auto")), told(devices=("", ""))):
         async with shared_gpu(before, "auto", lines.append) as places:
             assert places is before
-    monkeypatch.setattr(gpu_sharing, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: True)
     async with shared_gpu(told(devices=("auto", "")), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" in places[1].environ
     assert len(lines) == 1
