@@ -19,4 +19,4 @@ class Identity:
         one.
         """
         if expected is not None and expected != self:
-            raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it anew")
+            raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it again")

@@ -1,4 +1,6 @@
-"""`python -m services.orchestrator`: the public door, on the addresses of the three stages."""
+"""`python -m services.orchestrator`: the public service; it calls the three stages at the addresses
+of its settings.
+"""
 
 import asyncio
 import sys

@@ -1,7 +1,7 @@
-"""Voice conversion: what is said in a recording, spoken by another voice.
+"""Voice conversion: what a recording says, spoken by another voice.
 
-The recording's speech tokens go straight to the decoder, past the speech-token model (compatibility
-specification section 2.4).
+The speech tokens of the recording go straight to the decoder, without the speech-token model
+(compatibility specification section 2.4).
 """
 
 import asyncio
@@ -16,11 +16,11 @@ _NO_TIME = GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0)
 
 
 async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play, metrics: RequestMetrics) -> None:
-    """Hand what is said in `audio` (bytes of a sound file) to `play` (s16le, 24 kHz) as `utterance`
-    asks, which has no text of its own, and fill `metrics`. The whole is one sentence to the
-    decoder, as long as the recording; a pause in it is no fault.
+    """Convert the speech in `audio` (bytes of a sound file) to the voice of `utterance`, which has
+    no text of its own. Hands the result to `play` (s16le, 24 kHz) and fills `metrics`. The decoder
+    gets the whole recording as one sentence; a pause in it is not a fault.
 
-    Raises what `PromptStage` raises, and what the decoder does.
+    Raises what `PromptStage` and the decoder raise.
     """
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(stages.prompts.speech(audio))

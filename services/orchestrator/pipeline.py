@@ -1,8 +1,8 @@
-"""The heart of the orchestrator: text in, sound out, all stages at work at the same time.
+"""The pipeline of one request: text in, sound out, all stages working at the same time.
 
-Three tasks in one TaskGroup, so that whatever fails ends all and reaches the caller: `_read` turns
-text into sentences, `_write` turns sentences into speech tokens, always one sentence ahead, and
-`_speak` turns tokens into sound and plays it in order.
+Three tasks run in one TaskGroup, so that a failure of one cancels all and reaches the caller:
+`_read` turns text into sentences, `_write` turns sentences into speech tokens, one sentence ahead,
+and `_speak` turns tokens into sound and plays it in order.
 """
 
 import asyncio
@@ -45,7 +45,9 @@ class Milliseconds:
 
 @dataclass
 class RequestMetrics:
-    """What a request has cost so far; filled while it runs, complete when `speak` returns."""
+    """Timings, counts and results of one request; filled while it runs, complete when `speak`
+    returns.
+    """
 
     voice: str = ""
     """Id of the voice in use."""
@@ -62,7 +64,7 @@ class RequestMetrics:
     takeovers: int = 0
 
     def sounded(self) -> None:
-        """Audio is about to leave; the first time counts."""
+        """Called when audio is about to be sent; records the time of the first audio."""
         if not self.first_sound_milliseconds:
             self.first_sound_milliseconds = self.milliseconds
 
@@ -74,7 +76,7 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class Stages:
-    """Whom the pipeline calls."""
+    """The stages that the pipeline calls."""
 
     frontend: FrontendStage
     prompts: PromptStage
@@ -93,12 +95,12 @@ async def speak(
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat,
     and fill `metrics`.
 
-    text: what is said instead of `utterance.text` when it arrives over time.
-    longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
+    text: replaces `utterance.text` if the text arrives over time. longest_seconds: raise
+    InvalidRequest as soon as the utterance is known to be longer.
     """
     analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
-    # One place: the sentence being written waits here until the one before it is spoken, or begun
-    # early (`decode_ahead`). So at most three are ahead of the listener.
+    # A queue of one: the sentence being written waits here until the one before it is spoken or
+    # decoded early (`decode_ahead`). So at most three sentences are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
         conditioning = group.create_task(stages.prompts.conditioning(utterance.prompting))
@@ -160,7 +162,8 @@ async def _write(
             # Not `+= await`, as in _read.
             takeovers = await retries.write(utterance, known, stream, stages.llm, metrics.engines)
             metrics.takeovers += takeovers
-            # What failed a guard is said anew, and measured when it is played.
+            # A sentence that failed a guard is generated again, and its length counts when it is
+            # played.
             seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
             before = len(stream.tokens)
         if longest_seconds is not None:
@@ -201,9 +204,10 @@ async def _speak(
 def _early(
     utterance: Utterance, conditioning: Conditioning, current: TokenStream, stages: Stages, metrics: RequestMetrics
 ) -> tuple[Callable[[], float], Callable[[TokenStream], Decode] | None]:
-    """What `SentencesAhead.behind` asks for: the time until `current` is played, and how the
-    sentence behind it is decoded. Sentences of other profiles than the served one are not begun
-    early: they follow the reference's own order."""
+    """The arguments of `SentencesAhead.behind`: the time until `current` is played, and how to
+    decode the sentence after it. Only the served profile is decoded early: the other profiles
+    follow the order of the reference.
+    """
     playback, began = metrics.retry_state.playback, metrics.retry_state.samples
 
     def until_played() -> float:
@@ -220,8 +224,9 @@ def _early(
 
 
 def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
-    """Milliseconds of silence; what the text asks for stands in place of the pause between
-    sentences. tokens_before: of the sentence in front of it."""
+    """Milliseconds of silence before a sentence. A pause that the text asks for replaces the pause
+    between sentences. tokens_before: speech tokens of the sentence before it.
+    """
     if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
         return sentence.pause_before_milliseconds
     asked = utterance.sentence_pause_milliseconds
@@ -229,7 +234,7 @@ def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, token
 
 
 def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> None:
-    """Count a sentence that was spoken."""
+    """Add a spoken sentence to the metrics."""
     metrics.takeovers += decoded.takeovers
     metrics.total.flow += decoded.summary.flow_milliseconds
     metrics.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -248,7 +253,7 @@ def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> N
 
 
 def refuse_longer(seconds: float, longest_seconds: float) -> None:
-    """Raise InvalidRequest for an utterance that is longer than can be given at once."""
+    """Raise InvalidRequest for an utterance that is too long for one unary response."""
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use "

@@ -1,5 +1,5 @@
-"""The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed
-in time.
+"""The response stream of the public service: encodes sound as protobuf messages, numbers them and
+gives each its place in time.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _LAST_MESSAGE_SECONDS = 0.5
 
 
 class Reply:
-    """The response stream of one call that speaks: numbers its messages, places them in time."""
+    """Sends the responses of one call."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class Reply:
         reader_seconds: float,
         sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """reader_seconds: how long the caller may take for one message. sending: entered while a
-        message is being sent.
+        """reader_seconds: longest time in seconds that the caller may take to read one message.
+        sending: entered while a message is being sent.
         """
         self._utterance = utterance
         self._reader_seconds = reader_seconds
@@ -53,9 +53,9 @@ class Reply:
         self._audible = FirstAudible(self._out.encoding, self._out.sample_rate)
         self._sent = 0
         self._reported_retries = 0
-        """How many of the sentences said anew the caller knows of."""
+        """How many of the retried sentences were reported to the caller."""
         self._reported_warnings = 0
-        """How many of the warnings the caller knows of."""
+        """How many of the warnings were reported to the caller."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
         set_figures(self._figures)
@@ -66,8 +66,8 @@ class Reply:
         )
 
     async def stream(self, speak: Callable[[Play, RequestMetrics], Awaitable[None]]) -> None:
-        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller
-        resumes behind the end, CallerStalled.
+        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange if the caller
+        resumes after the end of the audio, and CallerStalled.
         """
         await speak(self._play, self._metrics)
         rest = self._out.finish()
@@ -79,7 +79,7 @@ class Reply:
         await self._write(rest, self._out.position / self._utterance.sample_rate)
 
     async def break_off(self) -> None:
-        """The caller cancelled: end the stream with the summary of what was sent."""
+        """End the stream with the summary of what was sent, because the caller cancelled."""
         if self._writing is not None:
             await self._written(self._writing)
         await self._write(b"", self._place / self._utterance.sample_rate, cancelled=True)
@@ -91,7 +91,7 @@ class Reply:
             await self._write(ready, None)
 
     async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
-        """last_seconds: of the last message, how long all of the audio is."""
+        """last_seconds: length of all audio, given with the last message only."""
         if audio:
             self._metrics.sounded()
             self._metrics.retry_state.playback.sent(
@@ -120,8 +120,10 @@ class Reply:
             await self._written(self._writing)
 
     async def _written(self, writing: "asyncio.Future[None]") -> None:
-        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither
-        another nor a status can be sent before it is over; for that it is given a little time."""
+        """Wait for a write. The write is shielded: it continues when the pipeline is cancelled, and
+        neither another message nor a status can be sent before it ends, so it gets a little time
+        for that.
+        """
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await asyncio.shield(writing)
@@ -134,14 +136,16 @@ class Reply:
 
 
 def _seen(writing: "asyncio.Future[None]") -> None:
-    """Whoever waited for the write may be gone; its failure is then told by the call itself."""
+    """Retrieve the failure of a write that no task waits for any more; the call itself
+    reports it.
+    """
     if not writing.cancelled():
         writing.exception()
 
 
 def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
-    """The words that became known since the last call, at their places in what is sent; none before
-    those places are known.
+    """The words that became known since the last call, with their times in the audio that is sent;
+    none before those times are known.
     """
     if not metrics.trimming.settled:
         return []
@@ -159,7 +163,7 @@ def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
 
 
 def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
-    """As TextWarning of warning.proto."""
+    """TextWarning of warning.proto."""
     kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
     return warning_pb2.TextWarning(
         kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence
@@ -167,7 +171,9 @@ def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
 
 
 def output_of(utterance: Utterance) -> OutputStream:
-    """From 24 kHz sound to what was asked for, from the sample on that was asked for."""
+    """Converts 24 kHz sound to the requested encoding and rate, starting at the requested
+    sample.
+    """
     return OutputStream(
         _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)],
         utterance.sample_rate,
@@ -176,7 +182,7 @@ def output_of(utterance: Utterance) -> OutputStream:
 
 
 def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.SynthesisHeader:
-    """What the request came down to; complete with the first audio."""
+    """The values in use, defaults filled in; complete with the first audio."""
     return synthesis_pb2.SynthesisHeader(
         seed=utterance.seed,
         voice=metrics.voice,
@@ -192,7 +198,7 @@ def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.Sy
 
 
 def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
-    """What it cost up to now. audible: on the clock of the account."""
+    """Timings and counts up to now. audible: on the clock of `metrics`."""
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
         first_sound_milliseconds=metrics.first_sound_milliseconds,
@@ -210,7 +216,7 @@ def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudi
 
 
 def figures_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> Figures:
-    """For the log. audio_seconds: of what was sent. audible: on the clock of the account."""
+    """Figures for the log. audio_seconds: of what was sent. audible: on the clock of `metrics`."""
     return Figures(metrics.voice, audio_seconds, metrics.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
 
 

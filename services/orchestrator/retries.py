@@ -1,9 +1,9 @@
-"""What becomes of a sentence whose speech fails a guard: said anew once, with another seed, while
-nobody has heard it; else an error.
+"""Generates a sentence once more, with another seed, if its speech fails a guard and none of it has
+been played; raises the fault otherwise.
 
-The stages find the faults. Which seed speaks follows from (seed, sentence, attempt), and which
-sentences were said anew is told to the caller, who brings the list back when it resumes: so the
-same audio comes again.
+The stages detect the faults. The seed follows from (seed, sentence, attempt). The caller learns
+which sentences were retried and sends the list back when it resumes, so that the same audio comes
+again.
 """
 
 import asyncio
@@ -28,35 +28,38 @@ log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
     "cosyserve.speech.retries",
     "{sentence}",
-    "Sentences said anew with another seed, by the guard that the first attempt failed",
+    "Sentences generated again with another seed, by the guard that the first attempt failed",
 )
 
 
 @dataclass
 class RetryState:
-    """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed
-    caller has already included.
-    """
+    """Progress of one request across its sentences and their attempts."""
 
     samples: int = 0
+    """Samples at 24 kHz spoken so far, also those that are trimmed or that a resumed caller already
+    has.
+    """
     retried: list[int] = field(default_factory=list)
-    """Numbers of the sentences that are said with the second seed, in order."""
+    """Numbers of the sentences that use the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
     """Words whose times are known."""
     playback: PlaybackClock = field(default_factory=PlaybackClock)
-    """What its listener has of the sound that was sent."""
+    """Estimates how much sound the listener still has to play."""
 
 
 def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
-    """The seed of the first attempt is the request's own; 64 bits for a later one."""
+    """The seed of an attempt: the request's own for the first one, 64 bits of a hash for later
+    ones.
+    """
     if attempt == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"cosyserve {seed} {sentence} {attempt}".encode()).digest()[:8], "little")
 
 
 def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> TokenStream:
-    """Where the tokens of `sentence` go; of its second attempt when that is what the caller has
-    heard the beginning of.
+    """An empty stream for the tokens of `sentence`; of its second attempt if the caller has already
+    heard the beginning of that.
     """
     return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
 
@@ -64,8 +67,8 @@ def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> To
 async def write(
     utterance: Utterance, conditioning: Conditioning, stream: TokenStream, llm: LlmStage, engines: Engines
 ) -> int:
-    """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream,
-    to whoever speaks it.
+    """Generate the tokens of `stream`; returns the number of takeovers. A speech fault is stored in
+    the stream and raised to its reader.
     """
     try:
         return await llm.generate(utterance, conditioning, stream, engines)
@@ -84,12 +87,12 @@ async def speak(
     state: RetryState,
     ahead: SoundAhead | None = None,
 ) -> tuple[TokenStream, Decoded]:
-    """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it
-    had to be said anew.
+    """Play a sentence. Returns the stream that was spoken, which is not `stream` if the sentence
+    was retried.
 
-    ahead: its first attempt, if decoding has begun before its turn. Raises the SpeechFault that
-    cannot be mended: the request does not allow it, some of the sentence was heard, or it is the
-    second one.
+    ahead: the first attempt, if its decoding was started early. Raises the SpeechFault if it cannot
+    be retried: the request does not allow it, part of the sentence was heard, or it is the second
+    attempt.
     """
     llm, token2wav = stages
     began = state.samples
@@ -103,7 +106,7 @@ async def speak(
             timed = True
 
     retries = utterance.retry and not stream.attempt and sound.begin >= _heard_before(utterance)
-    # What is spoken while it is being written cannot wait for its end.
+    # A sentence that is spoken while it is being written cannot wait for its end.
     judges_first = retries and llm.guards and isinstance(stream.sentence, Sentence)
 
     async def counted(audio: bytes) -> None:
@@ -139,7 +142,7 @@ async def speak(
         if not retries or sound.heard:
             raise
         _RETRIES.add(1, {"guard": fault.guard})
-    # Sound that was withheld as silence has not been heard: the second attempt takes its place.
+    # Withheld silence has not been heard: the second attempt replaces it.
     state.samples, timed = began, False
     state.words = [word for word in state.words if word.sentence != stream.sentence.index]
     sound.start(stream.sentence.index)
@@ -158,5 +161,5 @@ def _stream(utterance: Utterance, sentence: Sentence | OpenSentence, attempt: in
 
 
 def _heard_before(utterance: Utterance) -> int:
-    """Samples at 24 kHz that the caller had before it resumed."""
+    """Samples at 24 kHz that the caller received before it resumed."""
     return -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)

@@ -1,4 +1,4 @@
-"""The public door: protobuf to `Utterance`, sound to protobuf."""
+"""SynthesisService: translates requests to `Utterance` and sound to responses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -70,8 +70,8 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         utterance, waiting = validation.arriving(await _setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
         with self.admission.admit(ARRIVING_TEXT, preemptible=preemptible) as place:
-            # Tells the caller that its setup is accepted: text written before may hide the status
-            # of a refusal.
+            # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
+            # hide its status.
             await context.send_initial_metadata(())
             text = TextReplayBuffer(settings.max_waiting_characters)
             reply = Reply(utterance, context, settings.reader_seconds, preemptible.sending)
@@ -119,8 +119,8 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         )
 
     def _longest_unary(self, out: OutputStream) -> float:
-        """Seconds that fit into one message as most gRPC clients receive it, or the setting when
-        that is less.
+        """Longest audio in seconds: what fits into one message as most gRPC clients accept it, or
+        the setting if that is less.
         """
         return min(self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample))
 
@@ -132,8 +132,8 @@ def _bytes(text: str) -> int:
 async def _setup_of(
     requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest],
 ) -> synthesis_pb2.StreamingSynthesizeSetup:
-    """The server waits for the first message (cosyserve.rpc.first_message), so it is there or there
-    is none.
+    """The setup, which must be the first message. The server has already waited for that message
+    (cosyserve.rpc.first_message).
     """
     first = await anext(requests, None)
     if first is None or first.WhichOneof("part") != "setup":
@@ -149,7 +149,7 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
         part = request.WhichOneof("part")
         if part not in ("text", "flush", "cancel"):
             raise errors.InvalidRequest(
-                f"a message behind the first carries {part or 'nothing'}, expected text, flush or cancel"
+                f"a message after the first carries {part or 'nothing'}, expected text, flush or cancel"
             )
         if len(request.text) > _LONGEST_FRAGMENT:
             raise errors.InvalidRequest(
@@ -159,7 +159,9 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
 
 
 async def _noted(fragments: AsyncIterator[Fragment], place: PreemptiblePlace) -> AsyncIterator[Fragment]:
-    """`fragments`; blank ones are a sign of life and no use of the place."""
+    """Pass `fragments` on and mark the place as used for each; blank fragments only keep the stream
+    alive and do not count as use.
+    """
     async for fragment in fragments:
         if fragment.text.strip():
             place.used()

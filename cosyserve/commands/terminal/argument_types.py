@@ -1,4 +1,6 @@
-"""Types of command-line options for argparse. Each raises ArgumentTypeError for a value it refuses."""
+"""Types of command-line options for argparse. Each raises ArgumentTypeError for a value it
+refuses.
+"""
 
 import argparse
 import math

@@ -1,4 +1,6 @@
-"""Checks of the doctor: whether the libraries that are installed suit this release and each other."""
+"""Checks of the doctor: whether the libraries that are installed suit this release and each
+other.
+"""
 
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.doctor.finding import Finding, note, ok, problem

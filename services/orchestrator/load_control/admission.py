@@ -1,4 +1,6 @@
-"""Admission control: a limit of requests in flight with a retry hint, no queue."""
+"""Admission control: a limit of requests in flight with a retry hint, no queue; and the deadline of
+an admitted request.
+"""
 
 import asyncio
 import contextlib
@@ -11,8 +13,8 @@ from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKi
 
 
 class AdmittedRequest:
-    """Of a request that was admitted. cut_short: its caller ended it early, so the time it took
-    says nothing about others.
+    """A request that was admitted. cut_short: its caller ended it early, so its duration says
+    nothing about others.
     """
 
     cut_short = False
@@ -22,7 +24,7 @@ class Admission:
     """Counts requests in flight. There is no queue: a talking agent is better served by another
     replica now than by this one later.
 
-    changed: called when a request begins, ends or is refused. now: seconds that only grow.
+    changed: called when a request begins, ends or is refused. now: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class Admission:
             raise ValueError(f"at least one of the {what} must be admitted, got {limit}")
         self._what = what
         self.limit = limit
-        """May be changed at any time; requests under way stay."""
+        """May be changed at any time; running requests are not affected."""
         self.active = 0
         self.changed = changed
         self._now = now
@@ -48,9 +50,10 @@ class Admission:
     def admit(
         self, kind: RequestKind = ANYTHING, size: float = 1.0, preemptible: PreemptiblePlace | None = None
     ) -> Iterator["AdmittedRequest"]:
-        """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the
-        place, when it may be given to another request while it is idle. Raises Overloaded with a
-        retry hint when there is none."""
+        """Hold a place while the block runs. kind, size: determine how long the request is expected
+        to take. preemptible: the place, if another request may take it while it is idle. Raises
+        Overloaded with a retry hint if no place is free.
+        """
         self._reclaim()
         if self.active >= self.limit:
             retry = self._departures.next_place(self.limit, self._now())
@@ -76,8 +79,8 @@ class Admission:
             self.changed()
 
     def _reclaim(self) -> None:
-        """Take back as many idle places, longest idle first, as make room for one request; none
-        when that would not be enough.
+        """Take back as many idle places, longest idle first, as one request needs; none if that
+        would not be enough.
         """
         missing = self.active - self.limit + 1
         idle = sorted((place for place in self._preemptible if place.idle), key=lambda place: place.since)

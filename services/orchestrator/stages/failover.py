@@ -1,8 +1,8 @@
-"""What happens when a stage fails in mid-request: another replica goes on, told everything its
-predecessor was told.
+"""Retries a call on another replica when a stage fails in mid-request, with everything its
+predecessor received.
 
-Every stage is a pure function of its request, so the successor makes the same numbers; nothing that
-the caller has heard is repeated or changed.
+Every stage is a pure function of its request, so the next replica computes the same numbers;
+nothing that the caller has heard is repeated or changed.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ Call = TypeVar("Call", bound=grpc.aio.Call)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long and how often a failing stage is borne with."""
+    """Timeout and retry policy for calls to a stage."""
 
     stall_seconds: float
-    """A stage that owes an answer and gives none for this long is taken for dead."""
+    """Seconds without a response after which a stage that owes one is considered dead."""
     recovery_seconds: float
-    """How long a request that is under way waits for a replica to come up."""
+    """Seconds that a running request waits for a replica to come up."""
     attempts: int
-    """Calls to one stage for one piece of work."""
+    """Most calls to one stage for one piece of work."""
 
 
 class StallTimer:
-    """Watches that a stage goes on answering. The clock stands still while the stage waits for
-    somebody else.
+    """Time limit for the next response of a stage. It is suspended while the stage waits for
+    another party.
     """
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
@@ -47,12 +47,12 @@ class StallTimer:
         self.beat()
 
     def beat(self) -> None:
-        """The stage gave a sign of life: start the clock anew."""
+        """The stage responded: restart the time limit."""
         self._limit.reschedule(None if self._pauses else asyncio.get_running_loop().time() + self._seconds)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The stage owes nothing while the block runs."""
+        """The stage owes no response while the block runs."""
         self._pauses += 1
         self.beat()
         try:
@@ -69,14 +69,14 @@ async def call_with_failover(
     *,
     under_way: bool = False,
 ) -> int:
-    """Run `attempt` on one replica after another until it returns; gives the number of failures
-    that were overcome.
+    """Run `attempt` on one replica after another until it returns; returns the number of failures
+    on the way.
 
-    A replica that is gone (UNAVAILABLE) is given up by all until its health is heard anew; one that
-    stalls, is full or is another engine is passed over by this request. under_way: the caller has
-    heard a part already, so a stage without a serving replica is waited for, and when all are full
-    their retry hint is kept to, instead of breaking off. Raises Unavailable when no replica is
-    serving, else the last failure when there is nobody left to ask.
+    A replica that is gone (UNAVAILABLE) is not used by any request until its health is known again;
+    one that stalls, is full or has another engine is skipped by this request. under_way: the caller
+    has already heard a part, so wait for a replica if none is serving, and for the retry hint if
+    all are full, instead of failing. Raises Unavailable if no replica is serving, else the last
+    failure when no replica is left to try.
     """
     declined: set[Replica] = set()
     failures = 0
@@ -119,7 +119,7 @@ async def call_with_failover(
             if failures >= policy.attempts:
                 raise
         except errors.InternalFault as error:
-            # Its text may quote the text that was to be spoken.
+            # The message may quote the text of the request.
             log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
             raise
         else:
@@ -128,7 +128,7 @@ async def call_with_failover(
 
 @contextlib.contextmanager
 def cancelling(call: Call) -> Iterator[Call]:
-    """End `call` when the block is left, however it is left: hanging up is what makes the stage
+    """Cancel `call` when the block is left, however it is left: only cancellation makes the stage
     stop its work.
     """
     try:
@@ -148,8 +148,8 @@ async def _watched(stage: str, seconds: float) -> AsyncIterator[StallTimer]:
 
 @contextlib.contextmanager
 def _plain_errors(stage: str) -> Iterator[None]:
-    """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own
-    (playing failed) goes first.
+    """Translate failed calls to our exceptions, out of a TaskGroup too. Of several errors at once
+    the caller's own (playing failed) has priority.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The frontend as the pipeline calls it: text to sentences."""
+"""Client of the frontend: text to sentences."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,7 +31,8 @@ class FrontendStage:
 
     async def analyze(self, utterance: Utterance, take: Take, warn: Warn) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`,
-        some perhaps twice. Returns the number of takeovers."""
+        some perhaps twice. Returns the number of takeovers.
+        """
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
         taken = SentenceDeduplicator(take)
 
@@ -49,9 +50,10 @@ class FrontendStage:
         return await call_with_failover(self.replicas, self._policy, attempt)
 
     async def analyze_stream(self, utterance: Utterance, text: TextReplayBuffer, take: Take, warn: Warn) -> int:
-        """The same for text that arrives over time; in utterance.by_token a sentence is handed over
-        when it begins. What the frontend needs no more is forgotten, and another replica begins
-        there. Returns the number of takeovers."""
+        """The same for text that arrives over time; with utterance.by_token a sentence is handed
+        over when it begins. Text that the frontend no longer needs is dropped, and another replica
+        begins after it. Returns the number of takeovers.
+        """
         taken = SentenceDeduplicator(take)
         setup = _setup(utterance)
         setup.reports_progress, setup.partial_sentences = True, utterance.by_token
@@ -98,7 +100,7 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
 
 
 def _sentence(message: frontend_pb2.Sentence, utterance: Utterance) -> Sentence:
-    """Raises InvalidRequest for a speaking rate of the text that the profile does not have."""
+    """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
     words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
     rate = message.rate or 1.0
     if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
@@ -122,11 +124,11 @@ async def _pour(
     complete: asyncio.Event,
     timer: StallTimer,
 ) -> None:
-    """Write the setup and, once it is accepted, the text as it comes; each piece when the one
-    before it is read, so that no more than one waits at the stage. `read` is set when it is; `complete`
-    gets set when all is written.
+    """Write the setup and, once it is accepted, the text as it comes; each piece after the previous
+    one was read, so that at most one waits at the stage. `read` is set by the reader of responses;
+    `complete` is set here when all is written.
 
-    A write on a dead call is passed over, as in token2wav_stage.
+    A write on a dead call is ignored, as in `stages.token2wav`.
     """
     place = text.start()
     try:

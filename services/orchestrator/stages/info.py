@@ -1,7 +1,7 @@
-"""What the stages say of themselves, and their warm-up, through the orchestrator.
+"""GetInfo and WarmUp of all replicas of the stages.
 
-A target that is a name with several addresses, as of a headless service, stands for as many
-processes; calls are spread over them, and here each is asked by itself.
+A target may be a name with several addresses, such as a headless service: calls are spread over its
+processes, and here each one is asked by itself.
 """
 
 import asyncio
@@ -24,13 +24,14 @@ from services.orchestrator.load_control.adaptive_limit import StageLoad
 ANSWER_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0
 MOST_SILENT_ROUNDS = 30
-"""So many rounds in a row the last load of a replica that serves and does not answer is taken for
-its present one: it may have no time to answer because it has too much to speak."""
+"""A serving replica that does not answer keeps its last load for so many rounds in a row: it may be
+too busy to answer.
+"""
 T = TypeVar("T")
 
 
 class StageReply(NamedTuple, Generic[T]):
-    """address: of the process that was asked; told: what it answered, or why not."""
+    """The answer of one process, or the error instead. address: of the process."""
 
     stage: ReplicaSet
     address: str
@@ -38,23 +39,21 @@ class StageReply(NamedTuple, Generic[T]):
 
 
 class _LastReport(NamedTuple):
-    """load: what a replica said last. silent_rounds: so many times in a row it has not answered
-    since.
-    """
+    """The last load of a replica. silent_rounds: rounds in a row without an answer since then."""
 
     load: StageLoad
     silent_rounds: int = 0
 
 
 class StageInfo:
-    """Of these stages, all their replicas."""
+    """Queries all replicas of the given stages."""
 
     def __init__(self, stages: Sequence[ReplicaSet]) -> None:
         self._stages = stages
         self._known: dict[tuple[str, str], _LastReport] = {}
 
     async def ask(self) -> tuple[list[info_pb2.ServiceInfo], list[str]]:
-        """What each replica says of itself, and who did not answer: `stage: STATUS`."""
+        """The ServiceInfo of each replica, and those that did not answer, as `stage: STATUS`."""
         answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS))
         result = [answer.result.info for answer in answers if isinstance(answer.result, info_pb2.GetInfoResponse)]
         silent = [
@@ -63,9 +62,10 @@ class StageInfo:
         return result, [f"{stage}: {error.code().name}" for stage, error in silent]
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
-        """What speech costs each replica that serves. everywhere: on any device, otherwise on CPUs,
-        where speech is slow enough for it to be a limit; fakes cost nothing. One that does not
-        answer is taken to cost what it said last, `MOST_SILENT_ROUNDS` times in a row."""
+        """The load of each serving replica. everywhere: of any device; otherwise only of CPUs,
+        which are slow enough to limit the number of requests. Fakes have no load. A replica that
+        does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
+        """
         answers = await self._of_all(
             lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS), serving=True
         )
@@ -81,8 +81,8 @@ class StageInfo:
         return [one.load for one in known.values()]
 
     async def warm_up(self) -> None:
-        """Warm up every replica that serves. Raises what the first one that fails says, Unavailable
-        when a stage has none.
+        """Warm up every serving replica. Raises the error of the first one that fails, and
+        Unavailable if a stage has none.
         """
         for stage in self._stages:
             if not stage.serving:
@@ -92,7 +92,7 @@ class StageInfo:
         )
         warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, _, answer in answers:
-            # One of several behind a name that is still loading warms up by itself.
+            # A process that is still loading, one of several behind a name, warms up by itself.
             if isinstance(answer, grpc.aio.AioRpcError) and not (
                 stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE
             ):
@@ -121,13 +121,13 @@ class StageInfo:
 
 
 def _costs_much(info: info_pb2.ServiceInfo) -> bool:
-    """Whether a replica speaks so slowly that it may be a limit."""
+    """Whether a replica may be slow enough to be the limit."""
     return info.identity.device.startswith("cpu") and info.identity.backend != "fake"
 
 
 def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
-    """What speech costs a replica; None where it reports no cost that is possible, as before it has
-    spoken.
+    """The load of a replica; None if it reports none, or an impossible one, as before its first
+    speech.
     """
     if not info.HasField("load") or not 0 < info.load.real_time_factor < math.inf:
         return None
@@ -136,7 +136,7 @@ def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
 
 @contextlib.asynccontextmanager
 async def channels_to(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """A channel to each address behind the target; the replica's own where there is one."""
+    """A channel to each address of the target; the channel of the replica if there is only one."""
     found_addresses = await addresses(replica.target)
     if len(found_addresses) < 2:
         yield {(found_addresses or [replica.target])[0]: replica.channel}
@@ -149,8 +149,10 @@ async def channels_to(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Chan
 
 
 async def addresses(target: str) -> list[str]:
-    """host:port of each address behind host:port or dns:///host:port, of the kind that comes first:
-    a process that has one of IPv4 and one of IPv6 is one process. None where nobody knows."""
+    """host:port of each address of host:port or dns:///host:port, all of the address family that is
+    listed first: a process with an IPv4 and an IPv6 address is one process. Empty if the name
+    cannot be resolved.
+    """
     host, _, port = target.removeprefix("dns:///").rpartition(":")
     try:
         async with asyncio.timeout(ANSWER_SECONDS):

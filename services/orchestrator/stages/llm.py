@@ -1,5 +1,5 @@
-"""The speech-token LLM as the pipeline calls it: one sentence's text ids, all of them or as they
-come, to its speech tokens.
+"""Client of the speech-token LLM: the text ids of one sentence, complete or as they come, to its
+speech tokens.
 """
 
 import asyncio
@@ -25,21 +25,22 @@ GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.
 
 
 class LlmStage:
-    """Generation is carried on by another replica when one fails: it is told the tokens already
-    made and goes on behind them.
+    """When a replica fails, another one gets the tokens generated so far and continues
+    after them.
     """
 
     def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
         self.replicas = replicas
         self._policy = policy
         self.guards = guards
-        """Whether tokens and the times of words are checked."""
+        """Whether tokens and word times are checked."""
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
     ) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
-        takeovers. Raises the SpeechFault that the stage or the times of the words give away."""
+        takeovers. Raises the SpeechFault that the stage or the word times show.
+        """
         setup = _setup(utterance, conditioning, stream, self.guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.llm))
@@ -51,7 +52,7 @@ class LlmStage:
             if news.HasField("identity"):
                 setup.expected_identity.CopyFrom(news.identity)
                 engines.llm = identity_from_proto(news.identity)
-                stream.accept(tells_starts=news.text_starts_follow)
+                stream.accept(has_text_starts=news.text_starts_follow)
             if news.tokens:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
@@ -90,8 +91,8 @@ class LlmStage:
 
 async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, timer: StallTimer) -> None:
     """Write the setup and, once it is accepted, the ids as they come. While the sentence is open
-    the stage may wait for text, so it owes nothing. A write on a dead call is passed over, as in
-    token2wav_stage.
+    the stage may be waiting for text, so it owes no response. A write on a dead call is ignored, as
+    in `stages.token2wav`.
     """
     try:
         await call.write(llm_pb2.GenerateStreamRequest(setup=setup))
@@ -115,8 +116,8 @@ def _setup(
         guards=guards,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        # The decoder can begin when the first hop and its look-ahead are there: a message then, not
-        # a token sooner or later.
+        # The decoder can begin when the first hop and its look-ahead are there: the first message
+        # has exactly those tokens.
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )

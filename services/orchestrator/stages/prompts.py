@@ -1,6 +1,4 @@
-"""The frontend as the source of what the networks are shown: voices, recordings and
-instructions.
-"""
+"""Client of the frontend for voices, recordings and instructions."""
 
 import asyncio
 
@@ -24,9 +22,10 @@ class PromptStage:
         self._reading = reading
 
     async def conditioning(self, prompting: Prompting) -> Conditioning:
-        """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks
-        what is asked for, NotFound when there is no such voice, InvalidRequest for a recording or
-        an instruction that nothing can be made of."""
+        """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
+        lacks what is asked for, NotFound if there is no such voice, InvalidRequest for an unusable
+        recording or instruction.
+        """
         async with asyncio.TaskGroup() as group:
             voice = group.create_task(
                 self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
@@ -37,7 +36,7 @@ class PromptStage:
         )
 
     async def voice(self, name: str) -> Voice:
-        """The voice `name` with its content; NotFound when there is none."""
+        """The voice `name` with its content; NotFound if there is none."""
         request = pb.GetVoiceRequest(id=name)
         answer = await ask(
             self.replicas, self._policy, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
@@ -45,8 +44,8 @@ class PromptStage:
         return _voice(answer.voice)
 
     async def recording(self, recording: Recording) -> Voice:
-        """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many
-        as they can.
+        """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
+        analyze another recording now.
         """
         message = voice_pb2.PromptRecording(
             audio=recording.audio,
@@ -61,7 +60,7 @@ class PromptStage:
         return _voice(answer.voice)
 
     async def instruction(self, text: str) -> tuple[int, ...]:
-        """The text ids of an instruction; FailedPrecondition when the model knows none."""
+        """The text ids of an instruction; FailedPrecondition if the model supports none."""
         request = pb.ReadInstructionRequest(instruction=text)
         answer = await ask(
             self.replicas, self._policy, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
@@ -69,8 +68,8 @@ class PromptStage:
         return tuple(answer.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in
-        `recording`.
+        """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
+        `recording` does.
         """
         request = pb.ReadSpeechRequest(audio=audio)
         answer = await ask(

@@ -1,6 +1,4 @@
-"""token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz
-sound.
-"""
+"""Client of token2wav: the speech tokens of one sentence, as they come, to 24 kHz sound."""
 
 import asyncio
 import contextlib
@@ -30,7 +28,7 @@ DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2
 
 @dataclass
 class Decoded:
-    """What the decoder said of a sentence when it was through."""
+    """Summary of a decoded sentence."""
 
     summary: token2wav_pb2.DecodeSummary = field(default_factory=token2wav_pb2.DecodeSummary)
     takeovers: int = 0
@@ -38,16 +36,19 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who plays the sentences of a request. utterance: the number of the request. seconds: what is
-    to be played in front of a sentence, asked whenever a replica begins it."""
+    """The playback of a request."""
 
     utterance: int
+    """Number of the request."""
     seconds: Callable[[], float]
+    """Returns the seconds of sound still to be played before a sentence; called whenever a replica
+    begins it.
+    """
 
 
 class Token2WavStage:
-    """Decoding is carried on by another replica when one fails: it is told all tokens again and
-    sends only what was not yet heard.
+    """When a replica fails, another one gets all tokens again and sends only the samples that were
+    not yet received.
     """
 
     def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
@@ -67,12 +68,13 @@ class Token2WavStage:
         may_be_silent: bool = False,
     ) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
-        listener: by when it is due. may_be_silent: silence is no fault."""
+        listener: determines when it is due. may_be_silent: silence is not a fault.
+        """
         setup = _setup(utterance, conditioning, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.token2wav))
         decoded = Decoded()
-        # Under full attention nothing can be told before the whole utterance is computed.
+        # With full attention there is no response before the whole utterance is computed.
         silent = utterance.profile == profile_pb2.PROFILE_OFFLINE
 
         async def attempt(replica: Replica, timer: StallTimer) -> None:
@@ -111,7 +113,7 @@ class Token2WavStage:
         return decoded
 
     async def warm(self, replica: Replica, conditioning: Conditioning) -> None:
-        """Let `replica` say one token to nobody, so that it keeps the state behind the voice's
+        """Let `replica` decode one token and discard the sound, so that it caches the state of the
         prompt.
         """
         stub = cast(
@@ -135,16 +137,16 @@ class Token2WavStage:
 
 
 def is_served_profile(utterance: Utterance) -> bool:
-    """Whether its samples do not depend on where and when they are cut."""
+    """Whether its samples are independent of where and when they are cut."""
     return utterance.profile == profile_pb2.PROFILE_CONTINUOUS
 
 
 async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, timer: StallTimer) -> None:
-    """Write the setup and, once it is accepted, the tokens as they are made.
+    """Write the setup and, once it is accepted, the tokens as they are generated.
 
-    A write on a dead call is passed over: reading tells why it died. That is also why acceptance,
-    which the initial metadata tell, is awaited: grpc.aio replaces the status of a refusal by its
-    own when a write crosses it.
+    A write on a dead call is ignored: the reader gets its status. That is also why this waits for
+    the initial metadata, which confirm the setup: grpc.aio replaces the status of a refusal by its
+    own if a write crosses it.
     """
     try:
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))

@@ -64,10 +64,10 @@ def test_a_sentence_that_was_written_meanwhile_is_judged_alike() -> None:
 
 async def test_what_is_waited_for() -> None:
     stream = TokenStream(SENTENCE, 1)
-    stream.accept(tells_starts=False)
+    stream.accept(has_text_starts=False)
     await stream.judged()
     stream = TokenStream(SENTENCE, 1)
-    stream.accept(tells_starts=True)
+    stream.accept(has_text_starts=True)
     stream.finish(timing(*SPOKEN))
     await stream.judged()
     stream.fail(LeftOut("x"))

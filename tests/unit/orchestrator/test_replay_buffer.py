@@ -113,7 +113,7 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
 
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
     text = TextReplayBuffer(100)
-    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s behind 5 characters"):
+    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s after 5 characters"):
         await listen(messages(Fragment("ab cd"), then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
     text.end()
     assert await told(text) == ["ab cd", Flush(4)]
