@@ -26,7 +26,7 @@ from cosyserve.rpc.service_info import release
 
 
 class Command(Protocol):
-    """What each module of cosyserve.commands is."""
+    """Interface of each module in cosyserve.commands."""
 
     HELP: str
 
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:
-        # The reader of our output has gone. Python would meet the broken pipe again when it closes
+        # The reader of our output has gone. Python would hit the broken pipe again when it closes
         # standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -24,8 +24,8 @@ YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
 
 @dataclass(frozen=True)
 class Node:
-    """A `!new:path`, `!name:path` or `!apply:path` entry: where it pointed and with which
-    arguments. Never called.
+    """A `!new:path`, `!name:path` or `!apply:path` entry: its dotted path and its arguments. It is
+    never called.
     """
 
     path: str
@@ -124,8 +124,9 @@ class ModelDirectory:
         return arguments
 
     def content_hash(self, names: Iterable[str]) -> str:
-        """sha256 over the named files in order (hex, first 16 digits): the identity of what a
-        service has loaded. Worked out again only when a file has changed."""
+        """sha256 over the named files in order (hex, first 16 digits): the identity of loaded
+        weights. Cached until a file changes.
+        """
         file_facts = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
         if file_facts in self._hashes:
             return self._hashes[file_facts]
@@ -175,8 +176,8 @@ def _resolve(value: Any, root: dict[str, Any], path: Path, depth: int = 0) -> An
 
 
 def _evaluate(reference: str, root: dict[str, Any], path: Path, depth: int) -> Any:
-    """`<name>` gives the value itself; `<a> * <b>` (the only arithmetic the published files use)
-    gives the product.
+    """`<name>` is the value itself; `<a> * <b>`, the only arithmetic in the published files, is the
+    product.
     """
     factors = []
     for part in reference.split("*"):

@@ -1,7 +1,7 @@
-"""`python -m cosyserve.probe PORT`: exit status 0 when the service on this machine's port is
+"""`python -m cosyserve.probe PORT`: exit status 0 if the service on this port of the machine is
 SERVING, else 1 and one line.
 
-For images: their health check asks with what is in them.
+The health check of the images: it needs nothing that an image does not have.
 """
 
 import sys

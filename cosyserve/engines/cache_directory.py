@@ -1,4 +1,4 @@
-"""The directory for what can be made again: compiled kernels, built engines."""
+"""The directory for files that can be recreated: compiled kernels, built engines."""
 
 import os
 import tempfile
@@ -18,5 +18,5 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
         return Path(home).absolute() / "cosyserve"
     if home := environ.get("HOME"):
         return Path(home).absolute() / ".cache" / "cosyserve"
-    # Directly where everybody may write, but nobody may rename what is another's.
+    # Directly in the temporary directory, whose sticky bit keeps other users from renaming it.
     return Path(tempfile.gettempdir()).absolute() / f"cosyserve-cache-{os.geteuid()}"

@@ -1,4 +1,4 @@
-"""Whether an engine that was built once is of use on the machine as it is now."""
+"""Checks whether an engine that was built earlier can be used on this machine now."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ def incompatibility(
 
 
 def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
+    # A MIG slice is named after its GPU and itself; nvidia-smi does not report that name here.
     built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
     known = {
         name: value for name, value in gpu.items() if not value.startswith("[")

@@ -1,9 +1,10 @@
-"""How many first messages a server receives at once, before anything of them is known.
+"""Limits how many first messages a server receives at once, before anything about their calls is
+known.
 
-A read that has begun lets its caller send a whole message, and holds what came of it. So calls take
-turns at reading: a message that has arrived is read in a millisecond, and a call that keeps others
-waiting without completing its message loses the turn, the sooner the more calls wait. Whether a
-caller has sent anything is known only by reading.
+A pending read lets its caller send a whole message, and holds its bytes. So calls take turns at
+reading: a message that has arrived is read in a millisecond, and a call that keeps others waiting
+without completing its message loses its turn, the sooner the more calls wait. Only reading shows
+whether a caller has sent anything.
 """
 
 import asyncio
@@ -17,15 +18,13 @@ from cosyserve.rpc.fair_queue import FairQueue
 from cosyserve.rpc.peers import host_of
 
 UNDISTURBED_SECONDS: Final = 1.0
-"""A call whose message is not complete after this long loses its turn as soon as another call waits
-for one.
-"""
+"""Seconds after which a call without a complete message loses its turn if another call waits."""
 _LEAST_UNDISTURBED_SECONDS: Final = 0.05
-"""However many calls wait: a message that has arrived is read in this time on a busy machine,
-too.
+"""Shortest turn, however many calls wait: a message that has arrived is read in this time on a busy
+machine, too.
 """
 _LINE_SECONDS: Final = 0.5
-"""Turns are made so short that all calls that wait are read in this time, as far as
+"""Turns are shortened so that all waiting calls are read in this time, as far as
 `_LEAST_UNDISTURBED_SECONDS` allows it.
 """
 _MOST_WAITING: Final = 1024
@@ -34,7 +33,8 @@ _RETRY_SECONDS: Final = 1.0
 
 class Turn:
     """The right to receive one message, of a caller at `host`, since `begun` (event loop time).
-    lost: set when it is taken back, because of `reason`."""
+    lost: set when it is revoked, for `reason`.
+    """
 
     def __init__(self, host: str, begun: float) -> None:
         self.host = host
@@ -48,9 +48,9 @@ class Turn:
 
 
 class FirstMessageLimit:
-    """Made and used inside one event loop. limit: messages received at once. seconds: for one
-    message, the wait for its turn included. undisturbed: seconds that a turn lasts at least while
-    no more calls wait than can be read soon."""
+    """Use it inside one event loop. limit: messages received at once. seconds: for one message,
+    including the wait for its turn. undisturbed: shortest turn in seconds while few calls wait.
+    """
 
     def __init__(self, limit: int, seconds: float, undisturbed: float = UNDISTURBED_SECONDS) -> None:
         self.seconds = seconds
@@ -63,12 +63,12 @@ class FirstMessageLimit:
 
     @property
     def receiving(self) -> int:
-        """Messages that are being received."""
+        """Number of messages that are being received."""
         return len(self._turns)
 
     def close(self, refusal: Callable[[], CosyserveError]) -> None:
-        """Take every turn back and refuse all calls that wait, and all that come, with an error
-        that `refusal` makes.
+        """Revoke every turn and refuse all calls, waiting and new, with an error that `refusal`
+        creates.
         """
         self._refusal = refusal
         for turn in self._turns:
@@ -82,13 +82,13 @@ class FirstMessageLimit:
 
     @contextlib.asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[Turn]:
-        """A turn while the block runs; its holder has to leave when it is lost. Hosts take turns,
-        and so do the connections of a host; a turn is taken back from one of the hosts that hold
-        the most.
+        """A turn while the block runs; its holder must leave when the turn is lost. Hosts take
+        turns, and so do the connections of a host; a turn is revoked from one of the hosts that
+        hold the most.
 
-        peer: the caller as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises Overloaded when 1024
-        calls wait and the caller's host and connection have the most of them, DeadlineExceeded when
-        no turn came in `seconds`, the refusal when closed.
+        peer: the caller as gRPC names it, such as `ipv4:10.1.2.3:50123`. Raises Overloaded if 1024
+        calls wait and the host and connection of the caller have the most of them, DeadlineExceeded
+        if there was no turn in `seconds`, and the refusal after `close`.
         """
         if self._refusal is not None:
             raise self._refusal()
@@ -119,7 +119,7 @@ class FirstMessageLimit:
                 return await given
         except BaseException as error:
             if given.done() and not given.cancelled() and given.exception() is None:
-                # The turn was given in the moment in which its caller left.
+                # The turn was granted at the moment at which its caller left.
                 self._turns.pop(given.result(), None)
                 self._give()
             else:
@@ -131,7 +131,7 @@ class FirstMessageLimit:
             raise
 
     def _give(self) -> None:
-        """Hand out the turns that are free or overdue; come back when the next one is overdue."""
+        """Grant the turns that are free or overdue; run again when the next one is overdue."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,7 +151,7 @@ class FirstMessageLimit:
                 given.set_result(self._begin(host))
 
     def _oldest_of_the_most(self) -> Turn:
-        """Of the hosts that hold the most turns the one that began first."""
+        """The oldest turn of the hosts that hold the most."""
         held = Counter(turn.host for turn in self._turns)
         most = max(held.values())
         return next(turn for turn in self._turns if held[turn.host] == most)

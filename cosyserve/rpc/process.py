@@ -1,7 +1,7 @@
-"""A service as a process: settings from the environment, one line on stderr when it cannot be
-served, and the exit status.
+"""Runs a service as a process: settings from the environment, one line on stderr if it cannot
+start, and the exit status.
 
-0 drained, 1 the engine broke on the way, 2 the settings, 3 the model directory.
+0 drained, 1 the engine broke while serving, 2 the settings, 3 the model directory.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ def run(
 ) -> int:
     """Serve `name` until SIGTERM; returns the exit status.
 
-    settings: dataclass read from the variables that begin with `prefix`. loader: makes of them what
-    `cosyserve.rpc.server.serve` loads.
+    settings: dataclass read from the variables that begin with `prefix`. loader: creates from them
+    the `load` argument of `cosyserve.rpc.server.serve`.
     """
     try:
         values = environment.load(settings, prefix, os.environ)

@@ -1,8 +1,7 @@
-"""Replicas of a stage as a caller sees them: which are serving, which is least busy, and what a
-failed call means.
+"""The replicas of a stage as seen by a caller: which are serving, and which is the least busy.
 
 Each target has a channel of its own and a health watch on it, so a dead replica is known before a
-call is spent on it.
+call is sent to it.
 """
 
 import asyncio
@@ -31,12 +30,12 @@ class Replica:
         self.calls = 0
         """Calls in flight from this process."""
         self.suspected = asyncio.Event()
-        """Set by a caller whose call failed: health is asked anew."""
+        """Set by a caller whose call failed: the health is then queried again."""
 
 
 class ReplicaSet:
-    """All replicas of one stage. Create and use inside one event loop; `on_change` is called when
-    `serving` may have changed.
+    """All replicas of one stage. Create and use it inside one event loop; `on_change` is called
+    when `serving` may have changed.
     """
 
     def __init__(
@@ -89,8 +88,8 @@ class ReplicaSet:
         return self.pick(avoid)
 
     def suspect(self, replica: Replica) -> None:
-        """A call on `replica` failed as if it were gone: do not use it before its health has been
-        heard anew.
+        """A call on `replica` failed as if it were gone: do not use it before its health is known
+        again.
         """
         self._set(replica, serving=False)
         replica.suspected.set()
@@ -112,7 +111,8 @@ class ReplicaSet:
             return
         replica.serving = serving
         log.info("%s at %s is %s", self.stage, replica.target, "serving" if serving else "not serving")
-        # A fresh event for the next change: whoever waited on the old one is woken exactly once.
+        # A new event for the next change: each task that waits on the old one is woken exactly
+        # once.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_change()
@@ -133,8 +133,8 @@ class ReplicaSet:
                 await asyncio.gather(listen, suspected, return_exceptions=True)
                 call.cancel()
             self._set(replica, serving=False)
-            # The channel itself reconnects; this only bounds how often a peer that refuses the
-            # watch is asked.
+            # The channel itself reconnects; this only limits how often a peer that refuses the
+            # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
 
     async def _listen(self, replica: Replica, call: "AsyncIterator[health_pb2.HealthCheckResponse]") -> None:

@@ -11,8 +11,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import errors
 
-# What grpc.aio puts in place of the true status when a write finds the call already ended by the
-# peer.
+# grpc.aio replaces the true status by this text if a write crosses the end of the call.
 _LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
@@ -21,19 +20,20 @@ _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
-    # A peer of the release before, which lacks the method; another replica may have it.
+    # A peer of the previous release, which lacks the method; another replica may have it.
     grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-    # A peer that hangs up on us is going away; our own cancellation never arrives as a status.
+    # A peer that cancels is shutting down; our own cancellation never arrives as a status.
     grpc.StatusCode.CANCELLED: errors.Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
 }
 
 
 def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
-    """The status of a failed call as our exception; a bad request keeps its text, a failure names
-    the peer. What goes on to a caller of ours names a stage without its address."""
+    """The status of a failed call as our exception. A bad request keeps its text; a failure names
+    the peer, a stage by its name and not its address, because the text may reach a caller.
+    """
     code, text = error.code(), error.details() or "no details"
     kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
@@ -53,7 +53,7 @@ def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
 
 
 def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
-    """The guard that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
+    """The speech fault that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
     for detail in _details(error):
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
