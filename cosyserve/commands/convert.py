@@ -1,4 +1,4 @@
-"""`cosyserve convert`: what is said in a recording, spoken by another voice."""
+"""`cosyserve convert`: speaks what a recording says with another voice."""
 
 import argparse
 import asyncio
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recording",
         type=Path,
         metavar="FILE",
-        help="somebody speaking: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more",
+        help="recording of speech: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more",
     )
     add_synthesis_options(parser, ("cross_lingual", "sft"))
 

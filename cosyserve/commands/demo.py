@@ -1,5 +1,5 @@
-"""`cosyserve demo`: start everything, say one sentence twice, show what the first sound cost, stop
-everything.
+"""`cosyserve demo`: starts everything, says one sentence twice, shows the time to the first sound,
+stops everything.
 """
 
 import argparse

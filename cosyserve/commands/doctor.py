@@ -1,5 +1,5 @@
-"""`cosyserve doctor`: what this machine has, what is wrong with it, how to fix it, and which settings
-suit it.
+"""`cosyserve doctor`: what this machine has, what is wrong with it, how to fix it, and which
+settings suit it.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`cosyserve info`: what serves and why, with `--warm-up` also a run that makes it warm."""
+"""`cosyserve info`: which engines serve and why; with `--warm-up` it starts a warm-up run first."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from cosyserve.rpc.status import as_error
 from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
-HELP = "say which engines serve, which were stepped over and why"
+HELP = "say which engines serve, which were skipped and why"
 _SECONDS = 10.0
 _WARM_UP_SECONDS = 300.0
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    """Any service can be asked; the orchestrator adds its stages."""
+    """Any service can be queried; the orchestrator adds its stages."""
     async with grpc.aio.insecure_channel(arguments.server, options=channel_options()) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         await connect(channel, arguments.server)
@@ -48,7 +48,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(info: info_pb2.ServiceInfo) -> str:
-    """A service, for people."""
+    """A service in readable form."""
     output = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
     if info.HasField("identity"):
         engine = info.identity

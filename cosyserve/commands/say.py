@@ -1,5 +1,5 @@
-"""`cosyserve say`: text to a WAV file or to raw audio on standard output, by the public endpoint
-and nothing else.
+"""`cosyserve say`: text to a WAV file or to raw audio on standard output, through the public
+endpoint.
 """
 
 import argparse
@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-control-tokens", action="store_true", help="let the text hold control tokens of the model"
     )
-    parser.add_argument("--retry", action="store_true", help="say a sentence anew, once, when its speech is no speech")
+    parser.add_argument(
+        "--retry", action="store_true", help="generate a sentence again, once, if its speech fails a check"
+    )
     parser.add_argument("--unary", action="store_true", help="the whole utterance at once under full attention")
     add_synthesis_options(parser, get_args(PromptMode))
 
@@ -104,7 +106,7 @@ async def _arriving(client: Client, arguments: argparse.Namespace, how: dict[str
         read_text(sys.stdin.fileno()),
         mode=arguments.mode,
         buffer_delay_milliseconds=arguments.buffer_delay,
-        # People think longer than programs.
+        # People pause longer than programs.
         idle_timeout_milliseconds=30_000 if arguments.mode == "tokens" else 180_000,
         **stream_options(arguments),
         **how,

@@ -1,5 +1,5 @@
-"""`cosyserve start`: find out what this machine is, prepare what suits it, measure if asked, then
-serve as `cosyserve up` does.
+"""`cosyserve start`: examines this machine, prepares a suitable configuration, measures it if
+asked, then serves as `cosyserve up` does.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from cosyserve.host.starting.trial import Trial, run_trial, table
 from cosyserve.host.supervision.supervisor import running_stack
 
 STOPPED = 130
-"""Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""
+"""Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
 _HOSTED = {engine for service in SERVICES.values() for engine in service.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--benchmark",
         action="store_true",
-        help="speak a sentence first: first sound and real-time factor; engines of other libraries are measured beside our own",
+        help="speak a sentence first: first sound and real-time factor; "
+        "engines of other libraries are measured as well",
     )
     parser.add_argument(
         "--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest"
@@ -59,13 +60,13 @@ async def run(arguments: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         if not stop.received:
             raise
-        _print("stopped; what is finished is kept")
+        _print("stopped; finished steps are kept")
         return STOPPED
     return 1 if plan is None else await _serve(arguments, plan)
 
 
 async def _prepared(arguments: argparse.Namespace) -> Plan | None:
-    """What is to be served, its engines built, measured if asked; None where no configuration
+    """The plan to serve, with its engines built and measured if asked; None if no configuration
     spoke.
     """
     model = model_directory(arguments.model)
@@ -99,18 +100,19 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
     if noted:  # what was measured separately for each service is served together
         return await asyncio.to_thread(_own_plan, machine, model, noted)
     by_name = {plan.name: plan for plan in plans}
-    # A plain start would take our own engine, too: a hosted one that is hardly faster is not noted.
+    # A plain start would use our own engine, too: no note is written for a hosted one that is
+    # hardly faster.
     own = [trial for trial in spoken if not set(by_name[trial.name].backends.values()) & _HOSTED]
     fastest = min(own if own and not arguments.test_all else spoken, key=lambda trial: trial.real_time_factor)
     return by_name[fastest.name]
 
 
 def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
-    """By service, the hosted engine that is faster here; told, and kept for later starts."""
+    """By service, the hosted engine that is faster here; prints it and writes the notes."""
     try:
         preferred = write_notes(trials, model)
     except OSError as error:
-        _print(f"what was measured cannot be kept: {error}")
+        _print(f"the measurements cannot be saved: {error}")
         return {}
     for service, engine in preferred.items():
         _print(f"noted for backend auto: {service}: {engine or 'our own engine'} is the faster one here")
@@ -122,7 +124,7 @@ def _own_plan(machine: Machine, model: Path, noted: dict[str, str]) -> Plan:
 
 
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
-    """What is to be prepared and measured; the first is served, where nothing measures."""
+    """The plans to prepare and measure; without measuring, the first is served."""
     if arguments.test_all:
         for configuration in CONFIGURATIONS:
             if reason := configuration.lacks(machine):
@@ -148,7 +150,7 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
 
 
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
-    """Kernels are compiled, and kept, before a service is SERVING."""
+    """Start the services once: kernels are compiled, and cached, before a service is SERVING."""
     environ = {**plan.environ, **strictness(arguments.strict)}
     async with running_stack(
         model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_print

@@ -7,7 +7,7 @@ _DEMO_MODEL = Path("models") / "demo"
 
 
 def model_directory(given: Path | None) -> Path:
-    """The directory asked for, else the bundled model beside the package, else the one in the
+    """The requested directory, else the bundled model next to the package, else the one in the
     working directory.
     """
     if given is not None:
@@ -17,8 +17,8 @@ def model_directory(given: Path | None) -> Path:
 
 
 def voices_url() -> str:
-    """Where `cosyserve up` keeps voices that nobody said otherwise of:
-    COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory.
+    """Where `cosyserve up` stores voices by default: COSYSERVE_FRONTEND_VOICES_URL, else the data
+    directory of the user.
     """
     url = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
     if url:

@@ -63,7 +63,7 @@ def encoding(text: str) -> Encoding:
 
 
 def pair(form: str) -> Callable[[str], tuple[str, str]]:
-    """argparse type of two texts with = between them; form: how that is written, such as
+    """argparse type of two texts with = between them; form: how to write that, such as
     "KEY=VALUE".
     """
 
@@ -112,7 +112,7 @@ def ports(text: str) -> dict[str, list[int]]:
 
 
 def _lists(text: str, form: str) -> dict[str, list[str]]:
-    """What stands behind each name, up to the next one."""
+    """The list after each name, up to the next name."""
     values: dict[str, list[str]] = {}
     listed: list[str] | None = None
     for part in text.split(","):
@@ -128,7 +128,7 @@ def _lists(text: str, form: str) -> dict[str, list[str]]:
 
 
 def _named(text: str, form: str) -> dict[str, str]:
-    """What stands behind each name."""
+    """The value of each name."""
     values: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, and the values behind them."""
+"""Command-line options that several commands share."""
 
 import argparse
 from pathlib import Path
@@ -23,15 +23,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """What decides which services run: --model, --backend, --device, --gpu-sharing."""
+    """Options that decide which services run: --model, --backend, --device, --gpu-sharing."""
     add_model(parser)
     parser.add_argument(
         "--backend",
         type=backend,
         default=None,
         metavar="NAME",
-        help="engine of llm and token2wav, such as auto, torch or fake, or of each, such as llm=vllm,token2wav=tensorrt "
-        "(default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
+        help="engine of llm and token2wav, such as auto, torch or fake, or of each, such as "
+        "llm=vllm,token2wav=tensorrt (default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
     )
     parser.add_argument(
         "--device",
@@ -75,15 +75,16 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         type=ports,
         default={},
         metavar="LIST",
-        help="of the stages, on the loopback, such as frontend=50052,llm=50053,token2wav=50054; further replicas have the ports behind it "
-        "(default: free ones)",
+        help="of the stages, on the loopback, such as frontend=50052,llm=50053,token2wav=50054; "
+        "further replicas have the ports that follow (default: free ones)",
     )
     parser.add_argument(
         "--devices",
         type=devices,
         default={},
         metavar="LIST",
-        help="one replica on each, such as token2wav=cuda:0,cuda:1,llm=cuda:0 (default: --replicas and the device of the engines)",
+        help="one replica on each, such as token2wav=cuda:0,cuda:1,llm=cuda:0 "
+        "(default: --replicas and the device of the engines)",
     )
     parser.add_argument(
         "--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)"

@@ -1,4 +1,4 @@
-"""All checks of one machine, in the order in which they matter."""
+"""All checks of one machine, in order of importance."""
 
 import os
 from collections.abc import Mapping
@@ -57,8 +57,8 @@ class Examination:
 def examine(
     model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ
 ) -> Examination:
-    """Blocks for as long as nvidia-smi takes. gpu_wanted: no GPU is a problem. Raises SettingsError
-    for a malformed `listen`.
+    """Run all checks; blocks while nvidia-smi runs. gpu_wanted: no GPU is a problem. Raises
+    SettingsError for a malformed `listen`.
     """
     machine = this_machine()
     weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None

@@ -1,4 +1,4 @@
-"""Driver, GPUs and what the engines need beside them."""
+"""Checks of the driver, the GPUs and what the engines need in addition."""
 
 import importlib.util
 import os
@@ -17,14 +17,14 @@ _BUSY_SHARE = 0.2
 
 
 def check_driver(machine: Machine, wanted: bool) -> Finding:
-    """wanted: no GPU is a problem, and not just a note."""
+    """wanted: no GPU is a problem, not a note."""
     if machine.gpu is not None:
         return ok(
             "driver", f"NVIDIA {machine.gpu.driver}, {len(machine.gpus)} GPU{'s' if len(machine.gpus) > 1 else ''}"
         )
     complaint = driver_complaint()
     if complaint is not None:
-        fix = "sudo dmesg | grep -i nvrm tells more; after an update of the driver: sudo reboot"
+        fix = "sudo dmesg | grep -i nvrm has details; after an update of the driver: sudo reboot"
         return Finding("driver", State.PROBLEM, f"nvidia-smi fails: {complaint}", "the driver does not work", fix)
     state = State.PROBLEM if wanted else State.NOTE
     if hidden_gpus():
@@ -32,22 +32,23 @@ def check_driver(machine: Machine, wanted: bool) -> Finding:
             "driver", state, f"{VISIBLE} hides every GPU", _CPU_ONLY, f"unset {VISIBLE}, or name GPUs that are there"
         )
     if has_nvidia_device():
-        fix = "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), with the NVIDIA Container Toolkit"
-        return Finding(
-            "driver", state, "a GPU device, but no nvidia-smi", "nobody can say what the GPU is; " + _CPU_ONLY, fix
+        fix = (
+            "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), "
+            "with the NVIDIA Container Toolkit"
         )
+        return Finding("driver", state, "a GPU device, but no nvidia-smi", "the GPU is unknown; " + _CPU_ONLY, fix)
     install = "Debian: apt-get install nvidia-driver; Ubuntu: ubuntu-drivers install --gpgpu"
     fix = f"install NVIDIA's driver ({install}); in a container also: docker run --gpus all"
     return Finding("driver", state, "no NVIDIA driver and no GPU", _CPU_ONLY, fix)
 
 
 def check_cuda(machine: Machine) -> list[Finding]:
-    """Whether the driver is new enough for the CUDA that torch brings."""
+    """Checks whether the driver is new enough for the CUDA of torch."""
     if machine.gpu is None:
         return []
     runtime = machine.version("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
     if machine.cuda is None:
-        return [note("cuda", "the driver does not say which CUDA it runs", "nobody can say whether it is new enough")]
+        return [note("cuda", "the driver does not say which CUDA it runs", "whether it is new enough is unknown")]
     newest = ".".join(map(str, machine.cuda))
     if runtime is None:
         return [ok("cuda", f"driver up to {newest}")]
@@ -70,7 +71,7 @@ def check_cuda(machine: Machine) -> list[Finding]:
 
 
 def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
-    """Age and memory of one GPU."""
+    """Checks the age and memory of one GPU."""
     name = f"GPU {number}"
     capability = ".".join(map(str, gpu.capability))
     observed = f"{gpu.name}, compute capability {capability}, {gpu.memory_mib} MiB, {gpu.free_mib} free"
@@ -83,7 +84,10 @@ def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
         ]
     findings = []
     if gpu.capability < AMPERE:
-        means = "older than Ampere (8.0): no bfloat16 matrix units, so the readable engines serve, in float32 and far slower"
+        means = (
+            "older than Ampere (8.0): no bfloat16 matrix units, so the readable engines serve, "
+            "in float32 and far slower"
+        )
         findings.append(
             note(
                 name,
@@ -95,14 +99,14 @@ def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
     else:
         findings.append(ok(name, observed))
     if gpu.free_mib < gpu.memory_mib * (1 - _BUSY_SHARE):
-        means = "another process holds memory; what is recommended counts on all of it"
-        fix = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv tells who; end it"
+        means = "another process holds memory; the recommendation assumes all of it"
+        fix = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv names it; end it"
         findings.append(note(f"{name} memory", f"{gpu.free_mib} of {gpu.memory_mib} MiB free", means, fix))
     return findings
 
 
 def check_torch_build(machine: Machine, torch: Path | None) -> list[Finding]:
-    """torch: directory of the package; None where there is none."""
+    """torch: directory of the package; None if it is not installed."""
     if machine.gpu is None or torch is None:
         return []
     if (torch / "lib" / "libtorch_cuda.so").exists():
@@ -112,7 +116,7 @@ def check_torch_build(machine: Machine, torch: Path | None) -> list[Finding]:
 
 
 def torch_directory() -> Path | None:
-    """Where torch is installed; it is not imported."""
+    """Directory of the installed torch, which is not imported."""
     spec = importlib.util.find_spec("torch")
     return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
 

@@ -1,4 +1,4 @@
-"""Processor, memory, disk, files, ports, clock and Python of this machine."""
+"""Checks of processor, memory, disk, files, ports, clock and Python of this machine."""
 
 import ctypes
 import os
@@ -16,9 +16,11 @@ from cosyserve.host.supervision.ports import free_ports
 
 GIB = 1 << 30
 _PROCESSES_BYTES = 2 * GIB
-"""Of four interpreters, three with a tensor library in them."""
+"""Memory of four interpreters, three of them with a tensor library."""
 _LEAST_DISK, _GPU_DISK = GIB // 2, 6 * GIB
-"""Voices and logs; exported graphs, engines and kernels of the published sizes beside them."""
+"""Room for voices and logs; with a GPU also for exported graphs, engines and kernels of the
+published sizes.
+"""
 _LEAST_FILES, _MANY_FILES = 256, 4096
 _TIME_ERROR = 5
 _TIMEX_BYTES = 208
@@ -41,28 +43,26 @@ def check_cores(machine: Machine) -> Finding:
 
 
 def check_memory(machine: Machine, weights: int) -> Finding:
-    """Room for the services and for `weights`, twice: as they are read, and as they lie in
-    memory.
-    """
+    """Checks for room for the services and for `weights` twice: in the page cache and in memory."""
     needed = _PROCESSES_BYTES + 2 * weights
     observed = f"{machine.free_memory / GIB:.1f} of {machine.memory / GIB:.1f} GiB free, {needed / GIB:.1f} wanted"
     if machine.free_memory >= needed:
         return ok("memory", observed)
     fix = (
-        "end what else runs (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
+        "end other processes (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
     )
     if machine.memory < needed:
         return problem("memory", observed, "the services will be killed while they load", fix)
-    return note("memory", observed, "loading may push something out", fix)
+    return note("memory", observed, "loading may push other processes out", fix)
 
 
 def check_disk(directory: Path, has_gpu: bool) -> Finding:
-    """directory: where kernels and engines are kept; it need not be there yet."""
+    """directory: of kernels and engines; it need not exist yet."""
     existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     free, wanted = shutil.disk_usage(existing).free, _GPU_DISK if has_gpu else _LEAST_DISK
     observed = f"{free / GIB:.1f} GiB free in {directory}"
     if not os.access(existing, os.W_OK):
-        means = "kernels are compiled anew at each start, and engines cannot be built"
+        means = "kernels are compiled again at each start, and engines cannot be built"
         return note(
             "disk",
             f"{existing} cannot be written",
@@ -83,7 +83,7 @@ def check_disk(directory: Path, has_gpu: bool) -> Finding:
 
 
 def check_open_files(limit: int | None = None) -> Finding:
-    """Each connection, stream and checkpoint is an open file. limit: None asks the system."""
+    """Each connection, stream and checkpoint is an open file. limit: None: that of this process."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
     if files == resource.RLIM_INFINITY or files >= _MANY_FILES:
         return ok("open files", "without limit" if files == resource.RLIM_INFINITY else f"{files} at once")
@@ -94,20 +94,20 @@ def check_open_files(limit: int | None = None) -> Finding:
 
 
 def check_public_port(listen: str) -> Finding:
-    """The public door. Raises SettingsError when `listen` is not host:port."""
+    """Checks the public address. Raises SettingsError if `listen` is not host:port."""
     try:
         checked_address(listen)
     except SettingsError as error:
         if "cannot listen" not in str(error):
             raise
         port = listen.rpartition(":")[2]
-        fix = f"ss -ltnp 'sport = :{port}' tells who has it; or cosyserve up --listen 127.0.0.1:0"
+        fix = f"ss -ltnp 'sport = :{port}' shows which process has it; or cosyserve up --listen 127.0.0.1:0"
         return problem("public port", str(error), "cosyserve up and start refuse to begin", fix)
     return ok("public port", f"{listen} is free")
 
 
 def check_inner_ports(count: int = 8) -> Finding:
-    """Loopback ports between the services."""
+    """Checks the loopback ports between the services."""
     try:
         free_ports(count)
     except OSError as error:
@@ -118,7 +118,9 @@ def check_inner_ports(count: int = 8) -> Finding:
 
 
 def check_clock(newest: Path = Path(__file__), now: float | None = None, synchronised: bool | None = None) -> Finding:
-    """newest: a file of ours that cannot be from the future. synchronised: None asks the kernel."""
+    """newest: a file of ours that cannot be from the future. synchronised: None: as the kernel
+    reports.
+    """
     seconds = time.time() if now is None else now
     observed = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     if seconds + 60 < newest.stat().st_mtime:
@@ -128,12 +130,12 @@ def check_clock(newest: Path = Path(__file__), now: float | None = None, synchro
     if held is False:
         means = "nothing keeps it right: traces of several machines will not fit together; audio does not depend on it"
         return note("clock", observed, means, "sudo timedatectl set-ntp true (on the host, for a container)")
-    return ok("clock", observed + ("" if held else "; nobody says what keeps it right"))
+    return ok("clock", observed + ("" if held else "; whether a time service keeps it is unknown"))
 
 
 def clock_is_held() -> bool | None:
-    """Whether the kernel's clock is kept by a time service; None where it does not say. Source:
-    adjtimex(2), struct timex.
+    """Whether a time service keeps the clock of the kernel; None if unknown. Source: adjtimex(2),
+    struct timex.
     """
     try:
         library = ctypes.CDLL(None, use_errno=True)

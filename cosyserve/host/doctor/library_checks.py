@@ -8,7 +8,7 @@ from cosyserve.host.hardware.library_versions import Library, format_version, pa
 
 
 def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> Finding:
-    """versions: of what is installed, by distribution."""
+    """versions: of the installed distributions."""
     name = f"library {library.name}"
     installed = next(((given, versions[given]) for given in library.distributions if given in versions), None)
     install = f"pip install {library.install}"
@@ -34,20 +34,20 @@ def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> 
 
 
 def check_library_combinations(versions: dict[str, str]) -> list[Finding]:
-    """What libraries ask of each other."""
+    """Checks the requirements of libraries on each other."""
     findings = []
     tensorrt_llm = versions.get("tensorrt_llm")
     if tensorrt_llm is not None and parse_version(tensorrt_llm)[:2] == (0, 20):
         tensorrt = next((versions[name] for name in TENSORRT if name in versions), None)
         if tensorrt is not None and parse_version(tensorrt)[:2] != (10, 10):
             means = "the 0.20 line was built with TensorRT 10.10, and engines of another are refused"
-            fix = "pip install 'tensorrt-cu12==10.10.*', or take the image of Dockerfile target llm, which has what goes together"
-            findings.append(problem("tensorrt_llm and tensorrt", f"{tensorrt_llm} beside {tensorrt}", means, fix))
+            fix = "pip install 'tensorrt-cu12==10.10.*', or use the image of Dockerfile target llm, which has matching versions"
+            findings.append(problem("tensorrt_llm and tensorrt", f"{tensorrt_llm} with {tensorrt}", means, fix))
         protobuf = versions.get("protobuf")
         if protobuf is not None and parse_version(protobuf) >= (6,):
-            means = "the 0.20 line and its company want protobuf below 6"
+            means = "the 0.20 line and its dependencies need protobuf below 6"
             fix = "pip install protobuf==5.29.6 grpcio==1.71.2 (constraints-trtllm.txt)"
-            findings.append(problem("tensorrt_llm and protobuf", f"{tensorrt_llm} beside {protobuf}", means, fix))
+            findings.append(problem("tensorrt_llm and protobuf", f"{tensorrt_llm} with {protobuf}", means, fix))
     if "onnxruntime" in versions and "onnxruntime-gpu" in versions:
         versions_found = f"{versions['onnxruntime']} and, for GPUs, {versions['onnxruntime-gpu']}"
         means = "both write the same files; whichever came last decides whether there is a GPU"

@@ -1,4 +1,4 @@
-"""Which versions of which libraries go together with this release."""
+"""The supported versions of libraries."""
 
 import re
 from dataclasses import dataclass
@@ -11,19 +11,23 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Library:
-    """distributions: names under which it comes, any of them. oldest: first that works, below:
-    first that is refused, None without end. seen: with which it has been run, or read against where
-    it could not run. needed: always, on a GPU, or for an engine of one's choice. install: what to
-    give pip."""
+    """The supported versions of one library."""
 
     name: str
     distributions: tuple[str, ...]
+    """Its distribution names, any of them."""
     oldest: Version
+    """First supported version."""
     below: Version | None
+    """First unsupported version; None: no upper bound."""
     seen: str
+    """Versions with which it has been run, or read against where it could not run."""
     needed: Literal["always", "gpu", "choice"]
+    """Always, on a GPU, or for an optional engine."""
     what: str
+    """The feature that needs it."""
     install: str
+    """Argument of pip install."""
 
 
 SUPPORTED_LIBRARIES = (
@@ -52,11 +56,11 @@ SUPPORTED_LIBRARIES = (
 
 
 BUNDLED_IN = {"tensorrt": "tensorrt_llm"}
-"""Libraries that another one brings along in a version of its own, and that one."""
+"""Libraries that another one bundles in a version of its own: library to bundler."""
 
 
 def parse_version(text: str) -> Version:
-    """The numbers that a version begins with: "1.0.0rc2+cu128" is (1, 0, 0)."""
+    """The numbers at the start of a version: "1.0.0rc2+cu128" is (1, 0, 0)."""
     match = re.match(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in match[0].split(".")) if match else ()
 

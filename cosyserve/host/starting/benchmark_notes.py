@@ -1,5 +1,5 @@
-"""What `cosyserve start --benchmark` has measured, kept for later starts: whether an engine of
-another library was faster than our own.
+"""Notes of `cosyserve start --benchmark` for later starts: whether an engine of another library was
+faster than our own.
 """
 
 import os
@@ -17,10 +17,10 @@ SERVICES = {
     LLM: NotedService(LLM, ("tensorrt_llm", "vllm"), LLM_WEIGHTS, ("torch", "triton", "tensorrt_llm", "vllm")),
     TOKEN2WAV: NotedService(TOKEN2WAV, ("tensorrt",), WEIGHTS, ("torch", "triton", *TENSORRT)),
 }
-"""The same as each service has of itself, so that it finds the notes (a test compares them)."""
+"""Equal to what each service declares, so that it finds the notes (checked by a test)."""
 FASTER = 0.9
-"""Share of our own engine's real-time factor that another one has to come below: one measured
-sentence is no more exact than a tenth.
+"""Another engine must be below this share of our own real-time factor: one measured sentence is
+accurate to about a tenth.
 """
 
 
@@ -36,8 +36,9 @@ def read_notes(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str
 
 
 def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Write a note for each service of which a hosted engine was measured beside our own; returns
-    by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError."""
+    """Write a note for each service of which a hosted engine was measured as well as our own.
+    Returns by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError.
+    """
     preferred = {}
     for service in SERVICES:
         factors = _factors(trials, service)
@@ -73,7 +74,7 @@ def _root(service: str, environ: Mapping[str, str]) -> Path:
 
 
 def _precision(service: str, environ: Mapping[str, str]) -> str:
-    """Of the exported estimator that was measured: as the user's environment says, else as the
-    configuration does.
+    """Precision of the exported estimator that was measured: from the environment of the user, else
+    of the configuration.
     """
     return environ.get(PRECISION) or BY_NAME["trt+fp16"].environ[PRECISION] if service == TOKEN2WAV else ""

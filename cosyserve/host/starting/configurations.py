@@ -1,5 +1,6 @@
-"""Ways to run the two engines on one machine, and what each of them lacks here: our own engines,
-which have been measured, the fastest first, then those of other libraries."""
+"""Configurations of the two engines on one machine, and what each lacks here: our own engines
+first, which have been measured, the fastest first, then those of other libraries.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,26 +16,30 @@ _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"
 
 @dataclass(frozen=True)
 class Configuration:
-    """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other,
-    devices aside, which the GPU's memory decides. lacks: why this machine cannot run it, None where
-    it can, as far as that is known without starting it. needs_engines: they are built before it
-    starts. automatic: chosen where nobody says what to take. hosted: the service whose engine is
-    another library's, and which one; such a configuration serves where it was measured to be faster
-    than our own."""
+    """One way to run the two engines."""
 
     name: str
     what: str
+    """In words."""
     backends: dict[str, str]
+    """Of llm and token2wav."""
     environ: dict[str, str]
+    """Variables that define it, without devices, which depend on the memory of the GPU."""
     lacks: Callable[[Machine], str | None]
+    """Why a machine cannot run it, None if it can, as far as known without starting it."""
     needs_engines: bool = False
+    """Whether engines must be built before it starts."""
     on_gpu: bool = True
     automatic: bool = True
+    """Whether it may be chosen by default."""
     hosted: tuple[str, str] | None = None
+    """The service whose engine is from another library, and that engine. Such a configuration is
+    used if it was measured to be faster than our own.
+    """
 
     def settings(self, machine: Machine, weights: int) -> Recommendation:
-        """Variables for the services: what the machine's memory recommends, and above it what this
-        configuration is.
+        """Settings for the services: those recommended for the memory of the machine, overridden by
+        this configuration.
         """
         recommendation = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
         return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
@@ -148,7 +153,7 @@ BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS
 
 
 def rating(real_time_factor: float) -> str:
-    """In words, of seconds of waiting per second of sound."""
+    """A real-time factor (seconds of waiting per second of sound) in words."""
     if real_time_factor < 0.3:
         return "very fast"
     if real_time_factor < 0.7:

@@ -1,4 +1,4 @@
-"""Engines that a configuration wants: whether they are there, and the commands that make them."""
+"""Engines of a configuration: whether they exist, and the commands that build them."""
 
 import os
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from cosyserve.model_directory import ModelDirectory
 
 BUILD = "--precompile builds them"
 SERVED_AS_IT_IS = ("hf", "vllm")
-"""Forms of the LLM that need no engine built of them."""
+"""Forms of the LLM that need no engine."""
 ENGINES, LLM_ENGINES, CONVERTED = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES", "COSYSERVE_LLM_CONVERTED"
 PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
 _ESTIMATOR, _STREAMS, _DEVICE = (
@@ -25,27 +25,25 @@ _ESTIMATOR, _STREAMS, _DEVICE = (
 )
 WEIGHTS, LLM_WEIGHTS = ("flow.pt", "hift.pt"), ("llm.pt",)
 PARTS = ("encoder", "estimator", "pitch", "filter")
-"""What token2wav's engines are made of, and what they are called in the cache behind
-`token2wav.`.
-"""
+"""Parts of the engines of token2wav; their names in the cache follow `token2wav.`."""
 PUBLISHED, PUBLISHED_FILE = "published", "flow.decoder.estimator.fp32.onnx"
 
 
 def llm_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Directory of the engine cache that the LLM's service will look into."""
+    """Directory of the engine cache of the LLM service."""
     return Path(environ[LLM_ENGINES]) if environ.get(LLM_ENGINES) else default_directory()
 
 
 def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
-    """The one that token2wav will look into."""
+    """The engine cache of token2wav."""
     return EngineCache(Path(environ[ENGINES]) if environ.get(ENGINES) else default_directory())
 
 
 def engines_are_built(
     configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
 ) -> bool:
-    """Whether there are engines of every part for this model and machine. environ: the user's. The
-    service checks more, and all bytes.
+    """Whether engines of every part exist for this model and machine. environ: of the user. The
+    service itself also checks all bytes.
     """
     if configuration.hosted is not None and configuration.hosted[0] == "llm":
         form = conversion_target(machine, configuration.hosted[1])
@@ -70,8 +68,8 @@ def engines_are_built(
 
 
 def conversion_target(machine: Machine, backend: str) -> str | None:
-    """The form of the LLM that the hosted engine `backend` loads; None where that is not installed
-    here, or `backend` is another.
+    """The form of the LLM that the hosted engine `backend` loads; None if it is not installed here,
+    or not a hosted engine.
     """
     release = parse_version(machine.version("tensorrt_llm") or "")
     if release and backend == "tensorrt_llm":
@@ -80,7 +78,7 @@ def conversion_target(machine: Machine, backend: str) -> str | None:
 
 
 def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the LLM of this model lies in that form."""
+    """Directory of the LLM of this model in that form."""
     content = ModelDirectory(model).content_hash(LLM_WEIGHTS)
     return cache_directory(environ) / "converted" / f"llm-{form}-{content}"
 
@@ -88,9 +86,9 @@ def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.
 def build_commands(
     backends: Mapping[str, str], machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
 ) -> list[list[str]]:
-    """Arguments of `cosyserve model` that make what is missing; each is quick where nothing is.
-    backends: of llm and token2wav. environ: what the services are told, so that they find what is
-    made."""
+    """Arguments of `cosyserve model` that build missing engines; fast if none is missing. backends:
+    of llm and token2wav. environ: variables of the services, which must find the engines.
+    """
     commands = []
     if backends["token2wav"] == "tensorrt":
         commands.append(["build", "token2wav", str(model), *_graph_options(model, environ), *_plan_options(environ)])
@@ -100,7 +98,7 @@ def build_commands(
     if form is None:
         return commands
     directory = str(converted_directory(model, form, environ))
-    # what the user has named is the user's to make
+    # a directory that the user has named is not built here
     if environ.get(CONVERTED) in (None, "", directory):
         commands.append(["convert", str(model), "--target", form, "--output", directory])
         if form not in SERVED_AS_IT_IS:

@@ -1,4 +1,4 @@
-"""Which configuration a machine gets, with which settings; and why not a faster one."""
+"""Chooses the configuration and settings of a machine, and says why not a faster one."""
 
 import os
 from collections.abc import Mapping
@@ -22,15 +22,16 @@ from cosyserve.host.starting.engine_builds import (
 
 @dataclass(frozen=True)
 class Plan:
-    """backends: of llm and token2wav. environ: variables for the services. why: what decided the
-    settings.
-    """
+    """What to start."""
 
     configuration: Configuration
     backends: dict[str, str]
+    """Of llm and token2wav."""
     environ: dict[str, str]
+    """Variables for the services."""
     tier: str
     why: tuple[str, ...]
+    """Reasons for the settings."""
 
     @property
     def name(self) -> str:
@@ -39,7 +40,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class StepDown:
-    """A configuration that is faster by the ladder and cannot run, and the reason."""
+    """A preferred configuration that cannot run, and the reason."""
 
     name: str
     reason: str
@@ -54,9 +55,10 @@ def make_plan(
     environ: Mapping[str, str] = os.environ,
     noted: Mapping[str, str] | None = None,
 ) -> Plan:
-    """What the user's environment says stays; forced: except where the configuration would not be
-    itself. noted: by service, the hosted engine that was measured to be faster than the
-    configuration's own, which takes its place."""
+    """The plan for a configuration. Variables of the user have priority; forced: except those that
+    define the configuration. noted: by service, the hosted engine that was measured to be faster,
+    which replaces the engine of the configuration.
+    """
     settings = configuration.settings(machine, checkpoint_bytes(model))
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
     backends, why = dict(configuration.backends), list(settings.why)
@@ -84,8 +86,9 @@ def make_plan(
 def configurations_to_compare(
     machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
 ) -> tuple[list[Configuration], list[StepDown]]:
-    """Configurations of hosted engines that can be measured beside our own, and why others cannot;
-    none where the user has named an engine."""
+    """Configurations of hosted engines that can be measured, and why others cannot; none if the
+    user has named an engine.
+    """
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
         return [], []
     configurations, steps = [], list[StepDown]()
@@ -104,7 +107,7 @@ def _wanted_llm(backend: str, environ: Mapping[str, str]) -> str:
 
 
 def choose_configuration(machine: Machine) -> tuple[Configuration, list[StepDown]]:
-    """The first configuration of our own engines that runs, and the ones above it."""
+    """The first configuration of our own engines that runs, and the ones before it."""
     steps: list[StepDown] = []
     for configuration in CONFIGURATIONS:
         if not configuration.automatic:
@@ -117,7 +120,7 @@ def choose_configuration(machine: Machine) -> tuple[Configuration, list[StepDown
 
 
 def forced(name: str, machine: Machine) -> Configuration:
-    """Raises SettingsError with the reason where it cannot run here."""
+    """The configuration `name`. Raises SettingsError with the reason if it cannot run here."""
     configuration = BY_NAME[name]
     if reason := configuration.lacks(machine):
         raise SettingsError(f"--force-config {name}: {reason}")

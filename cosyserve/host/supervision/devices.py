@@ -1,6 +1,4 @@
-"""Which device each replica of an engine gets: asked for by `--devices`, given to the process as
-the only GPU that it sees.
-"""
+"""The device of each replica: `--devices` names it, and the process sees only that GPU."""
 
 import itertools
 import re
@@ -16,8 +14,7 @@ _FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")
 def checked_devices(
     services: Sequence[str], devices: Mapping[str, Sequence[str]], replicas: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many replicas of each service there are: one for each of its devices, else what
-    `replicas` says.
+    """Number of replicas of each service: one for each of its devices, else as `replicas` says.
 
     services: those that have an engine. Raises SettingsError for another service, a device that is
     neither cpu nor cuda:N, and a number of replicas that contradicts the devices.
@@ -43,12 +40,11 @@ def checked_devices(
 
 
 def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the process of a replica on device `name` is told. environ: of all processes.
+    """Variables of the process of a replica on device `name`. environ: of all processes.
 
-    A process sees its GPU alone, as number 0: engines and their libraries put some things on the
-    first GPU that they see, whatever device they are given. cuda:N counts as CUDA does: from 0,
-    among those that CUDA_VISIBLE_DEVICES names where it is set. Raises SettingsError for a GPU that
-    is not there.
+    A process sees only its own GPU, as number 0: engines and their libraries use the first visible
+    GPU for some things, whatever device they are given. cuda:N counts as CUDA does: from 0, among
+    those in CUDA_VISIBLE_DEVICES if it is set. Raises SettingsError for a GPU that does not exist.
     """
     variable = f"COSYSERVE_{service.upper()}_DEVICE"
     match = _FORM.fullmatch(name)
@@ -68,8 +64,8 @@ def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, 
 
 
 def named_gpus(visible: str) -> list[str]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES names; CUDA numbers those before the first that
-    is no GPU.
+    """The GPUs in a value of CUDA_VISIBLE_DEVICES; CUDA ignores all from the first invalid
+    one on.
     """
     return list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
 

@@ -1,5 +1,5 @@
-"""All services on one machine as child processes of this one: started together, watched, restarted
-when they end, stopped cleanly.
+"""Runs all services of one machine as child processes: starts them together, watches them, restarts
+those that end, and stops them cleanly.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ from cosyserve.host.supervision.liveness import until_silent
 from cosyserve.model_directory import ModelDirectory
 
 _MOST_RESTARTS = 5
-"""In a row."""
+"""Most restarts in a row."""
 _STEADY_SECONDS = 60.0
-"""A process that has served this long has its restarts forgotten."""
+"""Seconds of service after which the restarts of a process are forgotten."""
 _FIRST_BACK_OFF_SECONDS = 0.5
 _STOP_MARGIN_SECONDS = 10.0
-"""An interpreter with a tensor library takes its time to end when the machine is busy."""
+"""An interpreter with a tensor library takes some seconds to exit on a busy machine."""
 Log = Callable[[str], None]
 
 
 class StackFailed(Exception):
-    """The services cannot go on; the message names the one that ended, how, and what it said
-    last.
+    """The services cannot continue; the message names the one that ended, how, and its last
+    output.
     """
 
 
 @dataclass(frozen=True)
 class Running:
-    """One child process as it is now."""
+    """State of one child process."""
 
     name: str
     replica: int
@@ -43,13 +43,13 @@ class Running:
 
 
 class Stack:
-    """The services of one machine. Made by `running_stack`."""
+    """The services of one machine. Created by `running_stack`."""
 
     def __init__(
         self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
     ) -> None:
         self.address = places[-1].address
-        """host:port of the public door."""
+        """host:port of the public service."""
         self._places = places
         self._drain_seconds = drain_seconds
         self._restart_frozen = restart_frozen
@@ -64,7 +64,7 @@ class Stack:
 
     @property
     def children(self) -> list[Running]:
-        """The processes that are alive."""
+        """The live processes."""
         return [
             Running(place.service, place.replica, child.process.pid, place.port, child.serving)
             for place, child in self._children.items()
@@ -72,7 +72,7 @@ class Stack:
         ]
 
     def kill(self, name: str, replica: int = 0, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to one child, as an accident would. Raises KeyError when there is no such
+        """Send a signal to one child, to simulate an accident. Raises KeyError if there is no such
         child.
         """
         children = {(place.service, place.replica): child for place, child in self._children.items()}
@@ -85,12 +85,12 @@ class Stack:
             child.send(signal.SIGKILL)
 
     async def wait(self) -> None:
-        """Wait until the services cannot go on; raises StackFailed then."""
+        """Wait until the services cannot continue; raises StackFailed then."""
         await asyncio.shield(self._failed)
 
     async def start(self) -> None:
-        """Start all and return when each has been SERVING. Raises StackFailed as soon as one ends
-        instead.
+        """Start all services and return when each has been SERVING. Raises StackFailed as soon as
+        one ends before.
         """
         for place in self._places:
             self._supervisors[place] = supervisor = asyncio.create_task(self._supervise(place))
@@ -104,8 +104,8 @@ class Stack:
             await self._failed
 
     async def stop(self) -> None:
-        """Drain and end all, the door before the stages; who does not end in time is killed. All
-        are reaped on return.
+        """Drain and end all services, the orchestrator before the stages; kill those that do not
+        end in time. All are reaped on return.
         """
         if self._stopped is None:
             self._stopped = asyncio.create_task(self._stop())
@@ -121,8 +121,8 @@ class Stack:
             wave = [place for place in self._supervisors if (place.service == ORCHESTRATOR) is door]
             for place in wave:
                 if (child := self._children.get(place)) is not None:
-                    # What is still loading holds no accepted work and would not listen before its
-                    # load is over.
+                    # A loading process holds no accepted work and handles no signal before its load
+                    # is over.
                     child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
             supervisors = [self._supervisors[place] for place in wave]
             if not supervisors:
@@ -136,8 +136,8 @@ class Stack:
                 await asyncio.wait(late)
 
     async def _supervise(self, place: Place) -> None:
-        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times
-        in a row, each after twice the time.
+        """Run the service of `place` and restart it when it ends: up to `_MOST_RESTARTS` times in a
+        row, with doubling delays.
         """
         restarts = 0
         while True:
@@ -168,8 +168,9 @@ class Stack:
                     return
 
     async def _run_once(self, place: Place) -> tuple[int, float | None]:
-        """One life of one process: its exit code, and for how many seconds it served, None if it
-        never did. One that has served and freezes is killed."""
+        """Run one process once: its exit code, and for how many seconds it served, None if it never
+        did. A process that has served and freezes is killed.
+        """
         loop = asyncio.get_running_loop()
         begin = loop.time()
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
@@ -191,8 +192,9 @@ class Stack:
         return code, loop.time() - serving_since if child.serving else None
 
     async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
-        """Return when `child` has ended or the stack is being stopped; kill it when it answers no
-        more and frozen processes are to be restarted."""
+        """Return when `child` has ended or the services are being stopped; kill it if it stops
+        answering and frozen processes are to be restarted.
+        """
         judge = (
             until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS)
             if self._restart_frozen
@@ -214,9 +216,7 @@ class Stack:
         return f"; its last lines:{said}" if said else ""
 
     def _has_other_replica(self, place: Place) -> bool:
-        """Whether another replica of the same stage has not been given up, be it serving or about
-        to be.
-        """
+        """Whether another replica of the same stage is still supervised, serving or not."""
         return any(
             not supervisor.done()
             for other, supervisor in self._supervisors.items()
@@ -232,7 +232,7 @@ class Stack:
         if error is None or self._failed.done():
             return
         self._failed.set_exception(error)
-        self._failed.exception()  # whoever waits for it sees it; nobody has to
+        self._failed.exception()  # retrieved, since no task has to wait for it
         self._stopped = self._stopped or asyncio.create_task(self._stop())
 
 
@@ -253,20 +253,19 @@ async def running_stack(
     log: Log = lambda line: None,
     report: Log = lambda line: None,
 ) -> AsyncIterator[Stack]:
-    """All services of `model` while the block runs; the block begins when the public door is
+    """All services of `model` while the block runs; the block begins when the public service is
     SERVING.
 
-    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both
-    engines, or {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a
-    stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines
-    share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else
-    auto. log: gets each line that a child prints, with its name before it. report: gets what
-    happens to the children. A process that ends, or gives no health answer for 8 s, is started
-    again while the others serve on; when five restarts in a row did not help and its stage has no
-    other replica, all end and `Stack.wait` raises. restart_frozen: False leaves a process alone
-    that gives no answer, for a debugger that holds it, or a test that stops it and lets it go on.
-    Raises StackFailed when a child ends while loading, ModelError without a model directory,
-    SettingsError for the rest.
+    replicas: of each stage, such as {"token2wav": 2}; one by default. backend: of both engines, or
+    {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a stage, as in
+    `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU,
+    auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
+    gets each output line of the children, with their name. report: gets events of the children. A
+    process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
+    five restarts in a row did not help and its stage has no other replica, all end and `Stack.wait`
+    raises. restart_frozen: False does not restart a process that stops answering, for a debugger or
+    a test that suspends it. Raises StackFailed if a child ends while loading, ModelError without a
+    model directory, SettingsError for the rest.
     """
     arguments = (
         ModelDirectory(model).path,
