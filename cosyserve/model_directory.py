@@ -79,10 +79,10 @@ class ModelDirectory:
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
-        file_facts = self.path / name
-        if not file_facts.exists():
-            raise ModelError(f"{file_facts}: missing; a CosyVoice2 model directory needs it")
-        return file_facts
+        file_states = self.path / name
+        if not file_states.exists():
+            raise ModelError(f"{file_states}: missing; a CosyVoice2 model directory needs it")
+        return file_states
 
     @property
     def yaml_name(self) -> str:
@@ -127,29 +127,29 @@ class ModelDirectory:
         """sha256 over the named files in order (hex, first 16 digits): the identity of loaded
         weights. Cached until a file changes.
         """
-        file_facts = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
-        if file_facts in self._hashes:
-            return self._hashes[file_facts]
+        file_states = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
+        if file_states in self._hashes:
+            return self._hashes[file_states]
         digest = hashlib.sha256()
-        for name, _, _ in file_facts:
+        for name, _, _ in file_states:
             digest.update(name.encode())
             with self.file(name).open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
-        self._hashes[file_facts] = digest.hexdigest()[:16]
-        return self._hashes[file_facts]
+        self._hashes[file_states] = digest.hexdigest()[:16]
+        return self._hashes[file_states]
 
 
-def check_tensors(path: Path, file_facts: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ModelError unless `file_facts` has exactly the names and shapes of `expected`; the message
-    names each offending tensor.
+def check_tensors(path: Path, tensors: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ModelError unless `tensors` has exactly the names and shapes of `expected`; the message names
+    each offending tensor.
     """
-    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in file_facts]
-    problems += [f"extra tensor {name} {list(file_facts[name].shape)}" for name in file_facts if name not in expected]
+    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    problems += [f"extra tensor {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
     problems += [
-        f"tensor {name} has shape {list(file_facts[name].shape)}, expected {list(shape)}"
+        f"tensor {name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
-        if name in file_facts and tuple(file_facts[name].shape) != tuple(shape)
+        if name in tensors and tuple(tensors[name].shape) != tuple(shape)
     ]
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")

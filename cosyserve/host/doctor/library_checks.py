@@ -41,7 +41,10 @@ def check_library_combinations(versions: dict[str, str]) -> list[Finding]:
         tensorrt = next((versions[name] for name in TENSORRT if name in versions), None)
         if tensorrt is not None and parse_version(tensorrt)[:2] != (10, 10):
             means = "the 0.20 line was built with TensorRT 10.10, and engines of another are refused"
-            fix = "pip install 'tensorrt-cu12==10.10.*', or use the image of Dockerfile target llm, which has matching versions"
+            fix = (
+                "pip install 'tensorrt-cu12==10.10.*', or use the image of Dockerfile target llm, "
+                "which has matching versions"
+            )
             findings.append(problem("tensorrt_llm and tensorrt", f"{tensorrt_llm} with {tensorrt}", means, fix))
         protobuf = versions.get("protobuf")
         if protobuf is not None and parse_version(protobuf) >= (6,):

@@ -64,7 +64,8 @@ def _library(machine: Machine, name: str) -> str | None:
     if parse_version(version)[: len(library.oldest)] < library.oldest or (
         library.below is not None and parse_version(version) >= library.below
     ):
-        return f"{name} {version} is not supported: pip install {library.install} ({format_version(library.oldest)} is the oldest)"
+        oldest = format_version(library.oldest)
+        return f"{name} {version} is not supported: pip install {library.install} ({oldest} is the oldest)"
     return None
 
 

@@ -62,7 +62,10 @@ def test_nothing_is_kept_of_what_was_loaded() -> None:
 
 
 def test_a_process_with_a_call_that_hangs_can_end() -> None:
-    program = "import threading\nfrom cosyserve.engines.time_limit import run_with_time_limit\nrun_with_time_limit(0.1, threading.Event().wait)"
+    program = (
+        "import threading\nfrom cosyserve.engines.time_limit import run_with_time_limit\n"
+        "run_with_time_limit(0.1, threading.Event().wait)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "CallTimedOut" in done.stderr

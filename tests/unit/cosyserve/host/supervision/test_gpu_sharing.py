@@ -268,7 +268,9 @@ from cosyserve.host.supervision.gpu_sharing import shared_gpu
 from cosyserve.host.supervision.layout import Place
 
 async def hold():
-    places = [Place(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")]
+    places = [
+        Place(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")
+    ]
     async with shared_gpu(places, "auto", lambda line: None) as told:
         print(told[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
         await asyncio.sleep(600)
