@@ -141,8 +141,8 @@ class ModelDirectory:
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ModelError unless `tensors` has exactly the names and shapes of `expected`; the message names
-    each offending tensor.
+    """Raise ModelError unless `tensors` has exactly the names and shapes of `expected`; the message
+    names each offending tensor.
     """
     problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
     problems += [f"extra tensor {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
