@@ -1,6 +1,6 @@
-"""What all services share: the contract, and how it is spoken."""
+"""Shared by all services: the contract, gRPC, the client and the command line."""
 
 import os
 
-# gRPC's own log tells every orderly goodbye as news on stderr; set the variable to hear it.
+# gRPC logs every orderly shutdown of a connection on stderr; set the variable to see it.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

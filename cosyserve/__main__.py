@@ -16,9 +16,9 @@ from cosyserve.commands.terminal.error_output import (
     WRONG_USAGE,
     Parser,
     WrongUsage,
+    describe_error,
+    describe_os_error,
     tell,
-    told_error,
-    told_os_error,
 )
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import StackFailed
@@ -27,7 +27,7 @@ from cosyserve.rpc.service_info import release
 
 
 class Command(Protocol):
-    """What each module of cosyserve.commands is."""
+    """Interface of each module in cosyserve.commands."""
 
     HELP: str
 
@@ -70,19 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongUsage as error:
         return _fail(arguments, "", str(error), WRONG_USAGE, error.usage)
     except CosyserveError as error:
-        status, message = told_error(error, arguments)
+        status, message = describe_error(error, arguments)
         return _fail(arguments, status, message, FAILED, again=error.retry_after)
     except server_package.ServerMissing as error:
         return _fail(arguments, "", str(error), FAILED)
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:
-        # The reader of our output has gone. Python would meet the broken pipe again when it closes
+        # The reader of our output has gone. Python would hit the broken pipe again when it closes
         # standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(arguments, "", told_os_error(error), FAILED)
+        return _fail(arguments, "", describe_os_error(error), FAILED)
     except (ModelError, StackFailed) as error:
         return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:

@@ -1,35 +1,37 @@
 """Every way a request or a start can fail.
 
-CosyserveError ├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where
-and the allowed range ├── NotFound              NOT_FOUND            no such voice ├──
-PermissionDenied      PERMISSION_DENIED    the method is not for this caller; says for whom it is
-├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there ├── OutOfRange
-OUT_OF_RANGE         a resume point behind the end of the audio ├── FailedPrecondition
-FAILED_PRECONDITION  another engine than the one that began the request; what the voice, model or
-peer lacks ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back ├──
-Unavailable           UNAVAILABLE          a peer is down or this service is draining ├──
-DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time ├── CallerStalled
-DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help └──
-InternalFault         INTERNAL             our fault: an engine failed
-    └── SpeechFault       INTERNAL             what was made is no speech of the text; carries which guard found it
-        ├── Runaway       RUNAWAY              the sentence did not end
-        ├── TooShort      TOO_SHORT            it ended at once
-        ├── PromptSpoken  PROMPT_SPOKEN        the prompt was spoken instead
-        ├── Silence       SILENCE              nothing can be heard
-        ├── NonFinite     NON_FINITE           a network gave non-numbers
-        ├── Absurd        ABSURD               numbers, but of no speech
-        ├── LeftOut       LEFT_OUT             a word of the text was not spoken
-        └── Repeated      REPEATED             words were spoken twice
-ModelError                (start only)         the model directory cannot be served; names file and
-tensor SettingsError             (start only)         the environment cannot be served; names the
-variable
+    CosyserveError
+    ├── InvalidRequest      INVALID_ARGUMENT     a value of the caller: which, and what is allowed
+    ├── NotFound            NOT_FOUND            no such voice
+    ├── PermissionDenied    PERMISSION_DENIED    the caller may not call this method
+    ├── AlreadyExists       ALREADY_EXISTS       a voice of that id exists
+    ├── OutOfRange          OUT_OF_RANGE         a resume point after the end of the audio
+    ├── FailedPrecondition  FAILED_PRECONDITION  another engine than the one that began the request,
+    │                                            or the voice, model or peer lacks something
+    ├── Overloaded          RESOURCE_EXHAUSTED   full; carries a retry hint
+    ├── Unavailable         UNAVAILABLE          a peer is down or this service is draining
+    ├── DeadlineExceeded    DEADLINE_EXCEEDED    a peer did not answer in time
+    ├── CallerStalled       DEADLINE_EXCEEDED    the caller read or sent nothing in time;
+    │                                            another replica would not help
+    └── InternalFault       INTERNAL             our fault: an engine failed
+        └── SpeechFault     INTERNAL             the result is not speech of the text; names a guard
+            ├── Runaway       RUNAWAY            the sentence did not end
+            ├── TooShort      TOO_SHORT          it ended at once
+            ├── PromptSpoken  PROMPT_SPOKEN      the prompt was spoken instead
+            ├── Silence       SILENCE            nothing can be heard
+            ├── NonFinite     NON_FINITE         a network returned non-finite numbers
+            ├── Absurd        ABSURD             finite numbers that cannot be speech
+            ├── LeftOut       LEFT_OUT           a word of the text was not spoken
+            └── Repeated      REPEATED           words were spoken twice
+    ModelError              (start only)         the model directory is unusable; names the file
+    SettingsError           (start only)         the environment is unusable; names the variable
 
-A value of the caller's that a text quotes is cut at 256 characters, and a text at 2,000: a status
-travels in one block of headers, and gRPC puts RESOURCE_EXHAUSTED in the place of one that does not
-fit.
+A quoted value of the caller is cut at 256 characters in a message, and the message at 2,000: a
+status travels in one block of headers, and gRPC replaces a status that does not fit by
+RESOURCE_EXHAUSTED.
 
-Code raises these; `cosyserve.rpc.server` turns them into gRPC status at the edge. No error travels
-inside an OK stream.
+Code raises these; `cosyserve.rpc.interceptors` turns them into gRPC status. No error travels inside
+an OK stream.
 """
 
 import re
@@ -53,7 +55,7 @@ class CosyserveError(Exception):
         self.message = _bounded(message)
         super().__init__(self.message)
         self.retry_after = retry_after
-        """Seconds after which another try may succeed; sent as `google.rpc.RetryInfo`."""
+        """Seconds after which a retry may succeed; sent as `google.rpc.RetryInfo`."""
 
 
 def _bounded(message: str) -> str:
@@ -61,7 +63,7 @@ def _bounded(message: str) -> str:
     if len(message) <= LONGEST_QUOTED:
         return message
     message = _QUOTED.sub(
-        lambda found: f"{found['mark']}{found['kept']}{found['mark']}… ({len(found['cut'])} characters more)", message
+        lambda match: f"{match['mark']}{match['kept']}{match['mark']}… ({len(match['cut'])} characters more)", message
     )
     over = len(message) - LONGEST_MESSAGE
     return message if over <= 0 else f"{message[:LONGEST_MESSAGE]}… ({over} characters more)"
@@ -112,9 +114,7 @@ class InternalFault(CosyserveError):
 
 
 class SpeechFault(InternalFault):
-    """A guard found that what was made must not be passed off as speech; another seed may do
-    better.
-    """
+    """A guard detected that the result is not the requested speech; another seed may do better."""
 
     guard = ""
     """Reason in `google.rpc.ErrorInfo`: a value of Guard in synthesis.proto without its prefix."""

@@ -1,4 +1,4 @@
-"""A lock between processes that the kernel gives back when its holder dies."""
+"""A lock between processes; the kernel releases it when its holder dies."""
 
 import contextlib
 import errno
@@ -12,17 +12,17 @@ from types import TracebackType
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
-def without_locks(error: OSError) -> bool:
-    """Whether it says that this file system has no file locks."""
+def lacks_lock_support(error: OSError) -> bool:
+    """Whether the error says that this file system has no file locks."""
     return error.errno in _NO_LOCKS
 
 
 class FileLock:
-    """Held inside `with`. The file stays; only who holds its lock counts, and it says who that is.
+    """A lock held inside `with`. The file stays on disk and holds the process id of the holder.
 
-    purpose: what the holder does, as `engine token2wav.estimator`. on_wait: told once, in words,
-    when another process holds it. Threads of one process exclude each other as well: each holds the
-    file through its own opening. Blocks; raises OSError.
+    purpose: what the holder does, such as `engine token2wav.estimator`. on_wait: called once, with
+    a message, if another process holds the lock. Threads of one process exclude each other as well,
+    because each opens the file itself. Blocks; raises OSError.
     """
 
     def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
@@ -38,14 +38,16 @@ class FileLock:
                 self._on_wait(f"waiting for {self._holder(handle)} to finish {self._purpose}")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             os.ftruncate(handle, 0)
-            # a full disk: who waits is told of "another process"
+            # On a full disk a waiting process reports "another process".
             with contextlib.suppress(OSError):
                 os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
         except BaseException as error:
             os.close(handle)
-            if isinstance(error, OSError) and without_locks(error):
-                told = "this file system has no file locks, which keep two from doing the same; choose a directory on a local disk"
-                raise OSError(error.errno, told, str(self._path.parent)) from error
+            if isinstance(error, OSError) and lacks_lock_support(error):
+                reason = (
+                    "this file system has no file locks against concurrent work; choose a directory on a local disk"
+                )
+                raise OSError(error.errno, reason, str(self._path.parent)) from error
             raise
         self._handle = handle
         return self
@@ -54,13 +56,13 @@ class FileLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # whoever asks between the next holder's lock and its name is not told ours
+            # Between the lock and the name of the next holder nothing must name this process.
             os.ftruncate(self._handle, 0)
         finally:
             os.close(self._handle)
 
     @staticmethod
     def _holder(handle: int) -> str:
-        """Process and since when, as far as its holder has written it."""
+        """Process id and start time of the holder, if it has written them."""
         pid, _, since = os.pread(handle, 64, 0).decode(errors="replace").partition(" ")
         return f"process {pid}, at it since {since}," if pid else "another process"

@@ -1,4 +1,6 @@
-"""Ctrl-C for programs that end on KeyboardInterrupt, whatever the parent process had set for it."""
+"""Ctrl-C for programs that end on KeyboardInterrupt, also if the parent process had SIGINT
+ignored.
+"""
 
 import contextlib
 import signal
@@ -8,12 +10,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def heeded() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt while the block runs, also where the process inherited that
-    it is ignored.
+    """SIGINT raises KeyboardInterrupt while the block runs, also if the process inherited that it
+    is ignored.
 
     A shell without job control, nohup and most job runners start programs with SIGINT ignored;
-    Python then installs no handler of its own, and a stop by SIGINT would have no effect. Without
-    effect outside the main thread, which alone may set handlers.
+    Python then installs no handler of its own, and SIGINT has no effect. Does nothing outside the
+    main thread, because only that may set handlers.
     """
     ignored = (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN

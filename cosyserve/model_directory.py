@@ -24,8 +24,8 @@ YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
 
 @dataclass(frozen=True)
 class Node:
-    """A `!new:path`, `!name:path` or `!apply:path` entry: where it pointed and with which
-    arguments. Never called.
+    """A `!new:path`, `!name:path` or `!apply:path` entry: its dotted path and its arguments. It is
+    never called.
     """
 
     path: str
@@ -79,10 +79,10 @@ class ModelDirectory:
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
-        found = self.path / name
-        if not found.exists():
-            raise ModelError(f"{found}: missing; a CosyVoice2 model directory needs it")
-        return found
+        file_states = self.path / name
+        if not file_states.exists():
+            raise ModelError(f"{file_states}: missing; a CosyVoice2 model directory needs it")
+        return file_states
 
     @property
     def yaml_name(self) -> str:
@@ -124,31 +124,32 @@ class ModelDirectory:
         return arguments
 
     def content_hash(self, names: Iterable[str]) -> str:
-        """sha256 over the named files in order (hex, first 16 digits): the identity of what a
-        service has loaded. Worked out again only when a file has changed."""
-        found = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
-        if found in self._hashes:
-            return self._hashes[found]
+        """sha256 over the named files in order (hex, first 16 digits): the identity of loaded
+        weights. Cached until a file changes.
+        """
+        file_states = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
+        if file_states in self._hashes:
+            return self._hashes[file_states]
         digest = hashlib.sha256()
-        for name, _, _ in found:
+        for name, _, _ in file_states:
             digest.update(name.encode())
             with self.file(name).open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
-        self._hashes[found] = digest.hexdigest()[:16]
-        return self._hashes[found]
+        self._hashes[file_states] = digest.hexdigest()[:16]
+        return self._hashes[file_states]
 
 
-def check_tensors(path: Path, found: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ModelError unless `found` has exactly the names and shapes of `expected`; the message
+def check_tensors(path: Path, tensors: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ModelError unless `tensors` has exactly the names and shapes of `expected`; the message
     names each offending tensor.
     """
-    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in found]
-    problems += [f"extra tensor {name} {list(found[name].shape)}" for name in found if name not in expected]
+    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    problems += [f"extra tensor {name} {list(tensors[name].shape)}" for name in tensors if name not in expected]
     problems += [
-        f"tensor {name} has shape {list(found[name].shape)}, expected {list(shape)}"
+        f"tensor {name} has shape {list(tensors[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
-        if name in found and tuple(found[name].shape) != tuple(shape)
+        if name in tensors and tuple(tensors[name].shape) != tuple(shape)
     ]
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
@@ -175,8 +176,8 @@ def _resolve(value: Any, root: dict[str, Any], path: Path, depth: int = 0) -> An
 
 
 def _evaluate(reference: str, root: dict[str, Any], path: Path, depth: int) -> Any:
-    """`<name>` gives the value itself; `<a> * <b>` (the only arithmetic the published files use)
-    gives the product.
+    """`<name>` is the value itself; `<a> * <b>`, the only arithmetic in the published files, is the
+    product.
     """
     factors = []
     for part in reference.split("*"):

@@ -1,5 +1,5 @@
-"""One style of numbers in what commands print: plain decimals, no exponent, no digits that binary
-fractions bring along.
+"""The format of numbers in the output of commands: plain decimals, no exponent, no digits that
+binary fractions add.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""`python -m cosyserve.probe PORT`: exit status 0 when the service on this machine's port is
+"""`python -m cosyserve.probe PORT`: exit status 0 if the service on this port of the machine is
 SERVING, else 1 and one line.
 
-For images: their health check asks with what is in them.
+The health check of the images: it needs nothing that an image does not have.
 """
 
 import sys
@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(given) != 1 or not given[0].isdecimal() or not 1 <= int(given[0]) <= 65535:
         sys.stderr.write("usage: python -m cosyserve.probe PORT\n")
         return 2
-    found = state(int(given[0]))
-    if found != "SERVING":
-        sys.stderr.write(f"port {given[0]}: {found}\n")
-    return 0 if found == "SERVING" else 1
+    health = state(int(given[0]))
+    if health != "SERVING":
+        sys.stderr.write(f"port {given[0]}: {health}\n")
+    return 0 if health == "SERVING" else 1
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Settings: one frozen dataclass per service, read once from the environment.
 
 Field `listen` of a dataclass read under prefix `COSYSERVE_LLM_` is the variable
-`COSYSERVE_LLM_LISTEN`. A field without a default must be set. A variable under the prefix that is
-no field stops the start, so that a typing error is never a silent default. Kubernetes injects
+`COSYSERVE_LLM_LISTEN`. A field without a default must be set. An unknown variable under the prefix
+stops the start, so that a typing error never becomes a silent default. Kubernetes injects
 service-link variables (`COSYSERVE_LLM_SERVICE_HOST`, `COSYSERVE_LLM_PORT=tcp://...`) for a Service
-that happens to carry our name; those are recognised by their form and passed over.
+with such a name; they are recognised by their form and ignored.
 """
 
 import dataclasses
@@ -63,9 +63,10 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
 
 
 def require_meant(environ: Mapping[str, str]) -> None:
-    """Raise SettingsError for a COSYSERVE_* variable that belongs to no service and whose name is
-    nearly one that does: nothing would ever read it. Other names are left alone, for an
-    orchestrator may inject variables of its own."""
+    """Raise SettingsError for a COSYSERVE_* variable that no service reads and whose name is close
+    to one that a service does read. Other names are ignored: an orchestrator may inject variables
+    of its own.
+    """
     for variable, text in environ.items():
         name = variable.removeprefix("COSYSERVE_")
         service, _, field = name.partition("_")

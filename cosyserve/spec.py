@@ -26,8 +26,8 @@ MAX_FLOW_FRAMES = 15_000
 
 MIN_TOKENS_PER_TEXT_TOKEN = 2
 MAX_TOKENS_PER_TEXT_TOKEN = 20
-"""Of the published text ids; a model directory whose text ids stand for less says so in its yaml
-(llm.min_token_text_ratio, max_...).
+"""For the published text ids; a model directory whose text ids cover less text sets its own in its
+yaml (llm.min_token_text_ratio, max_...).
 """
 TEXT_BLOCK = 5
 SPEECH_BLOCK = 15

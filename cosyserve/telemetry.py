@@ -21,8 +21,8 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 tracer = trace.get_tracer("cosyserve")
 meter = metrics.get_meter("cosyserve")
-"""Counters are made of it when a module is loaded; they count nothing unless `configure` found an
-endpoint.
+"""Modules create their counters with it when they are loaded; the counters record nothing unless
+`configure` found an endpoint.
 """
 
 
@@ -81,7 +81,7 @@ def call_span(name: str, parent: Context) -> Iterator[None]:
 
 
 def failed(error: BaseException) -> None:
-    """The current span ends in an error: its kind, and of ours its gRPC status."""
+    """Mark the current span as failed: the kind of the error and, for ours, its gRPC status."""
     span = trace.get_current_span()
     span.set_status(trace.StatusCode.ERROR)
     if "error.type" not in (getattr(span, "attributes", None) or {}):
@@ -91,7 +91,7 @@ def failed(error: BaseException) -> None:
 
 
 def annotate(name: str, value: bool | int | float | str) -> None:
-    """Set an attribute of the current span, in a service that of the call."""
+    """Set an attribute of the current span, which in a service is that of the call."""
     trace.get_current_span().set_attribute(name, value)
 
 

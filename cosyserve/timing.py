@@ -1,5 +1,5 @@
-"""A piece of work that is over, as engines report it. Plain data: who records it needs a tracing
-library, who makes it does not.
+"""The start and end of a finished piece of work, as engines report it. Plain data, so that engines
+need no tracing library.
 """
 
 from dataclasses import dataclass, field

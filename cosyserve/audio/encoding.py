@@ -1,5 +1,5 @@
-"""Sound on its way out: from the model's 24 kHz 16-bit samples to the encoding and rate that the
-caller asked for.
+"""Converts the 24 kHz 16-bit samples of the model to the encoding and rate that the caller asked
+for.
 """
 
 from enum import StrEnum
@@ -16,7 +16,7 @@ _TAIL = np.zeros(480, dtype=np.float32)
 
 
 class Encoding(StrEnum):
-    """How a sample is written; names as in AudioEncoding of audio.proto."""
+    """Sample encodings; names as in AudioEncoding of audio.proto."""
 
     LINEAR16 = "linear16"
     MULAW = "mulaw"
@@ -49,33 +49,31 @@ def encode(pcm: bytes, encoding: Encoding) -> bytes:
 
 
 def output_samples(samples: int, sample_rate: int) -> int:
-    """Samples at `sample_rate` that `samples` at 24 kHz become: samples * sample_rate / 24000,
-    halves rounded up. In integers, so exact.
+    """Number of samples at `sample_rate` for `samples` at 24 kHz: samples * sample_rate / 24000,
+    halves rounded up. Exact, because it uses integers.
     """
     return (2 * samples * sample_rate + SAMPLE_RATE) // (2 * SAMPLE_RATE)
 
 
 class OutputStream:
-    """One utterance's way out: 24 kHz s16le bytes in, in any cutting, the same bytes out however
-    they were cut.
+    """Output of one utterance: 24 kHz s16le bytes in, in pieces of any length; the bytes out do not
+    depend on the pieces.
 
     The whole output has output_samples(n, sample_rate) samples for n samples in; at 24 kHz linear
-    PCM passes untouched. The resampler holds back its own reach: 13 to 73 ms at 8 kHz, 5 to 39 ms
-    at 44.1 kHz, nothing at 24 kHz (measured, soxr 1.1.0, quality HQ).
+    PCM passes unchanged. The resampler holds back its filter length: 13 to 73 ms at 8 kHz, 5 to 39
+    ms at 44.1 kHz, nothing at 24 kHz (measured, soxr 1.1.0, quality HQ).
     """
 
     def __init__(
         self, encoding: Encoding = Encoding.LINEAR16, sample_rate: int = SAMPLE_RATE, start_sample: int = 0
     ) -> None:
-        """start_sample: first sample at `sample_rate` that is given out; earlier ones are made, for
-        the resampler's sake, and dropped.
+        """start_sample: first sample at `sample_rate` that is returned; earlier ones are computed
+        for the resampler and dropped.
         """
         self.encoding = encoding
         self.sample_rate = sample_rate
         self.position = 0
-        """Samples at `sample_rate` made so far, dropped ones included: the place of the next
-        one.
-        """
+        """Samples at `sample_rate` produced so far, including dropped ones."""
         self._start = start_sample
         self._taken = 0
         self._half = b""
@@ -83,8 +81,8 @@ class OutputStream:
         self._resampler = None if sample_rate == SAMPLE_RATE else _resampler(sample_rate)
 
     def feed(self, pcm: bytes) -> bytes:
-        """The next bytes at 24 kHz, even half a sample; returns what can be told already, at times
-        nothing.
+        """The next bytes at 24 kHz, which may end in the middle of a sample; returns the output
+        that is complete, which may be empty.
         """
         if self._finished:
             raise ValueError("the stream is finished")
@@ -105,8 +103,7 @@ class OutputStream:
             return b""
         missing = output_samples(self._taken, self.sample_rate) - self.position
         pieces: list[NDArray[np.float32]] = []
-        # Silence pushes the end out; the resampler's own flush rounds the length by a rule that it
-        # does not state.
+        # Silence flushes the resampler: its own flush rounds the length by an undocumented rule.
         while sum(piece.size for piece in pieces) < missing:
             pieces.append(self._resampler.resample_chunk(_TAIL))
         rest = np.concatenate(pieces)[:missing] if pieces else np.zeros(0, np.float32)

@@ -1,5 +1,5 @@
-"""Time to the first audible sample: the time to the first byte and the silence that a player plays
-before anything can be heard.
+"""Time to the first audible sample: the time to the first byte plus the silence at the start of the
+audio.
 """
 
 import numpy as np
@@ -11,27 +11,25 @@ from cosyserve.audio.levels import AUDIBLE_DBFS, samples_above
 
 
 class FirstAudible:
-    """A player without a delay of its own: it starts with the first message and plays each one when
-    it is there and the one before is over.
+    """A simulated player without latency: it starts with the first message and plays each one as
+    soon as it is there and the previous one is over.
 
-    So without underruns the result is the arrival of the first message plus the audio in front of
-    the first sample above -40 dBFS.
+    So without underruns the result is the arrival of the first message plus the audio before the
+    first sample above -40 dBFS.
     """
 
     def __init__(self, encoding: Encoding, sample_rate: int) -> None:
-        """The form of the audio that `arrived` takes."""
+        """The format of the audio that `arrived` takes."""
         self.seconds: float | None = None
-        """When the first audible sample is played, on the clock of `arrived`; None as long as none
-        has come.
+        """Time at which the first audible sample is played, on the clock of `arrived`; None before
+        that.
         """
         self._encoding = encoding
         self._sample_rate = sample_rate
         self._played = 0.0
 
     def arrived(self, now: float, audio: bytes) -> None:
-        """A message (whole samples, in order) is there at `now`, in seconds on any clock that does
-        not go back.
-        """
+        """A message (whole samples, in order) arrived at `now`, in seconds of a monotonic clock."""
         if self.seconds is not None:
             return
         begin = max(now, self._played)

@@ -56,7 +56,7 @@ def _highest_bit(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @cache
 def mulaw_values() -> NDArray[np.int16]:
-    """[256] int16: the sample that each mu-law byte stands for, the middle of its interval."""
+    """[256] int16: the sample of each mu-law byte, the middle of its interval."""
     codes = ~np.arange(256, dtype=np.int64) & 0xFF
     segment = codes >> 4 & 0x07
     magnitude = ((((codes & 0x0F) << 1) + _MU_BIAS) << segment) - _MU_BIAS
@@ -65,7 +65,7 @@ def mulaw_values() -> NDArray[np.int16]:
 
 @cache
 def alaw_values() -> NDArray[np.int16]:
-    """[256] int16: the sample that each A-law byte stands for, the middle of its interval."""
+    """[256] int16: the sample of each A-law byte, the middle of its interval."""
     codes = np.arange(256, dtype=np.int64) ^ 0x55
     segment, step = codes >> 4 & 0x07, codes & 0x0F
     magnitude = np.where(segment == 0, (step << 1) + 1, ((step << 1) + 33) << np.maximum(segment - 1, 0))

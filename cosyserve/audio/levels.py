@@ -7,7 +7,7 @@ _FULL_SCALE = 32768
 ONSET_DBFS = -50.0
 """Quieter samples at both ends of an utterance are silence, which ONSET_TRIMMED removes."""
 LEAD_MILLISECONDS = 20
-"""Of it, kept in front of the first louder sample: consonants begin below the level."""
+"""Milliseconds of silence kept before the first louder sample: consonants begin below the level."""
 AUDIBLE_DBFS = -40.0
 """The first louder sample is the first audible one."""
 

@@ -1,4 +1,4 @@
-"""WAV files (RIFF), written while the sound arrives."""
+"""WAV files (RIFF) that are written while the sound arrives."""
 
 import struct
 from pathlib import Path
@@ -12,8 +12,8 @@ _UNKNOWN = 0xFFFFFFFF
 
 
 def wav_header(sample_rate: int, samples: int | None, encoding: Encoding = Encoding.LINEAR16) -> bytes:
-    """The bytes before mono sample data. samples None: length not known yet, all sizes 0xFFFFFFFF
-    as players expect of a stream.
+    """The header before mono sample data. samples None: the length is unknown; all sizes are
+    0xFFFFFFFF, as players expect of a stream.
     """
     width = encoding.bytes_per_sample
     layout = struct.pack("<HHIIHH", _FORMAT_TAG[encoding], 1, sample_rate, sample_rate * width, width, 8 * width)
@@ -40,7 +40,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 class WavWriter:
-    """A WAV file that is playable at any moment; its sizes are filled in at the end."""
+    """A WAV file that is playable at any time; its sizes are filled in at the end."""
 
     def __init__(self, path: Path, sample_rate: int, encoding: Encoding = Encoding.LINEAR16) -> None:
         self.sample_rate = sample_rate

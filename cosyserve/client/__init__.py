@@ -1,5 +1,5 @@
-"""The client of the public endpoint: speech as an async iterator of chunks. What users import is
-named here.
+"""The client of the public endpoint: speech as an async iterator of chunks. These are the names for
+users.
 """
 
 from cosyserve.audio.encoding import Encoding

@@ -1,4 +1,4 @@
-"""The client of the public door: speech as an async iterator of chunks, checked to be whole.
+"""The client of the public service: speech as an async iterator of chunks, checked to be whole.
 
 async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
     async for chunk in speech:
@@ -29,10 +29,10 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 class Client(VoiceCalls):
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of
-    cosyserve.errors; a trace of the caller goes on in the server.
+    cosyserve.errors; the trace of the caller continues in the server.
 
-    What can be chosen beside the text (`**how`): `cosyserve.client.options`. Values no message can
-    carry raise InvalidRequest.
+    Options (`**how`): `cosyserve.client.options`. Values that no message can carry raise
+    InvalidRequest.
     """
 
     def __init__(self, target: str) -> None:
@@ -45,7 +45,7 @@ class Client(VoiceCalls):
         )
 
     async def connect(self, seconds: float | None = None) -> None:
-        """Wait until the server can be called. seconds, and what is raised:
+        """Wait until the server can be reached. seconds and errors:
         `cosyserve.rpc.reachability.connect`.
         """
         await connect(self._channel, self.target, seconds)
@@ -74,11 +74,10 @@ class Client(VoiceCalls):
         """Speak a text.
 
         timeout: seconds for the whole stream, resumptions included. resume_seconds: how long after
-        a loss a stream of which something has arrived is taken up again where its audio stopped,
-        with the same samples, as when the server was killed and started again; 0: the loss is
-        raised. resumptions: how often in a row that is tried in any case, also before anything has
-        arrived, waiting for the server up to 30 s each time; 0: a server that cannot be reached is
-        an error at once.
+        a lost connection a stream that has begun is resumed where its audio stopped, with the same
+        samples, also if the server was restarted meanwhile; 0: the loss is raised. resumptions: how
+        many times in a row to retry in any case, also before anything has arrived, waiting for the
+        server up to 30 s each time; 0: an unreachable server is an error at once.
         """
         return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions, resume_seconds)
 
@@ -91,8 +90,9 @@ class Client(VoiceCalls):
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[ConversionOptions],
     ) -> Speech:
-        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout,
-        resumptions, resume_seconds: as in `synthesize`."""
+        """Speak what `audio`, the bytes of a sound file, says with another voice. timeout,
+        resumptions, resume_seconds: as in `synthesize`.
+        """
         return self._hear(
             request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions, resume_seconds
         )
@@ -108,11 +108,12 @@ class Client(VoiceCalls):
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[SynthesisOptions],
     ) -> StreamingSpeech:
-        """Speak a text while it is written: by `fragments`, or by the methods of what is returned.
-        mode and milliseconds: as in StreamingSynthesizeSetup of synthesis.proto. timeout: seconds
-        for the whole stream. resume_seconds: as in `synthesize`; the text is kept for it, up to
-        200,000 characters, and sent again. With a buffer delay samples depend on when text came: a
-        lost stream is raised then."""
+        """Speak a text while it is written: by `fragments`, or by the methods of the result. mode
+        and milliseconds: as in StreamingSynthesizeSetup of synthesis.proto. timeout: seconds for
+        the whole stream. resume_seconds: as in `synthesize`; for it up to 200,000 characters of
+        text are kept and sent again. With a buffer delay samples depend on when text came, so a
+        lost stream is raised.
+        """
         setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
         return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments, resume_seconds)
 
@@ -123,7 +124,7 @@ class Client(VoiceCalls):
         timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
         **how: Unpack[UnaryOptions],
     ) -> tuple[bytes, Header, Summary]:
-        """Speak a text as a whole under full attention; at most 60 s of audio."""
+        """Speak a text as a whole with full attention; at most 60 s of audio."""
         response = await self._ask(
             self._stub.SynthesizeUnary, request_of(pb.SynthesizeUnaryRequest, how, text=text), timeout
         )

@@ -1,5 +1,5 @@
-"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client`
-takes, and the messages made of it.
+"""The options of requests, by the names that `cosyserve.client` takes, and the messages built from
+them.
 
 Ranges and defaults as in synthesis.proto, which the server checks.
 """
@@ -20,23 +20,23 @@ M = TypeVar("M", bound=Message)
 
 
 class FormOptions(TypedDict, total=False):
-    """Whom to hear, how fast, in which form."""
+    """Voice, speed and audio format."""
 
     voice: str
     prompt: Prompt | None
-    """Speak like this recording, in place of a voice."""
+    """Recording to speak like, instead of a voice."""
     prompt_mode: PromptMode | None
-    """What the networks are shown of the voice; None: by instruction and voice."""
+    """Which parts of the voice condition the networks; None: chosen by instruction and voice."""
     seed: int | None
     speed: float
     sample_rate: int
     encoding: Encoding
     onset: Onset | None
-    """Whether the silence at both ends is removed; None: it is, but in profile upstream."""
+    """Whether the silence at both ends is removed; None: removed, except in profile upstream."""
 
 
 class TextOptions(TypedDict, total=False):
-    """How a text is read and said."""
+    """How a text is read and spoken."""
 
     instruction: str
     """How to speak, in words."""
@@ -58,15 +58,15 @@ class StreamOptions(TypedDict, total=False):
 
 
 class UnaryOptions(FormOptions, TextOptions, total=False):
-    """Of SynthesizeUnary."""
+    """Options of SynthesizeUnary."""
 
 
 class ConversionOptions(FormOptions, StreamOptions, total=False):
-    """Of ConvertVoice."""
+    """Options of ConvertVoice."""
 
 
 class SynthesisOptions(FormOptions, TextOptions, StreamOptions, total=False):
-    """Of Synthesize, and of StreamingSynthesize."""
+    """Options of Synthesize and StreamingSynthesize."""
 
 
 def setup_of(
@@ -84,29 +84,29 @@ def setup_of(
 
 
 def request_of(kind: type[M], options: Mapping[str, Any], **fields: Any) -> M:
-    """A message of `kind` with these options; fields: what it has beside. Raises InvalidRequest for
-    values no message can carry.
+    """A message of `kind` with these options. fields: its other fields. Raises InvalidRequest for
+    values that no message can carry.
     """
-    told = {name: value for name, value in options.items() if value is not None} | fields
+    values = {name: value for name, value in options.items() if value is not None} | fields
     with _unrepresentable():
-        told["audio_format"] = audio_format(
-            told.pop("encoding", Encoding.LINEAR16), told.pop("sample_rate", SAMPLE_RATE)
+        values["audio_format"] = audio_format(
+            values.pop("encoding", Encoding.LINEAR16), values.pop("sample_rate", SAMPLE_RATE)
         )
-        told.setdefault("speed", 1.0)
-        if "prompt" in told:
-            told["prompt"] = voice_pb2.PromptRecording(**vars(told["prompt"]))
-        if "prompt_mode" in told:
-            told["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{told['prompt_mode'].upper()}")
-        if "onset" in told:
-            told["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{told['onset'].upper()}")
+        values.setdefault("speed", 1.0)
+        if "prompt" in values:
+            values["prompt"] = voice_pb2.PromptRecording(**vars(values["prompt"]))
+        if "prompt_mode" in values:
+            values["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{values['prompt_mode'].upper()}")
+        if "onset" in values:
+            values["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{values['onset'].upper()}")
         if "hops" in kind.DESCRIPTOR.fields_by_name:
-            told["profile"] = profile_pb2.Profile.Value(f"PROFILE_{told.pop('profile', 'continuous').upper()}")
-            told["hops"] = profile_pb2.HopSchedule(
-                first_hop_tokens=told.pop("first_hop_tokens", 0),
-                growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{told.pop('growth', 'unspecified').upper()}"),
-                max_hop_tokens=told.pop("max_hop_tokens", 0),
+            values["profile"] = profile_pb2.Profile.Value(f"PROFILE_{values.pop('profile', 'continuous').upper()}")
+            values["hops"] = profile_pb2.HopSchedule(
+                first_hop_tokens=values.pop("first_hop_tokens", 0),
+                growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{values.pop('growth', 'unspecified').upper()}"),
+                max_hop_tokens=values.pop("max_hop_tokens", 0),
             )
-        return kind(**told)
+        return kind(**values)
 
 
 @contextlib.contextmanager

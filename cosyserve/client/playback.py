@@ -1,4 +1,4 @@
-"""One synthesis as this machine heard it, with the clock running here and not at the server."""
+"""Plays one synthesis and measures it at the client."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -14,19 +14,20 @@ Play = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of a synthesis. seconds: length of the audio that arrived; wall_seconds: from the
-    request to its end.
-
-    first_sound_seconds: to the first byte of audio. first_audible_seconds: to the first sample
-    above -40 dBFS at a player that starts with the first byte; None when there is none.
-    """
+    """Result of a synthesis, as measured at the client."""
 
     seconds: float
+    """Length of the audio that arrived."""
     first_sound_seconds: float
+    """From the request to the first byte of audio."""
     wall_seconds: float
+    """From the request to its end."""
     header: Header
     summary: Summary
     first_audible_seconds: float | None = None
+    """From the request to the first sample above -40 dBFS at a player that starts with the first
+    byte; None if there is none.
+    """
 
     @property
     def real_time_factor(self) -> float:
@@ -35,7 +36,7 @@ class Heard:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; "server" holds what the server measured."""
-        told = {
+        values = {
             "seconds": self.seconds,
             "first_sound_seconds": self.first_sound_seconds,
             "first_audible_seconds": self.first_audible_seconds,
@@ -43,7 +44,7 @@ class Heard:
             **asdict(self.header),
             "server": asdict(self.summary),
         }
-        return dict(plain(told))
+        return dict(plain(values))
 
     def __str__(self) -> str:
         return (

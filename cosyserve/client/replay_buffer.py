@@ -1,20 +1,20 @@
-"""What was written to a streaming synthesis, kept so that it can be sent again to a server that
-comes back.
+"""The messages of a streaming synthesis, kept so that they can be sent again to a server that comes
+back.
 """
 
 from cosyserve.v1 import synthesis_pb2
 
 MOST_CHARACTERS = 200_000
-"""Kept of one stream, as many as a server takes by default. A message without text counts as
-one.
+"""Characters kept of one stream, as many as a server accepts by default. A message without text
+counts as one.
 """
 Part = synthesis_pb2.StreamingSynthesizeRequest | None
-"""A message behind the setup; None: the end of the text."""
+"""A message after the setup; None: the end of the text."""
 
 
-class Written:
-    """The parts in order, counted from 0. When they are more than is kept, those that were sent are
-    forgotten.
+class MessageReplayBuffer:
+    """The messages in order, counted from 0. If they exceed the limit, those that were sent are
+    dropped.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Written:
         return self._characters <= MOST_CHARACTERS
 
     def add(self, part: Part) -> int:
-        """Keep one more part; returns how many there are with it."""
+        """Append a part; returns the number of parts."""
         self._parts.append(part)
         self.ended = self.ended or part is None
         self._characters += max(len(part.text), 1) if part is not None else 1

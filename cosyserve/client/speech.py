@@ -1,6 +1,4 @@
-"""One synthesis as its caller hears it: chunks in order, without gap or repeat, also over a lost
-connection.
-"""
+"""One synthesis: its chunks in order, without gap or repeat, also across lost connections."""
 
 import asyncio
 import contextlib
@@ -25,7 +23,7 @@ from cosyserve.client.types import (
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.rpc.reads import read
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0
@@ -33,12 +31,12 @@ _BACK_OFF_SECONDS = 0.2
 _LONGEST_BACK_OFF_SECONDS = 2.0
 _MOST_DOUBLINGS = 10
 RESUME_SECONDS = 60.0
-"""Long enough for a server that was killed to be started again and to load its models."""
+"""Long enough for a killed server to be restarted and to load its models."""
 
 
 class Speech:
-    """Iterate to hear it; nothing is sent before the first step. Leaving its `async with` block, or
-    close(), hangs up.
+    """Iterate to get the audio; nothing is sent before the first step. Leaving the `async with`
+    block, or close(), cancels the call.
     """
 
     def __init__(
@@ -55,17 +53,17 @@ class Speech:
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []
-        """When each word is spoken, as far as the server has told; empty for models that cannot
-        tell.
+        """When each word is spoken, as far as the server has reported; empty for models without
+        alignment.
         """
         self.warnings: list[TextWarning] = []
-        """What of the text is not spoken as it is written, as far as the server has told."""
+        """Warnings about text that is not spoken as it is written, so far."""
         self.summary: Summary | None = None
-        """Set when the iteration has ended: without it the audio is not complete."""
+        """Set at the end of the iteration: without it the audio is not complete."""
         self.resumed = 0
-        """How often a lost connection was taken up again."""
+        """How often a lost connection was resumed."""
         self.first_byte_seconds: float | None = None
-        """From the begin of the call to its first audio."""
+        """From the start of the call to its first audio."""
         self._begun = 0.0
         self._audible: FirstAudible | None = None
         self._channel = channel
@@ -77,7 +75,7 @@ class Speech:
         self._resumptions = resumptions
         self._resume_seconds = resume_seconds
         self._failures = 0
-        """In a row, since the last audio."""
+        """Failures in a row, since the last audio."""
         self._lost_at: float | None = None
         """When the first of these failures was seen, on the monotonic clock."""
         self._closed = asyncio.Event()
@@ -89,9 +87,10 @@ class Speech:
 
     @property
     def first_audible_seconds(self) -> float | None:
-        """From the begin of the call until a player that starts with the first chunk plays the
-        first sample above -40 dBFS; None as long as none has come. Measured here, when chunks are
-        taken; the server's own measure is in `summary`."""
+        """From the start of the call until a player that starts with the first chunk plays the
+        first sample above -40 dBFS; None before that. Measured here when chunks are taken;
+        `summary` has the measurement of the server.
+        """
         return None if self._audible is None else self._audible.seconds
 
     def __aiter__(self) -> Self:
@@ -104,7 +103,7 @@ class Speech:
             try:
                 response = await self._next()
             except grpc.aio.AioRpcError as lost:
-                await self._take_up_again(as_error(lost, f"server at {self._target}"), lost)
+                await self._resume(as_error(lost, f"server at {self._target}"), lost)
                 continue
             if response is None:
                 self.summary = self._last
@@ -113,12 +112,13 @@ class Speech:
         raise StopAsyncIteration
 
     async def read(self) -> bytes:
-        """All audio that is still to come."""
+        """All remaining audio."""
         return b"".join([chunk.audio async for chunk in self])
 
     async def close(self) -> None:
-        """Hang up if the stream is still going on, also while it is taken up again; a task that
-        waits for its next chunk is cancelled, and no call is begun any more."""
+        """Cancel the call if the stream is still running, also while it is being resumed; a task
+        that waits for its next chunk is cancelled, and no further call is started.
+        """
         self._closed.set()
         if self._call is not None:
             self._call.cancel()
@@ -150,15 +150,15 @@ class Speech:
             self.request.retried_sentences.extend(
                 set(message.retried_sentences).difference(self.request.retried_sentences)
             )
-        self._hear_of(message.words)
-        self._be_warned(message.warnings)
+        self._add_words(message.words)
+        self._add_warnings(message.warnings)
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
 
     def _read_header(self, message: synthesis_pb2.SynthesisHeader) -> None:
-        """Samples are counted from the onset: a server that cuts it otherwise than the one before
-        cannot go on from its sample.
+        """Samples are counted from the onset: a server that trims it differently from the one
+        before cannot continue at its sample.
         """
         before, self.header = self.header, read_header(message)
         if before is not None and before.onset != self.header.onset:
@@ -182,10 +182,8 @@ class Speech:
         )
         return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
 
-    def _hear_of(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
-        """Words of sentences that are not known yet: a stream that was taken up again tells the
-        first ones once more.
-        """
+    def _add_words(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
+        """Add the words of new sentences: a resumed stream sends those of the first ones again."""
         known = self.words[-1].sentence if self.words else -1
         self.words += [
             WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
@@ -193,8 +191,8 @@ class Speech:
             if word.sentence > known
         ]
 
-    def _be_warned(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
-        """A stream that was taken up again tells all once more."""
+    def _add_warnings(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
+        """Add new warnings: a resumed stream sends all of them again."""
         self.warnings += [news for news in map(read_warning, warnings) if news not in self.warnings]
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
@@ -231,9 +229,9 @@ class Speech:
         """Whether the request can be sent again as it was."""
         return True
 
-    def _may_take_up(self, error: CosyserveError) -> bool:
-        """Whether asking again for what is missing may help. A stream that was heard is not given
-        up for a server that is full, either.
+    def _may_resume(self, error: CosyserveError) -> bool:
+        """Whether resuming may help. A stream that has begun is resumed also if the server
+        is full.
         """
         if self._closed.is_set() or not self._can_be_repeated:
             return False
@@ -242,15 +240,15 @@ class Speech:
         return self.header is not None and isinstance(error, Unavailable | Overloaded) and self._resume_left() > 0
 
     def _resume_left(self) -> float:
-        """Seconds that are left to take up a lost stream."""
+        """Seconds left to resume a lost stream."""
         return self._resume_seconds - (0.0 if self._lost_at is None else time.monotonic() - self._lost_at)
 
-    async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
-        """Have the next step ask for what is missing. Raises `error` when that would not help, or
+    async def _resume(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
+        """Have the next step request the missing audio. Raises `error` if that would not help, or
         was tried often or long enough.
         """
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
-        if not self._may_take_up(error):
+        if not self._may_resume(error):
             raise error from cause
         delay = error.retry_after or min(
             _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS
@@ -276,7 +274,7 @@ class Speech:
         self._call = None
 
     async def _unless_closed(self, waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for it. Raises CancelledError as soon as the stream is closed."""
+        """Wait for `waiting`. Raises CancelledError as soon as the stream is closed."""
         tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(self._closed.wait())
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""One synthesis whose text is written while its audio is heard."""
+"""A synthesis whose text is written while its audio is played."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.client.replay_buffer import Written
+from cosyserve.client.replay_buffer import MessageReplayBuffer
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2
 
 Request = synthesis_pb2.StreamingSynthesizeRequest
@@ -39,44 +39,46 @@ class StreamingSpeech(Speech):
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
     ) -> None:
-        """fragments: text that is written by itself, to its end, once the call has begun. What it
-        raises ends the call and is raised to whoever listens."""
+        """fragments: text that is written automatically, to its end, once the call has begun. Its
+        exceptions end the call and are raised to the iterating task.
+        """
         super().__init__(
             channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds
         )
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
-        self._written = Written()
+        self._written = MessageReplayBuffer()
         self._sending: asyncio.Task[None] | None = None
-        """The only one that writes to the call."""
+        """The only task that writes to the call."""
         self._sent = 0
-        """Parts that the present call has taken."""
+        """Parts that the current call has sent."""
         self._moved = asyncio.Event()
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
-        """More text, in any cutting. Waits while the server is behind. Raises what ended the call,
-        should it be over, and InvalidRequest after finish() or close(), as the other methods that
-        write."""
+        """Write more text, in pieces of any length. Waits while the server is behind. Raises the
+        error of a call that has ended, and InvalidRequest after finish() or close(), as the other
+        writing methods do.
+        """
         await self._write(Request(text=fragment))
 
     async def flush(self) -> None:
-        """Have what was written so far spoken now, as if the sentence ended here."""
+        """Have the text so far spoken now, as if the sentence ended here."""
         await self._write(Request(flush=synthesis_pb2.Flush()))
 
     async def cancel(self) -> None:
-        """Have the server stop at once; the iteration ends with what was sent until then, and a
-        summary that says so. After finish() the server reads nothing more: close() hangs up then.
+        """Have the server stop at once; the iteration ends with the audio sent until then, and a
+        summary that says so. After finish() the server reads nothing more: use close() then.
         """
         await self._write(Request(cancel=synthesis_pb2.Cancel()))
 
     async def finish(self) -> None:
-        """The text is over."""
+        """End the text."""
         await self._write(None)
 
     async def close(self) -> None:
-        # First of all: the task that iterates must not begin another call while the writers of this
+        # First, so that the iterating task does not start another call while the writers of this
         # one end.
         self._closed.set()
         await asyncio.gather(*self._stop_writing(), return_exceptions=True)
@@ -122,11 +124,9 @@ class StreamingSpeech(Speech):
         raise self._failed
 
     async def _send(self, call: Any) -> None:
-        """The setup, then everything that was and will be written, in order, to the end of the
-        text.
-        """
+        """Send the setup, then all written and future parts in order, to the end of the text."""
         await call.write(Request(setup=self._setup))
-        # A write that crosses a refusal would replace its status by its own.
+        # A write that crosses a refusal would replace its status.
         await call.initial_metadata()
         while True:
             while self._sent < len(self._written):
@@ -140,7 +140,7 @@ class StreamingSpeech(Speech):
             await self._moved.wait()
 
     def _move(self) -> None:
-        # A fresh event for the next change: each task that waits on the old one is woken exactly
+        # A new event for the next change: each task that waits on the old one is woken exactly
         # once.
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
@@ -151,8 +151,8 @@ class StreamingSpeech(Speech):
         self._move()
 
     async def _write(self, part: Request | None) -> None:
-        """part: None for the end of the text. Returns when the call has taken it, or when the call
-        is lost and will be taken up.
+        """part: None for the end of the text. Returns when the call has sent it, or when the call
+        is lost and will be resumed.
         """
         if self._written.ended or self._closed.is_set():
             how = "its text was ended" if self._written.ended else "it was closed"
@@ -164,7 +164,7 @@ class StreamingSpeech(Speech):
         while self._sent < place:
             if self._sending is not None and self._sending.done():
                 error = await self._error()
-                if not self._may_take_up(error):
+                if not self._may_resume(error):
                     raise error
                 return
             await self._moved.wait()
@@ -183,15 +183,15 @@ class StreamingSpeech(Speech):
         )
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
-        """A write on a dead call is passed over: the iteration tells why it died."""
+        """A write on a dead call is ignored: the iteration raises its error."""
         with contextlib.suppress(CosyserveError):
-            async for fragment in self._theirs(fragments):
+            async for fragment in self._checked(fragments):
                 await self.write(fragment)
             await self.finish()
 
-    async def _theirs(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
-        """`fragments`; an error of theirs ends the call, so that half a text does not pass for a
-        whole one.
+    async def _checked(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
+        """Pass `fragments` on; their exception ends the call, so that half a text does not count as
+        complete.
         """
         try:
             async for fragment in fragments:

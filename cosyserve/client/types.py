@@ -1,4 +1,4 @@
-"""What a caller hears and learns of one synthesis, as plain values."""
+"""Results of a synthesis as plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A recording to speak like in one request: the bytes of a sound file, what is said in it, and
-    the BCP-47 tag of that.
+    """A recording to speak like in one request: the bytes of a sound file, its transcript, and the
+    BCP-47 tag of that.
     """
 
     audio: bytes
@@ -30,8 +30,8 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of audio. start_sample: place of its first sample in the utterance, at the requested
-    rate.
+    """A piece of audio. start_sample: position of its first sample in the utterance, at the
+    requested rate.
     """
 
     audio: bytes
@@ -53,7 +53,7 @@ class WordTime:
 
 @dataclass(frozen=True)
 class TextWarning:
-    """Something of the text that is not spoken as it is written."""
+    """A part of the text that is not spoken as it is written."""
 
     kind: str
     """For programs: "unreadable", "unsupported_markup", "unusable_pronunciation", "more"
@@ -62,9 +62,9 @@ class TextWarning:
     message: str
     """For people; holds no part of the text."""
     left_out: tuple[str, ...]
-    """What was left out or not heeded: at most 8 stretches of at most 64 characters."""
+    """What was left out or ignored: at most 8 parts of the text of at most 64 characters."""
     sentence: int
-    """Number of the sentence in which or in front of which it stands."""
+    """Number of the sentence that contains or follows it."""
 
     def __str__(self) -> str:
         named = ", ".join(repr(stretch) for stretch in self.left_out)
@@ -73,7 +73,7 @@ class TextWarning:
 
 @dataclass(frozen=True)
 class Header:
-    """What the request came down to, defaults filled in."""
+    """The values in use, defaults filled in."""
 
     seed: int
     voice: str
@@ -81,9 +81,7 @@ class Header:
     sample_rate: int
     profile: str
     engine: str
-    """Name of the engines that speak; goes back to the server when a lost stream is taken up
-    again.
-    """
+    """Name of the engines in use; sent back to the server when a lost stream is resumed."""
     onset: str = "natural"
     """Whether the silence at both ends is removed ("trimmed") or sent ("natural")."""
     removed_start_milliseconds: float = 0.0
@@ -92,8 +90,8 @@ class Header:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the request cost, measured at the server. `first_sound` and `total` map each of STAGES
-    to milliseconds.
+    """Timings and counts of the request, measured at the server. `first_sound` and `total` map each
+    of STAGES to milliseconds.
     """
 
     audio_seconds: float
@@ -108,12 +106,12 @@ class Summary:
     total: dict[str, float]
     first_audible_milliseconds: float = 0.0
     """Until a player that starts with the first message plays the first sample above -40 dBFS; 0:
-    none is.
+    there is none.
     """
     removed_start_milliseconds: float = 0.0
     removed_end_milliseconds: float = 0.0
     warnings: tuple[TextWarning, ...] = ()
-    """What of the text is not spoken as it is written."""
+    """Parts of the text that are not spoken as written."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class VoiceDetails(VoiceLine):
 
 
 def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
-    """The wanted form of the audio as a message."""
+    """The audio format as a message."""
     return audio_pb2.AudioFormat(
         encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate
     )
@@ -154,7 +152,7 @@ def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
     """The header's message as plain values."""
     encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
     profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
-    # A server of the release before says nothing of it and sends every sample.
+    # A server of the previous release does not set it and sends every sample.
     onset = "trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural"
     return Header(
         seed=message.seed,
@@ -200,7 +198,7 @@ def read_voice_line(message: voice_pb2.VoiceSummary) -> VoiceLine:
 
 
 def read_voice_details(message: voice_pb2.VoiceDetails) -> VoiceDetails:
-    """What is known of a voice as plain values."""
+    """The details of a voice as plain values."""
     return VoiceDetails(
         **_line_fields(message.summary),
         description=message.description,

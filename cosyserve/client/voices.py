@@ -1,4 +1,4 @@
-"""The voice methods of the public door as a client calls them."""
+"""Client methods for voices."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.client.types import VoiceDetails, VoiceLine, read_voice_details, read_voice_line
 from cosyserve.errors import Unavailable
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 
 class VoiceCalls:
-    """What a client can do with voices. Server errors are raised as the classes of
-    cosyserve.errors. timeout: seconds, of each call.
+    """Methods for voices. Server errors are raised as the classes of cosyserve.errors. timeout:
+    seconds, of each call.
     """
 
     def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
@@ -31,17 +31,17 @@ class VoiceCalls:
 
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""
-        found, token = list[VoiceLine](), ""
+        listed, token = list[VoiceLine](), ""
         while True:
             request = pb.ListVoicesRequest(page_size=_PAGE, page_token=token)
             page = await self._ask(self._voices_stub.ListVoices, request, timeout)
-            found += map(read_voice_line, page.voices)
+            listed += map(read_voice_line, page.voices)
             token = page.next_page_token
             if not token:
-                return found
+                return listed
 
     async def voice(self, voice_id: str, timeout: float | None = 10.0) -> VoiceDetails:  # noqa: ASYNC109
-        """What is known of a voice."""
+        """The details of a voice."""
         request = pb.SynthesisServiceGetVoiceRequest(id=voice_id)
         return read_voice_details((await self._ask(self._voices_stub.GetVoice, request, timeout)).voice)
 
@@ -59,9 +59,10 @@ class VoiceCalls:
         cut_prompt: bool = False,
         timeout: float | None = _MAKING_SECONDS,  # noqa: ASYNC109
     ) -> VoiceDetails:
-        """Make a voice of the bytes of a sound file; ranges as in VoiceDraft of voice.proto, which
-        the server checks. A connection that is lost is tried once more: the request is marked, so
-        that the voice is not made twice."""
+        """Create a voice from the bytes of a sound file; ranges as in VoiceDraft of voice.proto,
+        which the server checks. A lost connection is retried once: the request has an id, so that
+        the voice is not created twice.
+        """
         draft = voice_pb2.VoiceDraft(
             id=voice_id or f"voice-{secrets.token_hex(8)}",
             audio=audio,
@@ -88,7 +89,7 @@ class VoiceCalls:
         labels: Mapping[str, str] | None = None,
         timeout: float | None = 10.0,  # noqa: ASYNC109
     ) -> VoiceDetails:
-        """Change what people call a voice; what is None stays."""
+        """Change the metadata of a voice; None leaves a field unchanged."""
         given = {"display_name": display_name, "description": description, "labels": labels}
         changes = {name: value for name, value in given.items() if value is not None}
         if not changes:

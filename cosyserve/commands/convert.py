@@ -1,4 +1,4 @@
-"""`cosyserve convert`: what is said in a recording, spoken by another voice."""
+"""`cosyserve convert`: speaks what a recording says with another voice."""
 
 import argparse
 import asyncio
@@ -8,7 +8,13 @@ from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
 from cosyserve.commands.terminal.error_output import WrongUsage
-from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, read_recording, wrong
+from cosyserve.commands.terminal.synthesis_arguments import (
+    add_synthesis_options,
+    form_options,
+    read_recording,
+    stream_options,
+    usage_problem,
+)
 
 HELP = "speak what is said in a recording with another voice"
 
@@ -18,16 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recording",
         type=Path,
         metavar="FILE",
-        help="somebody speaking: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more",
+        help="recording of speech: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more",
     )
-    add_form(parser, ("cross_lingual", "sft"))
+    add_synthesis_options(parser, ("cross_lingual", "sft"))
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    if problem := wrong(arguments):
+    if problem := usage_problem(arguments):
         raise WrongUsage(problem)
     require_writable(arguments.output)
-    how = {**await form(arguments), **cut(arguments)}
+    how = {**await form_options(arguments), **stream_options(arguments)}
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 
     async def speak(client: Client, play: Play) -> Heard:

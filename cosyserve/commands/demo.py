@@ -1,5 +1,5 @@
-"""`cosyserve demo`: start everything, say one sentence twice, show what the first sound cost, stop
-everything.
+"""`cosyserve demo`: starts everything, says one sentence twice, shows the time to the first sound,
+stops everything.
 """
 
 import argparse
@@ -9,9 +9,10 @@ from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import Client
-from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory
+from cosyserve.commands.terminal.arguments import add_json, add_stack
 from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
+from cosyserve.host.defaults import model_directory
 from cosyserve.host.starting.measurement import TEXT, measure
 from cosyserve.host.supervision.supervisor import running_stack
 from cosyserve.spec import SAMPLE_RATE

@@ -1,4 +1,4 @@
-"""`cosyserve doctor`: what this machine has, what is wrong with it and what mends it, and which
+"""`cosyserve doctor`: what this machine has, what is wrong with it, how to fix it, and which
 settings suit it.
 """
 
@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import json
 
-from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
+from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model
+from cosyserve.host.defaults import model_directory
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.number_format import plain
@@ -35,15 +36,15 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 def text(examination: Examination) -> str:
-    """A line for each finding, what it means and what mends it below; then the settings."""
+    """A line for each finding, with its consequence and fix below; then the settings."""
     width = max(len(finding.check) for finding in examination.findings)
     lines = []
     for finding in examination.findings:
-        lines.append(f"{_MARKS[finding.state]:<8}{finding.check:<{width}}  {finding.found}")
+        lines.append(f"{_MARKS[finding.state]:<8}{finding.check:<{width}}  {finding.observed}")
         lines += [
-            f"{'':<8}{'':<{width}}  {told}"
-            for told in (finding.means, f"mend: {finding.mend}" if finding.mend else "")
-            if told
+            f"{'':<8}{'':<{width}}  {line}"
+            for line in (finding.means, f"fix: {finding.fix}" if finding.fix else "")
+            if line
         ]
     counts = {
         state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)

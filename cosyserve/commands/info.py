@@ -1,4 +1,4 @@
-"""`cosyserve info`: what serves and why, with `--warm-up` also a run that makes it warm."""
+"""`cosyserve info`: which engines serve and why; with `--warm-up` it starts a warm-up run first."""
 
 import argparse
 import json
@@ -11,11 +11,11 @@ from google.protobuf.json_format import MessageToDict
 from cosyserve.commands.terminal.arguments import add_json, add_server
 from cosyserve.number_format import number, plain
 from cosyserve.rpc.reachability import connect
-from cosyserve.rpc.replicas import as_error
+from cosyserve.rpc.status import as_error
 from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
-HELP = "say which engines serve, which were stepped over and why"
+HELP = "say which engines serve, which were skipped and why"
 _SECONDS = 10.0
 _WARM_UP_SECONDS = 300.0
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    """Any service can be asked; the orchestrator adds its stages."""
+    """Any service can be queried; the orchestrator adds its stages."""
     async with grpc.aio.insecure_channel(arguments.server, options=channel_options()) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         await connect(channel, arguments.server)
@@ -35,41 +35,41 @@ async def run(arguments: argparse.Namespace) -> int:
             if arguments.warm_up:
                 warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS)
                 print(f"warm after {warm.milliseconds:.0f} ms", file=sys.stderr)
-            told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
+            output = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:
-        print(json.dumps(plain(MessageToDict(told, preserving_proto_field_name=True))))
+        print(json.dumps(plain(MessageToDict(output, preserving_proto_field_name=True))))
         return 0
-    print("\n\n".join(lines(one) for one in (told.info, *told.stages)))
-    for silent in told.silent_stages:
+    print("\n\n".join(lines(one) for one in (output.info, *output.stages)))
+    for silent in output.silent_stages:
         print(f"\n{silent}")
     return 0
 
 
 def lines(info: info_pb2.ServiceInfo) -> str:
-    """A service, for people."""
-    told = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
+    """A service in readable form."""
+    output = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
     if info.HasField("identity"):
         engine = info.identity
-        told += [
+        output += [
             f"  engine     {info.rung}: {engine.backend}, {engine.precision}",
             f"  device     {engine.device}",
             f"  model      {engine.model_hash}",
         ]
     if info.HasField("load"):
         late = f", {info.load.late_pieces} of {info.load.pieces} pieces late" if info.load.pieces else ""
-        told.append(f"  load       {info.load.real_time_factor:.3f} s of work for a second of speech{late}")
+        output.append(f"  load       {info.load.real_time_factor:.3f} s of work for a second of speech{late}")
     if info.admitted_streams:
-        told.append(f"  admitted   {info.admitted_streams} requests at once, {info.active_streams} under way")
-    told += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
+        output.append(f"  admitted   {info.admitted_streams} requests at once, {info.active_streams} under way")
+    output += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
     if info.buckets:
-        told.append(f"  buckets    {', '.join(map(str, info.buckets))}")
+        output.append(f"  buckets    {', '.join(map(str, info.buckets))}")
     for title, values in (("limits", info.limits), ("libraries", info.libraries)):
         if values:
             shown = (
                 f"{name} {number(value) if isinstance(value, float) else value}"
                 for name, value in sorted(values.items())
             )
-            told.append(f"  {title:<10} {', '.join(shown)}")
-    return "\n".join(told)
+            output.append(f"  {title:<10} {', '.join(shown)}")
+    return "\n".join(output)

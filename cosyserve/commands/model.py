@@ -1,5 +1,5 @@
-"""`cosyserve model ...`: fetch a model directory, look into it, and turn it into what other engines
-load.
+"""`cosyserve model ...`: download a model directory, inspect it, and convert it for other
+engines.
 """
 
 import argparse
@@ -18,7 +18,7 @@ _STEPS = {
     "export": "write the flow and the vocoder as ONNX",
     "build": "build engines for this machine's GPU",
     "verify": "compare exported graphs and engines with the reference path",
-    "prune": "remove engines that nothing uses any more",
+    "prune": "remove engines that are no longer used",
 }
 _NEEDS = {
     "inspect": ("torch",),
@@ -31,9 +31,10 @@ _NEEDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
-    for name, told in _STEPS.items():
-        # No character begins an option here: all that follows belongs to the step, --help too.
-        step = steps.add_parser(name, help=told, add_help=False, prefix_chars="\0")
+    for name, description in _STEPS.items():
+        # No character begins an option here: all that follows belongs to the step, including
+        # --help.
+        step = steps.add_parser(name, help=description, add_help=False, prefix_chars="\0")
         step.add_argument("rest", nargs=argparse.REMAINDER)
 
 
@@ -55,7 +56,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 def _become(command: list[str]) -> NoReturn:
-    """In place of this process: a Ctrl-C, the terminal and the exit status are the step's alone."""
+    """Replace this process, so that Ctrl-C, the terminal and the exit status belong to the step."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -1,5 +1,5 @@
-"""`cosyserve say`: text to a WAV file or to raw audio on standard output, by the public endpoint
-and nothing else.
+"""`cosyserve say`: text to a WAV file or to raw audio on standard output, through the public
+endpoint.
 """
 
 import argparse
@@ -11,11 +11,16 @@ from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
-from cosyserve.commands.terminal.arguments import pair, whole
+from cosyserve.commands.terminal.argument_types import pair, whole
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
 from cosyserve.commands.terminal.error_output import WrongUsage
-from cosyserve.commands.terminal.stdin_text import typed
-from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, wrong
+from cosyserve.commands.terminal.stdin_text import read_text
+from cosyserve.commands.terminal.synthesis_arguments import (
+    add_synthesis_options,
+    form_options,
+    stream_options,
+    usage_problem,
+)
 
 HELP = "speak a text into a file or to standard output"
 
@@ -57,13 +62,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-control-tokens", action="store_true", help="let the text hold control tokens of the model"
     )
-    parser.add_argument("--retry", action="store_true", help="say a sentence anew, once, when its speech is no speech")
+    parser.add_argument(
+        "--retry", action="store_true", help="generate a sentence again, once, if its speech fails a check"
+    )
     parser.add_argument("--unary", action="store_true", help="the whole utterance at once under full attention")
-    add_form(parser, get_args(PromptMode))
+    add_synthesis_options(parser, get_args(PromptMode))
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    problem = wrong(arguments)
+    problem = usage_problem(arguments)
     if arguments.stream == bool(arguments.text):
         problem = "say TEXT, or - to read it from standard input, or --stream to speak standard input as it arrives"
     elif arguments.stream and arguments.unary:
@@ -72,10 +79,10 @@ async def run(arguments: argparse.Namespace) -> int:
         raise WrongUsage(problem)
     require_writable(arguments.output)
     if arguments.text == ["-"]:
-        arguments.text = ["".join([piece async for piece in typed(sys.stdin.fileno())])]
+        arguments.text = ["".join([piece async for piece in read_text(sys.stdin.fileno())])]
     arguments.text = " ".join(arguments.text)
     how: dict[str, Any] = {
-        **await form(arguments),
+        **await form_options(arguments),
         "language_code": arguments.language,
         "instruction": arguments.instruction,
         "pronunciations": dict(arguments.pronounce or ()),
@@ -89,17 +96,19 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def _streaming(client: Client, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
-    return await hear(client.synthesize(arguments.text, resumptions=arguments.resume, **cut(arguments), **how), play)
+    return await hear(
+        client.synthesize(arguments.text, resumptions=arguments.resume, **stream_options(arguments), **how), play
+    )
 
 
 async def _arriving(client: Client, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
     speech = client.streaming_synthesize(
-        typed(sys.stdin.fileno()),
+        read_text(sys.stdin.fileno()),
         mode=arguments.mode,
         buffer_delay_milliseconds=arguments.buffer_delay,
-        # People think longer than programs.
+        # People pause longer than programs.
         idle_timeout_milliseconds=30_000 if arguments.mode == "tokens" else 180_000,
-        **cut(arguments),
+        **stream_options(arguments),
         **how,
     )
     return await hear(speech, play)

@@ -1,5 +1,5 @@
-"""`cosyserve start`: find out what this machine is, prepare what suits it, measure if asked, then
-serve as `cosyserve up` does.
+"""`cosyserve start`: examines this machine, prepares a suitable configuration, measures it if
+asked, then serves as `cosyserve up` does.
 """
 
 import argparse
@@ -8,24 +8,24 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, model_directory
-from cosyserve.commands.up import Stop, add_serving, serve, strictness
-from cosyserve.engines.benchmark_note import HOSTED
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, serving
 from cosyserve.errors import SettingsError
+from cosyserve.host.defaults import model_directory
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.starting.benchmark_notes import keep, kept
+from cosyserve.host.starting.benchmark_notes import SERVICES, read_notes, write_notes
 from cosyserve.host.starting.build_runner import precompile
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
-from cosyserve.host.starting.engine_builds import commands
-from cosyserve.host.starting.plan import Plan, chosen, compared, forced, planned
-from cosyserve.host.starting.trial import Trial, table, tried
+from cosyserve.host.starting.engine_builds import build_commands
+from cosyserve.host.starting.plan import Plan, choose_configuration, configurations_to_compare, forced, make_plan
+from cosyserve.host.starting.serving import StopSignals, serve, strictness
+from cosyserve.host.starting.trial import Trial, run_trial, table
 from cosyserve.host.supervision.supervisor import running_stack
 
 STOPPED = 130
-"""Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""
-_HOSTED = {engine for engines in HOSTED.values() for engine in engines}
+"""Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
+_HOSTED = {engine for service in SERVICES.values() for engine in service.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--benchmark",
         action="store_true",
-        help="speak a sentence first: first sound and real-time factor; engines of other libraries are measured beside our own",
+        help="speak a sentence first: first sound and real-time factor; "
+        "engines of other libraries are measured as well",
     )
     parser.add_argument(
         "--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest"
@@ -53,117 +54,121 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.test_all and arguments.force_config:
         raise SettingsError("--test-all measures every configuration, --force-config takes one: give one of them")
-    stop = Stop()
+    stop = StopSignals()
     try:
         plan = await _prepared(arguments)
     except asyncio.CancelledError:
-        if not stop.asked:
+        if not stop.received:
             raise
-        _tell("stopped; what is finished is kept")
+        _print("stopped; finished steps are kept")
         return STOPPED
     return 1 if plan is None else await _serve(arguments, plan)
 
 
 async def _prepared(arguments: argparse.Namespace) -> Plan | None:
-    """What is to be served, its engines built, measured if asked; None where no configuration
+    """The plan to serve, with its engines built and measured if asked; None if no configuration
     spoke.
     """
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen)
     for finding in examination.findings:
         if finding.state is State.PROBLEM:
-            _tell(f"problem: {finding.check}: {finding.found}; {finding.means}; {finding.mend}")
+            _print(f"problem: {finding.check}: {finding.observed}; {finding.means}; {finding.fix}")
     machine = examination.machine
     plans = await asyncio.to_thread(_plans, arguments, machine, model)
     if arguments.precompile:
         for plan in plans:
-            steps = await asyncio.to_thread(commands, plan.backends, machine, model, {**os.environ, **plan.environ})
-            await precompile(steps, _tell)
+            steps = await asyncio.to_thread(
+                build_commands, plan.backends, machine, model, {**os.environ, **plan.environ}
+            )
+            await precompile(steps, _print)
     if not (arguments.benchmark or arguments.test_all):
         if arguments.precompile and arguments.no_serve:
             await _warm(plans[0], model, arguments)
         return plans[0]
     trials = []
     for plan in plans:
-        _tell(f"measuring {plan.name}: {plan.configuration.what}")
-        report = functools.partial(_tell, before="  ")
-        trials.append(await tried(plan, model, arguments.gpu_sharing, report, strictness(arguments)))
+        _print(f"measuring {plan.name}: {plan.configuration.what}")
+        report = functools.partial(_print, before="  ")
+        trials.append(await run_trial(plan, model, arguments.gpu_sharing, report, strictness(arguments.strict)))
     _show(trials)
     noted = await asyncio.to_thread(_noted, trials, model)
     spoken = [trial for trial in trials if trial.measured is not None]
     if not spoken:
-        _tell("no configuration spoke; cosyserve doctor says what is wrong")
+        _print("no configuration spoke; cosyserve doctor says what is wrong")
         return None
     if noted:  # what was measured separately for each service is served together
         return await asyncio.to_thread(_own_plan, machine, model, noted)
     by_name = {plan.name: plan for plan in plans}
-    # A plain start would take our own engine, too: a hosted one that is hardly faster is not noted.
+    # A plain start would use our own engine, too: no note is written for a hosted one that is
+    # hardly faster.
     own = [trial for trial in spoken if not set(by_name[trial.name].backends.values()) & _HOSTED]
     fastest = min(own if own and not arguments.test_all else spoken, key=lambda trial: trial.real_time_factor)
     return by_name[fastest.name]
 
 
 def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
-    """By service, the hosted engine that is faster here; told, and kept for later starts."""
+    """By service, the hosted engine that is faster here; prints it and writes the notes."""
     try:
-        told = keep(trials, model)
+        preferred = write_notes(trials, model)
     except OSError as error:
-        _tell(f"what was measured cannot be kept: {error}")
+        _print(f"the measurements cannot be saved: {error}")
         return {}
-    for service, engine in told.items():
-        _tell(f"noted for backend auto: {service}: {engine or 'our own engine'} is the faster one here")
-    return {service: engine for service, engine in told.items() if engine}
+    for service, engine in preferred.items():
+        _print(f"noted for backend auto: {service}: {engine or 'our own engine'} is the faster one here")
+    return {service: engine for service, engine in preferred.items() if engine}
 
 
 def _own_plan(machine: Machine, model: Path, noted: dict[str, str]) -> Plan:
-    return planned(chosen(machine)[0], machine, model, forced=False, noted=noted)
+    return make_plan(choose_configuration(machine)[0], machine, model, forced=False, noted=noted)
 
 
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
-    """What is to be prepared and measured; the first is served, where nothing measures."""
+    """The plans to prepare and measure; without measuring, the first is served."""
     if arguments.test_all:
         for configuration in CONFIGURATIONS:
             if reason := configuration.lacks(machine):
-                _tell(f"{configuration.name} cannot run here: {reason}")
+                _print(f"{configuration.name} cannot run here: {reason}")
         runs = [configuration for configuration in CONFIGURATIONS if configuration.lacks(machine) is None]
-        return [planned(configuration, machine, model, forced=True) for configuration in runs]
+        return [make_plan(configuration, machine, model, forced=True) for configuration in runs]
     if arguments.force_config:
-        return [planned(forced(arguments.force_config, machine), machine, model, forced=True)]
-    configuration, steps = chosen(machine)
+        return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
+    configuration, steps = choose_configuration(machine)
     if steps and arguments.strict:
         raise SettingsError(f"--strict: {steps[0].name} cannot run: {steps[0].reason}")
     for step in steps:
-        _tell(f"not {step.name}: {step.reason}")
+        _print(f"not {step.name}: {step.reason}")
     if not arguments.benchmark:
-        return [planned(configuration, machine, model, forced=False, noted=kept(model))]
-    others, left = compared(machine, model, will_build=arguments.precompile)
+        return [make_plan(configuration, machine, model, forced=False, noted=read_notes(model))]
+    others, left = configurations_to_compare(machine, model, will_build=arguments.precompile)
     for step in left:
-        _tell(f"{step.name} is not measured: {step.reason}")
+        _print(f"{step.name} is not measured: {step.reason}")
     return [
-        planned(configuration, machine, model, forced=False),
-        *(planned(other, machine, model, forced=True) for other in others if configuration.on_gpu),
+        make_plan(configuration, machine, model, forced=False),
+        *(make_plan(other, machine, model, forced=True) for other in others if configuration.on_gpu),
     ]
 
 
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
-    """Kernels are compiled, and kept, before a service is SERVING."""
-    environ = {**plan.environ, **strictness(arguments)}
+    """Start the services once: kernels are compiled, and cached, before a service is SERVING."""
+    environ = {**plan.environ, **strictness(arguments.strict)}
     async with running_stack(
-        model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_tell
+        model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_print
     ):
-        _tell(f"{plan.name} has started once: its kernels are compiled and kept")
+        _print(f"{plan.name} has started once: its kernels are compiled and kept")
 
 
 async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
-    _tell(f"configuration {plan.name}: {plan.configuration.what}; settings for {plan.tier}")
+    _print(f"configuration {plan.name}: {plan.configuration.what}; settings for {plan.tier}")
     for line in plan.why:
-        _tell(f"  # {line}")
+        _print(f"  # {line}")
     backends = {f"COSYSERVE_{service.upper()}_BACKEND": backend for service, backend in plan.backends.items()}
     for name, value in sorted((backends | plan.environ).items()):
-        _tell(f"  {name}={value}")
+        _print(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    return await serve(arguments, plan.backends, None, plan.environ)
+    model = model_directory(arguments.model)
+    return await serve(model, serving(arguments), plan.backends, None, plan.environ, _print)
 
 
 def _show(trials: list[Trial]) -> None:
@@ -172,5 +177,5 @@ def _show(trials: list[Trial]) -> None:
     print(table(trials), flush=True)
 
 
-def _tell(line: str, before: str = "") -> None:
+def _print(line: str, before: str = "") -> None:
     print(before + line, flush=True)

@@ -1,4 +1,4 @@
-"""`cosyserve voices`: which voices there are, and new ones."""
+"""`cosyserve voices`: lists voices and creates new ones."""
 
 import argparse
 import asyncio
@@ -11,10 +11,12 @@ from pathlib import Path
 
 from cosyserve.client import Client
 from cosyserve.client.types import VoiceDetails, VoiceLine
-from cosyserve.commands.terminal.arguments import SERVER, add_json, model_directory, pair, voices_url
-from cosyserve.commands.terminal.arguments import server as server_address
+from cosyserve.commands.terminal.argument_types import pair
+from cosyserve.commands.terminal.argument_types import server as server_address
+from cosyserve.commands.terminal.arguments import SERVER, add_json
 from cosyserve.commands.terminal.error_output import FAILED, tell
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
+from cosyserve.host.defaults import model_directory, voices_url
 from cosyserve.number_format import plain
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
@@ -77,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
-    """Before the action or behind it."""
+    """The options work before and after the action."""
     parser.add_argument(
         "--server",
         type=server_address,
@@ -186,26 +188,26 @@ def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
 
 
 def _first_sound(voice: VoiceDetails) -> str:
-    """What an utterance has to wait for, and what a cut prompt would save."""
+    """Tokens before the first sound, and how many a cut prompt would save."""
     now, cut = voice.tokens_before_sound, voice.tokens_before_sound_if_cut
     gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
     return f"after {now} speech tokens{gain}"
 
 
 def _printable(text: str) -> str:
-    """Somebody else wrote it, and a terminal obeys control characters."""
+    """The text comes from another user, and a terminal obeys control characters."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _cells(voice: VoiceLine) -> tuple[str, ...]:
-    """What stands under _COLUMNS; - for what is not known."""
+    """The cells of _COLUMNS; - for unknown values."""
     language, sex = (_printable(said) or "-" for said in (voice.language_code, _sex(voice)))
     name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
     return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
 
 
 def _sex(voice: VoiceLine) -> str:
-    """Of the speaker, as the voice's labels have it."""
+    """The sex of the speaker, from the labels of the voice."""
     return next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
 
 

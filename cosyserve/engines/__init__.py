@@ -1,3 +1,3 @@
-"""What engines of any service share: caches on disk, locks, fallback, identity and measured load;
-nothing here knows gRPC.
+"""Shared by the engines of all services: caches on disk, locks, fallback, identity and measured
+load; nothing here knows gRPC.
 """

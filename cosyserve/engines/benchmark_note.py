@@ -1,9 +1,9 @@
-"""Which hosted engine was measured to be faster than our own on this host: written by `cosyserve
-start --benchmark`, read by the ladder.
+"""Which hosted engine was measured to be faster than our own on this host: `cosyserve start
+--benchmark` writes the note, the services read it when they choose an engine.
 
 A note is a small file in the engine cache. Its name is the hash of all that the measurement depends
 on: GPU, driver, model, precision of the engine and versions of the libraries. When one of them
-changes, the note is not found, and our own engines serve until somebody measures again.
+changes, no note matches, and our own engines serve until the next measurement.
 """
 
 import hashlib
@@ -14,73 +14,81 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import TENSORRT, library_versions, visible_gpus
+from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 
-LLM, TOKEN2WAV = "llm", "token2wav"
-HOSTED = {LLM: ("tensorrt_llm", "vllm"), TOKEN2WAV: ("tensorrt",)}
-"""Engines of each service that `auto` tries only when a setting or a note names them."""
-_MODEL = {LLM: ("llm.pt",), TOKEN2WAV: ("flow.pt", "hift.pt")}
-_LIBRARIES = {LLM: ("torch", "triton", "tensorrt_llm", "vllm"), TOKEN2WAV: ("torch", "triton", *TENSORRT)}
 _PREFIX = "fastest-"
 
 
 @dataclass(frozen=True)
+class NotedService:
+    """A service of which engines of other libraries are compared with our own."""
+
+    name: str
+    hosted: tuple[str, ...]
+    """Engines of other libraries: `auto` tries them only if a setting or a note names them."""
+    weight_files: tuple[str, ...]
+    """Files of the model directory that decide what is measured."""
+    libraries: tuple[str, ...]
+    """Distributions whose version decides what is measured."""
+
+
+@dataclass(frozen=True)
 class Note:
-    """engine: one of HOSTED, or empty where our own was faster. real_time_factors: what was
-    measured, by configuration.
-    """
+    """Result of one comparison."""
 
     engine: str
+    """One of the service's hosted engines; empty if our own was faster."""
     real_time_factors: Mapping[str, float]
+    """Measured, by configuration."""
 
 
-def facts(service: str, model: Path, precision: str) -> dict[str, str]:
-    """What a note of this service depends on, on this machine. precision: of token2wav's engines;
-    empty for the LLM. Blocks while the checkpoints are hashed. Raises ModelError for a model
-    directory without them."""
+def facts(service: NotedService, model: Path, precision: str) -> dict[str, str]:
+    """What a note of this service depends on, on this machine. precision: of the engines, empty if
+    a service has only one. Blocks while the checkpoints are hashed. Raises ModelError for a model
+    directory without them.
+    """
     gpus = visible_gpus()
     return {
-        "service": service,
-        "model": ModelDirectory(model).content_hash(_MODEL[service]),
+        "service": service.name,
+        "model": ModelDirectory(model).content_hash(service.weight_files),
         "precision": precision,
         **(gpus[0] if gpus else {}),
-        **library_versions(*_LIBRARIES[service]),
+        **library_versions(*service.libraries),
     }
 
 
-def noted(root: Path, service: str, model: Path | None, precision: str = "") -> str:
-    """The hosted engine that was faster here, empty without one. root: of the engine cache. Blocks;
-    the model is only read where there is a note of this service."""
+def read_note(root: Path, service: NotedService, model: Path | None, precision: str = "") -> str:
+    """The hosted engine that was faster here; empty if there is no note, or our own was faster.
+    root: of the engine cache. Blocks; the model is read only if there is a note of this service.
+    """
     try:
-        if model is None or not any(root.glob(f"{_PREFIX}{service}-*.json")):
+        if model is None or not any(root.glob(f"{_PREFIX}{service.name}-*.json")):
             return ""
-        told = facts(service, model, precision)
-        note = json.loads(_file(root, told).read_text(encoding="utf-8"))
+        current = facts(service, model, precision)
+        note = json.loads(_file(root, current).read_text(encoding="utf-8"))
         engine = note["engine"]
-        return engine if note["facts"] == told and engine in HOSTED[service] else ""
+        return engine if note["facts"] == current and engine in service.hosted else ""
     except (OSError, ValueError, KeyError, TypeError, ModelError):
         return ""
 
 
-def write(root: Path, told: Mapping[str, str], note: Note) -> Path:
-    """Keep a note in place of an earlier one with the same facts; it appears whole. Raises
-    OSError.
-    """
+def write(root: Path, facts: Mapping[str, str], note: Note) -> Path:
+    """Write a note atomically, in place of an earlier one with the same facts. Raises OSError."""
     root.mkdir(parents=True, exist_ok=True)
     text = json.dumps(
-        {"facts": dict(told), "engine": note.engine, "real_time_factors": dict(note.real_time_factors)}, indent=1
+        {"facts": dict(facts), "engine": note.engine, "real_time_factors": dict(note.real_time_factors)}, indent=1
     )
     with tempfile.NamedTemporaryFile("w", dir=root, prefix=".fastest-", delete=False, encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
-    path = _file(root, told)
+    path = _file(root, facts)
     Path(file.name).replace(path)
     return path
 
 
-def _file(root: Path, told: Mapping[str, str]) -> Path:
-    digest = hashlib.sha256(json.dumps(sorted(told.items())).encode()).hexdigest()[:16]
-    return root / f"{_PREFIX}{told['service']}-{digest}.json"
+def _file(root: Path, facts: Mapping[str, str]) -> Path:
+    digest = hashlib.sha256(json.dumps(sorted(facts.items())).encode()).hexdigest()[:16]
+    return root / f"{_PREFIX}{facts['service']}-{digest}.json"

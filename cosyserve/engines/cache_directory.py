@@ -1,4 +1,4 @@
-"""The directory for what can be made again: compiled kernels, built engines."""
+"""The directory for files that can be recreated: compiled kernels, built engines."""
 
 import os
 import tempfile
@@ -12,11 +12,11 @@ def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """COSYSERVE_CACHE_DIR, else `cosyserve` in the user's cache directory (XDG_CACHE_HOME, else
     ~/.cache). Absolute; may not exist yet.
     """
-    if told := environ.get(VARIABLE):
-        return Path(told).absolute()
+    if directory := environ.get(VARIABLE):
+        return Path(directory).absolute()
     if home := environ.get("XDG_CACHE_HOME"):
         return Path(home).absolute() / "cosyserve"
     if home := environ.get("HOME"):
         return Path(home).absolute() / ".cache" / "cosyserve"
-    # Directly where everybody may write, but nobody may rename what is another's.
+    # Directly in the temporary directory, whose sticky bit keeps other users from renaming it.
     return Path(tempfile.gettempdir()).absolute() / f"cosyserve-cache-{os.geteuid()}"

@@ -1,21 +1,29 @@
-"""Whether an engine that was built once is of use on the machine as it is now."""
+"""Checks whether an engine that was built earlier can be used on this machine now."""
 
 from collections.abc import Mapping, Sequence
 
 _EXACT = "none"
 
 
-def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries: Mapping[str, str]) -> str | None:
-    """Why what was built under these facts cannot be loaded here, in words; None where it may be.
+def incompatibility(
+    facts: Mapping[str, str],
+    gpus: Sequence[Mapping[str, str]],
+    libraries: Mapping[str, str],
+    *,
+    bundled_in: Mapping[str, str],
+) -> str | None:
+    """Why an engine built under `facts` cannot be loaded here, in words; None if it may be loaded.
 
-    gpus: gpu, compute_capability and driver of each. libraries: versions of tensorrt and
-    tensorrt_llm. What is not known is no reason.
+    gpus: gpu, compute_capability and driver of each. libraries: versions of those installed here.
+    bundled_in: libraries that another one brings along in a version of its own, and that one; their
+    version is not compared for an engine of a library that is not installed here. A fact that is
+    unknown on either side is no reason.
     """
     if facts.get("compatibility", _EXACT) != _EXACT:
-        return None  # it gave up speed so as to run elsewhere too; where, only the library knows
+        return None  # built to run on other GPUs too, at the cost of speed; only the library knows on which
     for name, version in libraries.items():
-        if name == "tensorrt" and "tensorrt_llm" in facts.keys() - libraries.keys():
-            continue  # TensorRT-LLM brings its own, and lives elsewhere
+        if bundled_in.get(name) in facts.keys() - libraries.keys():
+            continue
         if _release(facts.get(name, version)) != _release(version):
             return f"built with {name} {facts[name]}, here is {version}"
     if gpus and "gpu" in facts and not any(_fits(gpu, facts) for gpu in gpus):
@@ -25,7 +33,7 @@ def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries
 
 
 def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
+    # A MIG slice is named after its GPU and itself; nvidia-smi does not report that name here.
     built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
     known = {
         name: value for name, value in gpu.items() if not value.startswith("[")

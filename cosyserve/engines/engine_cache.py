@@ -1,11 +1,11 @@
-"""Built engines on disk: found only when everything they were built for is still so, and never half
-written.
+"""Built engines on disk: an engine is used only if everything it was built for is unchanged, and is
+never half written.
 
-An entry is a directory `<component>-<digest of its facts>` with the engine's files and
-`manifest.json`, which is written last: facts, and size and sha256 of each file. It is built under
-another name and renamed when all of it is on the disk, by whoever holds the file lock of the entry;
-others wait for the lock and then find the entry. What a killed builder leaves behind is removed by
-the next one.
+An entry is a directory `<component>-<digest of its facts>` with the files of the engine and
+`manifest.json`, which is written last: facts, and size and sha256 of each file. The process that
+holds the file lock of the entry builds it under another name and renames it when all of it is on
+disk; other processes wait for the lock and then find the entry. The next builder removes what a
+killed one left.
 """
 
 import hashlib
@@ -25,9 +25,7 @@ MANIFEST = "manifest.json"
 _BUILDING, _BROKEN = ".building-", ".broken-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
 Build = Callable[[Path], None]
-"""Writes the files of an engine into an empty directory; what it raises is passed on, and nothing
-is published.
-"""
+"""Writes the files of an engine into an empty directory; if it raises, nothing is published."""
 
 
 def default_directory() -> Path:
@@ -37,9 +35,10 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class EngineKey:
-    """component: what is built, as `token2wav.estimator`; lower case, digits, dots, underscores.
-    facts: all that decides whether the result may be used: model hash, GPU, compute capability,
-    versions of TensorRT and driver, precision, profile."""
+    """component: what is built, such as `token2wav.estimator`; lower case, digits, dots,
+    underscores. facts: everything that decides whether the result may be used: model hash, GPU,
+    compute capability, versions of TensorRT and driver, precision, profile.
+    """
 
     component: str
     facts: Mapping[str, str]
@@ -53,17 +52,15 @@ class EngineKey:
     @property
     def digest(self) -> str:
         """Hex, 16 digits: sha256 over component and facts."""
-        told = json.dumps([self.component, sorted(self.facts.items())])
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        identity = json.dumps([self.component, sorted(self.facts.items())])
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
     @property
     def directory_name(self) -> str:
         return f"{self.component}-{self.digest}"
 
     def differences(self, other: "EngineKey") -> str:
-        """What an engine built for `other` has that this one must not have, in words; empty when
-        nothing differs.
-        """
+        """The facts in which an engine built for `other` differs, in words; empty if none does."""
         names = sorted(self.facts.keys() | other.facts.keys())
         return "; ".join(
             f"{name} is {self.facts.get(name, 'not given')}, it was built for {other.facts.get(name, 'none')}"
@@ -74,7 +71,7 @@ class EngineKey:
 
 @dataclass(frozen=True)
 class File:
-    """What a file has to be."""
+    """Expected size and hash of a file."""
 
     bytes: int
     sha256: str
@@ -82,7 +79,7 @@ class File:
 
 @dataclass(frozen=True)
 class Engine:
-    """An entry that is whole. files: by name. built: seconds since the epoch."""
+    """A complete entry. files: by name. built: seconds since the epoch."""
 
     key: EngineKey
     directory: Path
@@ -101,7 +98,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Refused:
-    """Why an entry that is there is not used."""
+    """Why an existing entry is not used."""
 
     directory: Path
     reason: str
@@ -109,26 +106,26 @@ class Refused:
 
 @dataclass
 class EngineCache:
-    """root is made when something is built. on_wait: told, in words, for which process and what
-    this one waits.
+    """root: created when an engine is built. on_wait: called with a message that names the process
+    this one waits for.
 
-    All methods block for as long as reading (a hash over all bytes), waiting or building takes;
-    call them from a thread.
+    All methods block while they read (a hash over all bytes), wait or build; call them from a
+    thread.
     """
 
     root: Path
-    on_wait: Callable[[str], None] = field(default=lambda told: None)
+    on_wait: Callable[[str], None] = field(default=lambda message: None)
 
     def find(self, key: EngineKey) -> Engine | Refused | None:
-        """The entry of exactly this key, its bytes checked; Refused when its bytes are not those
-        that were built; None without one.
+        """The entry of exactly this key, with its bytes checked; Refused if they are not those that
+        were built; None without an entry.
         """
         directory = self.root / key.directory_name
         return self._read(directory, key) if directory.is_dir() else None
 
     def refused(self, key: EngineKey) -> list[Refused]:
-        """Entries of the component that were built for other facts, the reason with each: what to
-        say where nothing was found.
+        """Entries of the component that were built for other facts, each with the reason: for the
+        message if no entry matches.
         """
         return [
             Refused(engine.directory, key.differences(engine.key))
@@ -137,26 +134,26 @@ class EngineCache:
         ]
 
     def obtain(self, key: EngineKey, build: Build) -> Engine:
-        """The entry of this key, built first if it is not there or its bytes are wrong. Of several
-        processes one builds.
+        """The entry of this key; it is built first if it is missing or its bytes are wrong. Of
+        several processes one builds.
 
-        Raises OSError when the disk refuses, and what `build` raises.
+        Raises OSError for failures of the disk, and what `build` raises.
         """
-        found = self.find(key)
-        if isinstance(found, Engine):
-            return found
+        entry = self.find(key)
+        if isinstance(entry, Engine):
+            return entry
         self.root.mkdir(parents=True, exist_ok=True)
         with self._locked(key):
-            found = self.find(key)
-            if isinstance(found, Engine):
-                return found
+            entry = self.find(key)
+            if isinstance(entry, Engine):
+                return entry
             self._sweep(key)
-            if found is not None:
-                self._set_aside(found.directory)
+            if entry is not None:
+                self._set_aside(entry.directory)
             return self._built(key, build)
 
     def entries(self) -> Iterator[Engine]:
-        """All that were published, by name; their bytes are not read."""
+        """All published entries, by name; their bytes are not checked."""
         if not self.root.is_dir():
             return
         for directory in sorted(self.root.iterdir()):
@@ -188,8 +185,8 @@ class EngineCache:
             files = {name: {"bytes": (making / name).stat().st_size, "sha256": _hash(making / name)} for name in names}
             for name in names:
                 _sync(making / name)
-            told = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
-            (making / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")
+            manifest = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
+            (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
             _sync(making / MANIFEST)
             _sync(making)
             final = self.root / key.directory_name
@@ -198,13 +195,13 @@ class EngineCache:
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-        made = _manifest(final)
-        if isinstance(made, Refused):
-            raise OSError(f"{final}: {made.reason}")
-        return made
+        engine = _manifest(final)
+        if isinstance(engine, Refused):
+            raise OSError(f"{final}: {engine.reason}")
+        return engine
 
     def _sweep(self, key: EngineKey) -> None:
-        """Remove what killed builders of this key left; under its lock nobody else is building
+        """Remove what killed builders of this key left; under its lock no other process is building
         it.
         """
         for prefix in (_BUILDING, _BROKEN):
@@ -212,7 +209,7 @@ class EngineCache:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _set_aside(self, directory: Path) -> None:
-        """Out of sight at once, then deleted."""
+        """Rename it first, so that no other process finds it half deleted."""
         aside = self.root / f"{_BROKEN}{directory.name}-{os.getpid()}-{time.monotonic_ns()}"
         directory.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
@@ -220,11 +217,13 @@ class EngineCache:
 
 def _manifest(directory: Path) -> Engine | Refused:
     try:
-        told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        key = EngineKey(told["component"], {str(name): str(value) for name, value in told["facts"].items()})
-        files = {str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in told["files"].items()}
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        key = EngineKey(manifest["component"], {str(name): str(value) for name, value in manifest["facts"].items()})
+        files = {
+            str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()
+        }
         return (
-            Engine(key, directory, files, float(told["built"]))
+            Engine(key, directory, files, float(manifest["built"]))
             if files
             else Refused(directory, f"its {MANIFEST} names no file")
         )
@@ -235,7 +234,7 @@ def _manifest(directory: Path) -> Engine | Refused:
 
 
 def _wrong_file(engine: Engine) -> str | None:
-    """The first file whose bytes are not those of the manifest, in words."""
+    """The first file whose bytes differ from the manifest, in words."""
     for name, file in sorted(engine.files.items()):
         path = engine.file(name)
         if Path(name).name != name or not path.is_file():
@@ -253,7 +252,7 @@ def _hash(path: Path) -> str:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or a directory's names, to the disk."""
+    """Flush a file, or the entries of a directory, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,5 +1,5 @@
-"""What speech costs an engine, measured while it serves: how many streams it could speak in real
-time, and whether it was in time.
+"""The load of an engine, measured while it serves: how much work a second of speech takes, and how
+many pieces of sound were late.
 """
 
 import threading
@@ -8,24 +8,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 WINDOW_SECONDS = 30.0
-"""Of speech, or of work where that is more, the latest: enough for a mean, and forgotten within
-seconds of work when the load changes.
+"""The mean covers the latest seconds of speech, or of work if that is more: enough for a mean, and
+short enough to follow changes of the load.
 """
 
 
 @dataclass(frozen=True)
 class Load:
-    """real_time_factor: seconds of work for a second of speech, more than 0. pieces: handed out
-    since the start to listeners who were playing. late_pieces: those of them that the engine made
-    too late."""
+    """Measured load of an engine."""
 
     real_time_factor: float
+    """Seconds of work for a second of speech, more than 0."""
     pieces: int = 0
+    """Pieces of sound sent to players that had started, since the start of the engine."""
     late_pieces: int = 0
+    """Pieces of those that the engine produced too late."""
 
 
 class EngineLoad:
-    """Of one engine. All methods may be called from any thread."""
+    """The load of one engine. All methods may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,9 +35,10 @@ class EngineLoad:
         self._pieces = self._late = 0
 
     def worked(self, busy_seconds: float, speech_seconds: float) -> None:
-        """The engine worked so long for streams that are spoken and made so much speech, possibly
-        none. Work for callers who hung up before any speech is left out: it is not the cost of a
-        stream that is spoken, and a caller who hangs up often would lower the limit for all."""
+        """Record work for streams that are spoken, and the speech that resulted, possibly none.
+        Work for callers who hung up before any speech is left out: it is not the cost of a spoken
+        stream, and a caller who hangs up often would lower the limit for all.
+        """
         with self._lock:
             self._busy, self._speech = self._busy + busy_seconds, self._speech + speech_seconds
             if speech_seconds <= 0 and self._worked:
@@ -49,21 +51,21 @@ class EngineLoad:
                 self._busy, self._speech = self._busy - busy, self._speech - speech
 
     def handed_out(self, *, late: bool) -> None:
-        """A piece of sound for a listener who plays already; late: the player ran dry though the
-        engine could have made it in time.
+        """Record a piece of sound for a listener whose player has started. late: the player ran dry
+        although the engine could have been in time.
         """
         with self._lock:
             self._pieces, self._late = self._pieces + 1, self._late + late
 
     def forget(self) -> None:
-        """What was measured says nothing about what follows, as of an engine that was not warm."""
+        """Drop the measurements, such as those of an engine that was not warm."""
         with self._lock:
             self._worked.clear()
             self._busy = self._speech = 0.0
 
     @property
     def now(self) -> Load | None:
-        """None before any speech was made."""
+        """The current load; None before any speech."""
         with self._lock:
             if self._speech <= 0 or self._busy <= 0:
                 return None
@@ -71,18 +73,20 @@ class EngineLoad:
 
 
 class Work:
-    """One piece of work of a BusyMeter. spoke: whether it has made speech. waiting_seconds: busy
-    since it came and before the next one did, which count as soon as it, or an older one, makes
-    speech."""
+    """One piece of work of a BusyMeter. spoke: whether it has produced speech. waiting_seconds:
+    busy time after it came and before the next one did, which counts as soon as it or an older one
+    produces speech.
+    """
 
     spoke = False
     waiting_seconds = 0.0
 
 
 class BusyMeter:
-    """Tells an EngineLoad how long an engine worked that takes what it is given at once: the time
-    in which at least one piece of work is in that makes speech, be it later. Time in which there
-    are only pieces that end without any is left out. For one thread. now: seconds that only grow.
+    """Measures the busy time of an engine that processes several pieces of work at once, for an
+    EngineLoad: the time during which at least one piece of work is running that produces speech,
+    even if later. Time with only pieces that end without speech is left out. For one thread. now: a
+    monotonic clock, in seconds.
     """
 
     def __init__(self, load: EngineLoad, now: Callable[[], float]) -> None:
@@ -92,18 +96,18 @@ class BusyMeter:
         self._since = 0.0
 
     def begins(self) -> Work:
-        """One more piece of work is in."""
+        """A piece of work begins."""
         self._count(0.0)
         self._open.append(work := Work())
         return work
 
     def made(self, work: Work, speech_seconds: float) -> None:
-        """It has made so much speech."""
+        """The piece of work has produced so many seconds of speech."""
         work.spoke = work.spoke or speech_seconds > 0
         self._count(speech_seconds)
 
     def ends(self, work: Work) -> None:
-        """It is over."""
+        """The piece of work ends."""
         self._count(0.0)
         at = self._open.index(work)
         if at:
@@ -115,7 +119,8 @@ class BusyMeter:
         passed, self._since = now - self._since, now
         first = next((at for at, work in enumerate(self._open) if work.spoke), None)
         if first is not None:
-            # It was in all the time since it came, so what younger ones wait with is its time, too.
+            # It was running all the time since it came, so the waiting time of younger ones is its
+            # busy time, too.
             waited = 0.0
             for work in self._open[first:]:
                 waited, work.waiting_seconds = waited + work.waiting_seconds, 0.0

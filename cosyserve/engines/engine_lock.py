@@ -1,7 +1,8 @@
-"""Who is using an engine: a shared lock on its manifest, which the kernel gives back when its
-holder dies.
+"""Marks an engine as used: a shared lock on its manifest, which the kernel releases when its holder
+dies.
 
-A service holds it as long as it serves an engine; what removes engines takes it alone.
+A service holds the lock while it serves the engine; a process that removes engines takes it
+exclusively.
 """
 
 import fcntl
@@ -11,30 +12,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cosyserve.engines.engine_cache import MANIFEST
-from cosyserve.file_lock import without_locks
+from cosyserve.file_lock import lacks_lock_support
 
 
 @contextmanager
 def engine_held(directory: Path) -> Iterator[None]:
-    """Hold an engine's directory, together with all who hold it too. Waits while it is being
-    removed; raises FileNotFoundError when it is gone then. A file system without locks, as some
-    that are shared are, is served from all the same."""
+    """Hold the shared lock of an engine directory. Waits while it is being removed; raises
+    FileNotFoundError if it is gone then. On a file system without locks, such as some shared ones,
+    it does nothing.
+    """
     path = directory / MANIFEST
     with path.open("rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH)
         except OSError as error:
-            if not without_locks(error):
+            if not lacks_lock_support(error):
                 raise
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
-            raise FileNotFoundError(f"{directory}: removed, and another one made in its place")
+            raise FileNotFoundError(f"{directory}: removed and replaced by another one")
         yield
 
 
 @contextmanager
 def locked_alone(path: Path) -> Iterator[None]:
-    """Have the lock of a file alone. A file that is not there is nobody's. Raises BlockingIOError
-    when somebody holds it.
+    """Hold the exclusive lock of a file; does nothing without the file. Raises BlockingIOError if
+    another process holds the lock.
     """
     try:
         stream = path.open("rb")
@@ -45,10 +47,8 @@ def locked_alone(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if without_locks(error):
-                raise OSError(
-                    error.errno, "no file locks here: nobody can tell whether it is in use", str(path)
-                ) from error
+            if lacks_lock_support(error):
+                raise OSError(error.errno, "no file locks here: whether it is in use is unknown", str(path)) from error
             raise
         yield
 

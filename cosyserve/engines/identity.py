@@ -1,4 +1,6 @@
-"""What has to be equal for two replicas to make the same numbers from the same request."""
+"""Identity of an engine: two replicas with equal identities compute the same numbers from the same
+request.
+"""
 
 from dataclasses import dataclass
 
@@ -15,8 +17,8 @@ class Identity:
     device: str
 
     def require(self, expected: "Identity | None") -> None:
-        """Raise FailedPrecondition when a request was begun by an engine that differs from this
-        one.
+        """Raise FailedPrecondition if a request was begun by an engine that differs from
+        this one.
         """
         if expected is not None and expected != self:
-            raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it anew")
+            raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it again")

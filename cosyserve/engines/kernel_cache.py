@@ -1,10 +1,10 @@
-"""Where compiled GPU kernels are kept between starts: a directory of their own for each GPU,
-driver, compiler and model.
+"""Directory of compiled GPU kernels, kept between starts: one for each GPU, driver, compiler and
+model.
 
-Triton names each kernel by its source and its compiler, writes it beside its place and moves it
-there, so that two processes may share a directory and never see half a file. What it does not name
-is in the key here. The files name each other by absolute paths: a directory that is moved, or
-mounted elsewhere, is compiled anew.
+Triton names each kernel by its source and its compiler, writes it next to its final path and
+renames it, so that two processes may share a directory and never see a partial file. The key here
+has what that name lacks. The files refer to each other by absolute paths: a directory that is
+moved, or mounted elsewhere, is compiled again.
 """
 
 import atexit
@@ -29,12 +29,12 @@ from cosyserve.engines.gpu_facts import driver_version
 log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"
 UNUSED_DAYS = 30
-"""What no start has used for so long is deleted by the next one."""
+"""A start deletes directories that no start has used for so many days."""
 
 
 def triton_version() -> str:
-    """Of the Triton that is installed, which may be one that goes by another name; empty
-    without.
+    """Version of the installed Triton, which may have another distribution name; empty if there is
+    none.
     """
     for name in ("triton", "pytorch-triton"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -44,37 +44,38 @@ def triton_version() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What compiled kernels depend on. gpu: its name; capability: major and minor; model: content
-    hash of the weights.
-    """
+    """What compiled kernels depend on."""
 
     gpu: str
+    """Name of the GPU."""
     capability: tuple[int, int]
+    """Compute capability: major and minor."""
     torch: str
     model: str
+    """Content hash of the weights."""
     triton: str = field(default_factory=triton_version)
     driver: str = field(default_factory=driver_version)
 
     @property
     def directory(self) -> str:
-        """Name of the directory: the GPU for the eye, the rest as a hash."""
+        """Name of the directory: the GPU in readable form, and a hash of the key."""
         readable = re.sub(r"[^a-z0-9]+", "-", self.gpu.lower()).strip("-")[:40]
         return f"{readable}-{hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]}"
 
 
 def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Path:
     """Have Triton keep its kernels under COSYSERVE_CACHE_DIR (else `cosyserve` in the user's cache
-    directory), and return where.
+    directory), and return the directory.
 
     Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays, unless it
-    lies below COSYSERVE_CACHE_DIR: the images set that one for other libraries' kernels. Where
-    nothing can be kept, or others could write it, there is a warning, and a directory that goes
-    with the process. Whoever names a directory answers for those above `kernels`. Blocks for file
-    operations.
+    lies below COSYSERVE_CACHE_DIR: the images set that one for the kernels of other libraries. If
+    the directory cannot be used, or other users could write it, this logs a warning and uses a
+    temporary directory. The parents of `kernels` in a COSYSERVE_CACHE_DIR are not checked. Blocks
+    for file operations.
     """
     ours = cache_directory(environ)
-    if (told := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(told).is_relative_to(ours)):
-        return Path(told)
+    if (named := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(named).is_relative_to(ours)):
+        return Path(named)
     root = ours / "kernels"
     directory = root / key.directory
     try:
@@ -90,7 +91,7 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
         directory = Path(tempfile.mkdtemp(prefix="cosyserve-kernels-"))
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         log.warning(
-            "compiled kernels cannot be kept in %s (%s); they are compiled anew at each start. %s names a directory",
+            "compiled kernels cannot be kept in %s (%s); they are compiled again at each start. %s names a directory",
             root,
             error,
             VARIABLE,
@@ -100,18 +101,18 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
 
 
 def _check(directory: Path) -> None:
-    """What lies there is loaded as code: nobody else may write it, or put another directory in its
-    place.
+    """Its files are loaded as code: no other user may write it, or replace it by another
+    directory.
     """
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise PermissionError(f"{directory} is another user's, a link, or writable by all")
     if not os.access(directory, os.W_OK):
         raise PermissionError(f"{directory} cannot be written")
 
 
 def _describe(directory: Path, key: Key) -> None:
-    """Leave the key in words, for whoever looks."""
+    """Write the key in readable form, for people."""
     with tempfile.NamedTemporaryFile("w", dir=directory, prefix="key.", delete=False) as file:
         file.write(json.dumps(asdict(key), indent=1) + "\n")
     Path(file.name).replace(directory / "key.json")
@@ -123,4 +124,4 @@ def _prune(root: Path, used: Path) -> None:
         with contextlib.suppress(OSError):  # another start deletes it too
             if other != used and other.is_dir() and (other / "key.json").exists() and other.stat().st_mtime < oldest:
                 shutil.rmtree(other)
-                log.info("compiled kernels that nobody used for %d days are deleted: %s", UNUSED_DAYS, other.name)
+                log.info("compiled kernels unused for %d days are deleted: %s", UNUSED_DAYS, other.name)

@@ -1,9 +1,9 @@
-"""Calls that block and may never return, such as loading an engine of a library that waits for a
-process of its own: they get a time limit.
+"""Time limits for calls that block and may never return, such as loading an engine whose library
+waits for a process of its own.
 
 A call runs in a thread that lives on after it, because the kernel ties some child processes to the
-thread that has started them, and that does not keep this process from ending. The thread of a call
-that has run out of time is abandoned, since no thread can be stopped from outside.
+thread that started them; the thread does not keep this process from exiting. The thread of a call
+that timed out is abandoned, since a thread cannot be stopped from outside.
 """
 
 import logging
@@ -19,8 +19,8 @@ T = TypeVar("T")
 _TERMINATE_SECONDS = 5.0
 
 
-class OutOfTime(Exception):
-    """The call has not returned in its time."""
+class CallTimedOut(Exception):
+    """The call did not return in time."""
 
 
 class _Call:
@@ -48,7 +48,7 @@ class _Call:
             self.result = None
 
     def abandon(self) -> bool:
-        """False where it has ended after all."""
+        """False if it has ended after all."""
         with self._lock:
             self._abandoned = not self.ended.is_set()
             return self._abandoned
@@ -74,16 +74,16 @@ class _Thread:
 
 
 _idle: list[_Thread] = []
-"""Threads without a call. There are as many in all as there were calls at once."""
+"""Threads without a call. There are as many in all as there were concurrent calls."""
 
 
-def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
-    """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after
-    `seconds`. Blocks.
+def run_with_time_limit(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
+    """Run `work` in another thread and return its result; raises what it raises, and CallTimedOut
+    after `seconds`. Blocks.
 
-    discard: releases a result that comes after that; called in that other thread. Processes that
-    `work` has started by `multiprocessing` are ended when its time is over: they would hold a
-    device's memory, and this process waits for them when it ends.
+    discard: releases a result that comes later; called in that thread. Child processes that `work`
+    started with `multiprocessing` are ended on a timeout: they would hold the memory of a device,
+    and this process waits for them when it exits.
     """
     before = set(multiprocessing.active_children())
     call = _Call(work, discard)
@@ -95,7 +95,7 @@ def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] =
     if not call.ended.wait(seconds) and call.abandon():
         thread.put(None)
         _end_processes(started=[child for child in multiprocessing.active_children() if child not in before])
-        raise OutOfTime
+        raise CallTimedOut
     _idle.append(thread)
     result, error = call.result, call.error
     call.result = call.error = (

@@ -1,1 +1,1 @@
-"""How gRPC is spoken here: servers, channels to replicas, limits, health and errors as status."""
+"""gRPC for all services: servers, channels to replicas, limits, health, and errors as status."""

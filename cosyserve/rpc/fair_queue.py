@@ -1,4 +1,4 @@
-"""A line in which hosts are served in rotation, the connections of a host too, and the items of a
+"""A queue that serves hosts in rotation, the connections of a host in rotation, and the items of a
 connection in order of arrival.
 """
 
@@ -9,10 +9,8 @@ Item = TypeVar("Item")
 _Connections = dict[str, deque[Item]]
 
 
-class FairLine(Generic[Item]):
-    """One host, or one connection among many of the same host, cannot keep the items of others
-    waiting by adding many of its own.
-    """
+class FairQueue(Generic[Item]):
+    """A host or connection with many items cannot keep the items of others waiting."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Connections[Item]] = {}
@@ -22,21 +20,21 @@ class FairLine(Generic[Item]):
         return self._count
 
     def add(self, host: str, connection: str, item: Item) -> None:
-        """Put `item` behind those of the same connection."""
+        """Append `item` to those of the same connection."""
         self._hosts.setdefault(host, {}).setdefault(connection, deque()).append(item)
         self._count += 1
 
     def next(self) -> tuple[str, Item]:
-        """Take the item whose turn it is, with its host. Raises IndexError when there is none."""
+        """Remove and return the next item, with its host. Raises IndexError if there is none."""
         if not self._hosts:
-            raise IndexError("the line is empty")
+            raise IndexError("the queue is empty")
         host = next(iter(self._hosts))
         connections = self._hosts.pop(host)
         connection = next(iter(connections))
         items = connections.pop(connection)
         item = items.popleft()
         self._count -= 1
-        # What is left goes to the end of both rotations.
+        # The remaining items go to the end of both rotations.
         if items:
             connections[connection] = items
         if connections:
@@ -44,11 +42,11 @@ class FairLine(Generic[Item]):
         return host, item
 
     def newest_of_the_most(self) -> Item:
-        """Take the last item of the connection with the most items, of the host with the most.
-        Raises IndexError when there is none.
+        """Remove and return the last item of the connection with the most items, of the host with
+        the most. Raises IndexError if there is none.
         """
         if not self._hosts:
-            raise IndexError("the line is empty")
+            raise IndexError("the queue is empty")
         host = max(self._hosts, key=lambda name: sum(map(len, self._hosts[name].values())))
         connections = self._hosts[host]
         connection = max(connections, key=lambda name: len(connections[name]))
@@ -57,7 +55,7 @@ class FairLine(Generic[Item]):
         return item
 
     def remove(self, host: str, connection: str, item: Item) -> None:
-        """Take `item` out, if it is still there."""
+        """Remove `item` if it is still queued."""
         items = self._hosts.get(host, {}).get(connection, deque())
         if item not in items:
             return

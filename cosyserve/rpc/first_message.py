@@ -1,9 +1,9 @@
-"""The first message of every call is read under a time limit and in turn, before its handler sees
-the call.
+"""Reads the first message of every call under a time limit and in turn, before its handler sees the
+call.
 
-grpcio reads the only message of a unary request by itself, for as long as it takes; of a stream it
-reads when it is asked. On the wire both are the same, so every handler is served as one of streams,
-and what it is called with is read here.
+grpcio reads the only message of a unary request by itself, without a time limit; of a stream it
+reads when asked. On the wire both are the same, so every handler is registered as a streaming one,
+and its arguments are read here.
 """
 
 import asyncio
@@ -15,38 +15,40 @@ from typing import Any
 import grpc
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
-from cosyserve.rpc.first_message_limit import Intake
+from cosyserve.rpc.first_message_limit import FirstMessageLimit
 from cosyserve.rpc.interceptors import Context, abort, leaving, member
 
 _HEALTH = "/grpc.health.v1."
 _HEALTH_AT_ONCE = 8
 _HEALTH_UNDISTURBED_SECONDS = 0.1
-"""A question about the health is a few bytes, which come with the call."""
+"""A health request is a few bytes, which arrive with the call."""
 Decode = Callable[[bytes], Any]
 
 
 class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
-    """Stands before all others. Statuses: DEADLINE_EXCEEDED when no complete message came in time,
-    RESOURCE_EXHAUSTED when others had to be read meanwhile, INVALID_ARGUMENT when what came is no
-    message of the method, UNAVAILABLE when the server leaves before.
+    """The outermost interceptor. Statuses: DEADLINE_EXCEEDED if no complete message came in time,
+    RESOURCE_EXHAUSTED if other calls had to be read meanwhile, INVALID_ARGUMENT for bytes that are
+    no message of the method, UNAVAILABLE if the server shuts down first.
 
-    Health has turns of its own: however many other calls never send a message, who watches over
-    this process gets an answer.
+    Health requests have a limit of their own: however many other calls never send a message, a
+    supervisor gets its answer.
     """
 
     def __init__(self, at_once: int, seconds: float) -> None:
-        """Made inside the event loop that serves. at_once: first messages received at once, beside
-        those to the health service, of which there are eight. seconds: for one message, the wait
-        for its turn included."""
-        self._intake = Intake(at_once, seconds)
-        self._health = Intake(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
+        """Create it inside the event loop that serves. at_once: first messages received at once;
+        eight more are for the health service. seconds: for one message, including the wait for its
+        turn.
+        """
+        self._first_messages = FirstMessageLimit(at_once, seconds)
+        self._health = FirstMessageLimit(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
         self._unread: set[asyncio.Task[Any]] = set()
 
     async def refuse(self, seconds: float) -> None:
-        """From now on refuse all calls whose first message is not read, except those to the health
+        """Refuse all calls whose first message has not been read, except those to the health
         service, with UNAVAILABLE. Return when they have been answered, after `seconds` at the
-        latest."""
-        self._intake.close(leaving)
+        latest.
+        """
+        self._first_messages.close(leaving)
         if self._unread:
             await asyncio.wait(self._unread, timeout=seconds)
 
@@ -56,7 +58,7 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+        kind = "_".join("stream" if s else "unary" for s in (handler.request_streaming, handler.response_streaming))
         of_health = details.method.startswith(_HEALTH)
         first = self._of_health if of_health else self._of_others
         served = _reading(
@@ -68,12 +70,12 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         return await _first(self._health, context)
 
     async def _of_others(self, context: Context) -> bytes | None:
-        """Ends the call itself when its message cannot be read, so that `refuse` waits for the
-        answer, too.
+        """Ends the call itself if its message cannot be read, so that `refuse` waits for the
+        response.
         """
         with member(self._unread):
             try:
-                return await _first(self._intake, context)
+                return await _first(self._first_messages, context)
             except CosyserveError as error:
                 await abort(context, error)
 
@@ -104,13 +106,12 @@ def _reading(
     return call
 
 
-async def _first(intake: Intake, context: Context) -> bytes | None:
+async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
     """The bytes of the first message; None when the call ends without one."""
     begun = asyncio.get_running_loop().time()
-    async with intake.turn(context.peer()) as turn:
-        left = begun + intake.seconds - asyncio.get_running_loop().time()
-        # A read that is cancelled keeps what it has taken for good (cosyserve.rpc.reads); it ends
-        # with the call.
+    async with limit.turn(context.peer()) as turn:
+        left = begun + limit.seconds - asyncio.get_running_loop().time()
+        # A cancelled read leaks memory (cosyserve.rpc.reads); this one ends with the call.
         reading = asyncio.ensure_future(context.read())
         reading.add_done_callback(_seen)
         lost = asyncio.ensure_future(turn.lost.wait())
@@ -121,7 +122,7 @@ async def _first(intake: Intake, context: Context) -> bytes | None:
         if reading.done():
             message = reading.result()
             return None if message is grpc.aio.EOF else message
-        raise turn.reason or DeadlineExceeded(f"the first message was not complete after {intake.seconds:g} s")
+        raise turn.reason or DeadlineExceeded(f"the first message was not complete after {limit.seconds:g} s")
 
 
 def decoded(message: bytes, decode: Decode) -> Any:
@@ -143,6 +144,6 @@ async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterat
 
 
 def _seen(reading: "asyncio.Future[Any]") -> None:
-    """A read that fails after its call has been answered is reported to no other."""
+    """Retrieve the error of a read that failed after its call was answered."""
     if not reading.cancelled():
         reading.exception()

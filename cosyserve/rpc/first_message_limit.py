@@ -1,9 +1,10 @@
-"""How many first messages a server receives at once, before anything of them is known.
+"""Limits how many first messages a server receives at once, before anything about their calls is
+known.
 
-A read that has begun lets its caller send a whole message, and holds what came of it. So calls take
-turns at reading: a message that has arrived is read in a millisecond, and a call that keeps others
-waiting without completing its message loses the turn, the sooner the more calls wait. Whether a
-caller has sent anything is known only by reading.
+A pending read lets its caller send a whole message, and holds its bytes. So calls take turns at
+reading: a message that has arrived is read in a millisecond, and a call that keeps others waiting
+without completing its message loses its turn, the sooner the more calls wait. Only reading shows
+whether a caller has sent anything.
 """
 
 import asyncio
@@ -13,19 +14,17 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, Overloaded
-from cosyserve.rpc.fair_queue import FairLine
+from cosyserve.rpc.fair_queue import FairQueue
 from cosyserve.rpc.peers import host_of
 
 UNDISTURBED_SECONDS: Final = 1.0
-"""A call whose message is not complete after this long loses its turn as soon as another call waits
-for one.
-"""
+"""Seconds after which a call without a complete message loses its turn if another call waits."""
 _LEAST_UNDISTURBED_SECONDS: Final = 0.05
-"""However many calls wait: a message that has arrived is read in this time on a busy machine,
-too.
+"""Shortest turn, however many calls wait: a message that has arrived is read in this time on a busy
+machine, too.
 """
 _LINE_SECONDS: Final = 0.5
-"""Turns are made so short that all calls that wait are read in this time, as far as
+"""Turns are shortened so that all waiting calls are read in this time, as far as
 `_LEAST_UNDISTURBED_SECONDS` allows it.
 """
 _MOST_WAITING: Final = 1024
@@ -34,7 +33,8 @@ _RETRY_SECONDS: Final = 1.0
 
 class Turn:
     """The right to receive one message, of a caller at `host`, since `begun` (event loop time).
-    lost: set when it is taken back, because of `reason`."""
+    lost: set when it is revoked, for `reason`.
+    """
 
     def __init__(self, host: str, begun: float) -> None:
         self.host = host
@@ -47,52 +47,52 @@ class Turn:
         self.lost.set()
 
 
-class Intake:
-    """Made and used inside one event loop. limit: messages received at once. seconds: for one
-    message, the wait for its turn included. undisturbed: seconds that a turn lasts at least while
-    no more calls wait than can be read soon."""
+class FirstMessageLimit:
+    """Use it inside one event loop. limit: messages received at once. seconds: for one message,
+    including the wait for its turn. undisturbed: shortest turn in seconds while few calls wait.
+    """
 
     def __init__(self, limit: int, seconds: float, undisturbed: float = UNDISTURBED_SECONDS) -> None:
         self.seconds = seconds
         self._limit = limit
         self._undisturbed = undisturbed
         self._turns: dict[Turn, None] = {}
-        self._line: FairLine[asyncio.Future[Turn]] = FairLine()
+        self._queue: FairQueue[asyncio.Future[Turn]] = FairQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Callable[[], CosyserveError] | None = None
 
     @property
     def receiving(self) -> int:
-        """Messages that are being received."""
+        """Number of messages that are being received."""
         return len(self._turns)
 
     def close(self, refusal: Callable[[], CosyserveError]) -> None:
-        """Take every turn back and refuse all calls that wait, and all that come, with an error
-        that `refusal` makes.
+        """Revoke every turn and refuse all calls, waiting and new, with an error that `refusal`
+        creates.
         """
         self._refusal = refusal
         for turn in self._turns:
             turn.take_back(refusal())
         self._turns.clear()
-        while self._line:
-            _, given = self._line.next()
+        while self._queue:
+            _, given = self._queue.next()
             if not given.done():
                 given.set_exception(refusal())
         self._give()
 
     @contextlib.asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[Turn]:
-        """A turn while the block runs; its holder has to leave when it is lost. Hosts take turns,
-        and so do the connections of a host; a turn is taken back from one of the hosts that hold
-        the most.
+        """A turn while the block runs; its holder must leave when the turn is lost. Hosts take
+        turns, and so do the connections of a host; a turn is revoked from one of the hosts that
+        hold the most.
 
-        peer: the caller as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises Overloaded when 1024
-        calls wait and the caller's host and connection have the most of them, DeadlineExceeded when
-        no turn came in `seconds`, the refusal when closed.
+        peer: the caller as gRPC names it, such as `ipv4:10.1.2.3:50123`. Raises Overloaded if 1024
+        calls wait and the host and connection of the caller have the most of them, DeadlineExceeded
+        if there was no turn in `seconds`, and the refusal after `close`.
         """
         if self._refusal is not None:
             raise self._refusal()
-        free = len(self._turns) < self._limit and not self._line
+        free = len(self._turns) < self._limit and not self._queue
         turn = self._begin(host_of(peer)) if free else await self._next(peer)
         try:
             yield turn
@@ -108,9 +108,9 @@ class Intake:
     async def _next(self, peer: str) -> Turn:
         host = host_of(peer)
         given: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        self._line.add(host, peer, given)
-        if len(self._line) > _MOST_WAITING:
-            refused = self._line.newest_of_the_most()
+        self._queue.add(host, peer, given)
+        if len(self._queue) > _MOST_WAITING:
+            refused = self._queue.newest_of_the_most()
             if not refused.done():
                 refused.set_exception(Overloaded(f"{_MOST_WAITING} calls wait to be read", retry_after=_RETRY_SECONDS))
         self._give()
@@ -119,11 +119,11 @@ class Intake:
                 return await given
         except BaseException as error:
             if given.done() and not given.cancelled() and given.exception() is None:
-                # The turn was given in the moment in which its caller left.
+                # The turn was granted at the moment at which its caller left.
                 self._turns.pop(given.result(), None)
                 self._give()
             else:
-                self._line.remove(host, peer, given)
+                self._queue.remove(host, peer, given)
             if isinstance(error, TimeoutError):
                 raise DeadlineExceeded(
                     f"the first message was not read in {self.seconds:g} s: too many others are being sent"
@@ -131,12 +131,12 @@ class Intake:
             raise
 
     def _give(self) -> None:
-        """Hand out the turns that are free or overdue; come back when the next one is overdue."""
+        """Grant the turns that are free or overdue; run again when the next one is overdue."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         loop = asyncio.get_running_loop()
-        while self._line:
+        while self._queue:
             if len(self._turns) >= self._limit:
                 oldest = self._oldest_of_the_most()
                 overdue = oldest.begun + self._undisturbed_now()
@@ -146,15 +146,15 @@ class Intake:
                 del self._turns[oldest]
                 late = "the first message was not complete when other calls had to be read"
                 oldest.take_back(Overloaded(late, retry_after=_RETRY_SECONDS))
-            host, given = self._line.next()
+            host, given = self._queue.next()
             if not given.done():
                 given.set_result(self._begin(host))
 
     def _oldest_of_the_most(self) -> Turn:
-        """Of the hosts that hold the most turns the one that began first."""
+        """The oldest turn of the hosts that hold the most."""
         held = Counter(turn.host for turn in self._turns)
         most = max(held.values())
         return next(turn for turn in self._turns if held[turn.host] == most)
 
     def _undisturbed_now(self) -> float:
-        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._line)))
+        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._queue)))

@@ -1,4 +1,4 @@
-"""InfoService, the same on every service: what it is, and a run that makes it warm."""
+"""InfoService, the same on every service: facts about the service, and a warm-up run."""
 
 import asyncio
 import contextlib
@@ -10,25 +10,28 @@ from grpc.aio import ServicerContext
 
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.rpc.identity import identity_to_proto
 from cosyserve.rpc.peers import Peers
 from cosyserve.rpc.service_info import ServiceFacts, release
-from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
+from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 NAME = "cosyserve.v1.InfoService"
 Context = ServicerContext[Any, Any]
 WarmUp = Callable[[], Awaitable[None]]
 StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
-"""What the stages of a service say, and the names of those that say nothing."""
+"""The ServiceInfo of the stages, and the names of those that did not answer."""
 Loads = Callable[[], Load | None]
 Admit = Callable[[], contextlib.AbstractContextManager[object]]
 Admitted = Callable[[], tuple[int, int]]
-"""Requests that are taken at once now, and those under way."""
+"""Requests that are admitted at once now, and those running."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
 _RETRY_SECONDS = 1.0
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """service: full name of the service that it stands beside. peers: who may have it warmed up."""
+    """service: full name of the main service of this process. peers: callers that may start a
+    warm-up.
+    """
 
     def __init__(self, service: str, peers: Peers) -> None:
         self._peers = peers
@@ -44,37 +47,36 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self.ready = False
 
     def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
-        """Say what was loaded, and how it is warmed up."""
+        """Set what was loaded, and how to warm it up."""
         self._facts, self._warm_up, self._stages = facts, warm_up, stages
 
     def admit(self, admit: Admit) -> None:
-        """What a warm-up enters while it runs, as a request does; it raises Overloaded when there
-        is no place.
+        """Set the context that a warm-up enters while it runs, as a request does; it raises
+        Overloaded if there is no place.
         """
         self._admit = admit
 
     def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
-        """Where to ask what changes while it serves."""
+        """Set the functions that return values that change while the service runs."""
         self._load, self._admitted = load or self._load, admitted or self._admitted
 
     async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
-        """Answers at any time. Who asks while the stages are being asked gets the answer that is on
-        its way.
-        """
+        """Answers at any time. Concurrent calls share one query of the stages."""
         response = info_pb2.GetInfoResponse(info=self._info())
         if self._stages is not None and self.ready:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.ensure_future(self._stages())
-            # A caller that hangs up takes nothing from the others.
+            # A caller that hangs up must not cancel the query of the others.
             stages, silent = await asyncio.shield(self._asking)
             response.stages.extend(stages)
             response.silent_stages.extend(silent)
         return response
 
     async def WarmUp(self, request: info_pb2.WarmUpRequest, context: Context) -> info_pb2.WarmUpResponse:
-        """Raises PermissionDenied for a caller of elsewhere (`peers`), Unavailable while loading,
-        Overloaded while another one is under way or where no request would be admitted, and what
-        the engine raises."""
+        """Raises PermissionDenied for a caller that is no peer, Unavailable while loading,
+        Overloaded while another warm-up runs or no request would be admitted, and what the engine
+        raises.
+        """
         self._peers.require(context.peer(), "WarmUp")
         if self._warm_up is None or not self.ready:
             raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
@@ -102,12 +104,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             libraries=facts.libraries,
         )
         if facts.identity is not None:
-            told = facts.identity
-            info.identity.CopyFrom(
-                identity_pb2.EngineIdentity(
-                    model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device
-                )
-            )
+            info.identity.CopyFrom(identity_to_proto(facts.identity))
         if (load := self._load()) is not None:
             info.load.CopyFrom(
                 info_pb2.EngineLoad(
@@ -127,5 +124,5 @@ def _no_limit() -> tuple[int, int]:
 
 
 async def nothing_to_warm() -> None:
-    """Of a service that does all its work when it loads."""
+    """The warm-up of a service that does all its work when it loads."""
     await asyncio.sleep(0)

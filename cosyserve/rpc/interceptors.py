@@ -21,7 +21,7 @@ _LAST_WORDS_SECONDS = 1.0
 _WATCH = "/grpc.health.v1.Health/Watch"
 ERROR_DOMAIN = "cosyserve.v1"
 LEAVING = "this server is leaving"
-"""Message of the cancellation of a call that outlasts the drain; its caller reads UNAVAILABLE."""
+"""Cancellation message of a call that outlasts the drain; its caller reads UNAVAILABLE."""
 _FAULTS = telemetry.meter.create_counter(
     "cosyserve.speech.faults",
     "{sentence}",
@@ -30,8 +30,8 @@ _FAULTS = telemetry.meter.create_counter(
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps each handler of our own services; health and reflection pass. Knows which calls are
-    under way.
+    """Wraps each handler of our own services, not health and reflection. Keeps track of the running
+    calls.
     """
 
     def __init__(self) -> None:
@@ -41,20 +41,20 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._leaving = False
 
     async def refuse(self, seconds: float) -> None:
-        """From now on answer new calls with UNAVAILABLE. Return when no call is under way and
-        nobody watches the health, after `seconds` at the latest.
+        """Answer new calls with UNAVAILABLE. Return when no call runs and no client watches the
+        health, after `seconds` at the latest.
 
-        A server that is stopped cancels calls whose connection has not read its farewell yet, and
-        their callers see CANCELLED as if they had hung up themselves. Who is given this time reads
-        the health instead, or gets an answer.
+        A server that is stopped cancels calls whose connection has not read its GOAWAY yet, and
+        their callers see CANCELLED as if they had hung up themselves. During this time they see the
+        health, or get an answer.
         """
         self._refusing = True
         if present := self._calls | self._watches:
             await asyncio.wait(present, timeout=seconds)
 
     async def drain(self, seconds: float) -> None:
-        """Let the calls under way end by themselves for so long; those that are left are told that
-        the server leaves.
+        """Let the running calls end by themselves for so long; the remaining ones end with
+        UNAVAILABLE.
         """
         if self._calls:
             await asyncio.wait(self._calls, timeout=seconds)
@@ -106,7 +106,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                         raise
                     await _refuse(request, context)
                 except Exception as error:
-                    if hung_up(context, error):
+                    if caller_hung_up(context, error):
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
@@ -136,7 +136,7 @@ def member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
 
 
 def leaving() -> Unavailable:
-    """What a call is refused with while the server drains."""
+    """The error of a call that is refused while the server drains."""
     return Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS)
 
 
@@ -144,9 +144,10 @@ async def _refuse(request: Any, context: Context) -> None:
     await abort(context, leaving())
 
 
-def hung_up(context: Context, error: BaseException) -> bool:
-    """Whether the call ends with `error` because its caller hung up: no status reaches it. What
-    fails is the writing to it, which may be known first."""
+def caller_hung_up(context: Context, error: BaseException) -> bool:
+    """Whether `error` means that the caller hung up, so that no status reaches it. The failed write
+    to it may be known first.
+    """
     return (
         context.done()
         or context.cancelled()
@@ -156,7 +157,7 @@ def hung_up(context: Context, error: BaseException) -> bool:
 
 def as_served(error: BaseException, method: str) -> CosyserveError:
     """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its
-    text kept in the log.
+    text only in the log.
     """
     leaves = list(_leaves(error))
     ours = [leaf for leaf in leaves if isinstance(leaf, CosyserveError)]
@@ -174,8 +175,9 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
-    """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as
-    `google.rpc.RetryInfo`, the guard that found a fault as `google.rpc.ErrorInfo`."""
+    """End the call with the status of the error. `grpc-status-details-bin` carries a retry hint as
+    `google.rpc.RetryInfo` and the guard that detected a fault as `google.rpc.ErrorInfo`.
+    """
     telemetry.failed(error)
     trailing: list[tuple[str, bytes]] = []
     details = _details(error)

@@ -1,4 +1,4 @@
-"""Whose calls come from this host or from where the stages' callers are."""
+"""Which callers are on this host or in the networks of the peers."""
 
 import ipaddress
 import urllib.parse
@@ -10,16 +10,16 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Peers:
-    """networks: in CIDR form, beside the loopback addresses. Raises ValueError for what is no
-    network.
+    """networks: in CIDR form, in addition to the loopback addresses. Raises ValueError for an
+    invalid one.
     """
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def require(self, peer: str, method: str) -> None:
-        """peer: as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises PermissionDenied for one of
-        elsewhere.
+        """peer: as gRPC names it, such as `ipv4:10.1.2.3:50123`. Raises PermissionDenied for any
+        other caller.
         """
         if peer.startswith("unix:"):
             return
@@ -32,9 +32,9 @@ class Peers:
 
 
 def host_of(peer: str) -> str:
-    """What stands for the host of a caller that gRPC names `peer`: its IPv4 address, the network of
-    64 bits in which its IPv6 address is (one host may take any of them), `peer` itself when it has
-    no address."""
+    """The host of a caller that gRPC names `peer`: its IPv4 address, the /64 network of its IPv6
+    address (one host may use any address in it), or `peer` itself without an address.
+    """
     address = _address_of(peer)
     if address is None:
         return peer

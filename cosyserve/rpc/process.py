@@ -1,7 +1,7 @@
-"""A service as a process: settings from the environment, one line on stderr when it cannot be
-served, and the exit status.
+"""Runs a service as a process: settings from the environment, one line on stderr if it cannot
+start, and the exit status.
 
-0 drained, 1 the engine broke on the way, 2 the settings, 3 the model directory.
+0 drained, 1 the engine broke while serving, 2 the settings, 3 the model directory.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ def run(
 ) -> int:
     """Serve `name` until SIGTERM; returns the exit status.
 
-    settings: dataclass read from the variables that begin with `prefix`. loader: makes of them what
-    `cosyserve.rpc.server.serve` loads.
+    settings: dataclass read from the variables that begin with `prefix`. loader: creates from them
+    the `load` argument of `cosyserve.rpc.server.serve`.
     """
     try:
-        told = environment.load(settings, prefix, os.environ)
-        logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(_serve(name, told, loader(told), owns_health=owns_health))
+        values = environment.load(settings, prefix, os.environ)
+        logging.basicConfig(level=values.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        asyncio.run(_serve(name, values, loader(values), owns_health=owns_health))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0
 
 
-async def _serve(name: str, told: ServerSettings, load: Load, *, owns_health: bool) -> None:
+async def _serve(name: str, values: ServerSettings, load: Load, *, owns_health: bool) -> None:
     try:
-        await serve(name, told, load, owns_health=owns_health)
+        await serve(name, values, load, owns_health=owns_health)
     except StoppedWhileLoading:
         # The thread that loads may need minutes more, and both asyncio and the interpreter would
         # wait for it.

@@ -1,9 +1,9 @@
-"""What a call answers, for somebody who may be cancelled while waiting for it.
+"""Cancellation-safe reads of responses: works around a memory leak of grpcio.
 
-grpcio (1.71 to 1.85) frees what a read has taken in native memory only when whoever waits for it
-gets it: of each read whose task is cancelled a hundred bytes stay for good, and all of a message
-that has just come (github.com/grpc/grpc/issues/43360). So a read is never cancelled: the call is
-hung up, and the read ends by itself.
+grpcio (1.71 to 1.85) frees the native memory of a read only if the waiting task receives its
+result: each read whose task is cancelled leaks a hundred bytes, and the whole message if one has
+just arrived (github.com/grpc/grpc/issues/43360). So a read is never cancelled: the call is, and the
+read ends by itself.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ StreamedCall = grpc.aio.UnaryStreamCall[Any, Response] | grpc.aio.StreamStreamCa
 
 
 async def read(call: StreamedCall[Response]) -> Response | None:
-    """The next message, None behind the last one. To be cancelled here hangs up. Raises AioRpcError
-    as `call.read`.
+    """The next message, None after the last one. Cancelling it cancels the call. Raises AioRpcError
+    as `call.read` does.
     """
     try:
         message = await asyncio.shield(call.read())
@@ -30,14 +30,14 @@ async def read(call: StreamedCall[Response]) -> Response | None:
 
 
 async def messages(call: StreamedCall[Response]) -> AsyncIterator[Response]:
-    """All that are still to come, as by `read`."""
+    """All further messages, as by `read`."""
     while (message := await read(call)) is not None:
         yield message
 
 
 async def answer(call: Awaitable[Response]) -> Response:
-    """Of a unary call, which is one read from its start on: to be cancelled here hangs up a second
-    later, when most have ended.
+    """The response of a unary call, which is a single read from its start. Cancelling it cancels
+    the call a second later, when most calls have ended.
     """
     answering = asyncio.ensure_future(call)
     try:

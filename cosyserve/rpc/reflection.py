@@ -1,9 +1,8 @@
-"""Server reflection with the comments of the contract: what `grpcurl describe` shows is what stands
-in protos/.
+"""Server reflection with the comments of the protos, so that `grpcurl describe` shows them.
 
-The descriptors inside generated code have no comments, and a descriptor pool drops those of what is
-added to it. So grpcio's own servicer answers, and each file of ours in its answers is replaced by
-the one of `cosyserve/v1/descriptors.binpb`, which `make protos` writes with them.
+The descriptors in generated code have no comments, and a descriptor pool drops the comments of
+added files. So the servicer of grpcio answers, and each of our files in its answers is replaced by
+that of `cosyserve/v1/descriptors.binpb`, which `make protos` writes with comments.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -22,17 +21,17 @@ Responses = AsyncIterator[reflection_pb2.ServerReflectionResponse]
 
 
 class CommentedReflection(reflection_pb2_grpc.ServerReflectionServicer):
-    """As grpcio's servicer, with comments where the contract has them."""
+    """As the servicer of grpcio, with the comments of the contract."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        """services: full names of those that are listed."""
+        """services: full names of the listed services."""
         self._plain: Any = reflection.aio.ReflectionServicer(services)
 
     async def ServerReflectionInfo(self, request_iterator: Requests, context: Any) -> Responses:
         async for response in self._plain.ServerReflectionInfo(request_iterator, context):
             if response.HasField("file_descriptor_response"):
-                found = response.file_descriptor_response.file_descriptor_proto
-                found[:] = [_commented(file) for file in found]
+                descriptors = response.file_descriptor_response.file_descriptor_proto
+                descriptors[:] = [_commented(file) for file in descriptors]
             yield response
 
 
@@ -47,8 +46,8 @@ def _commented(file: bytes) -> bytes:
 
 @cache
 def _contract() -> dict[str, bytes]:
-    """Name of each file of the contract, such as cosyserve/v1/synthesis.proto, and its serialized
-    descriptor with comments.
+    """Serialized descriptor with comments of each file of the contract, by name such as
+    cosyserve/v1/synthesis.proto.
     """
     content = files("cosyserve.v1").joinpath(_DESCRIPTORS).read_bytes()
     return {file.name: file.SerializeToString() for file in descriptor_pb2.FileDescriptorSet.FromString(content).file}

@@ -1,8 +1,7 @@
-"""Replicas of a stage as a caller sees them: which are serving, which is least busy, and what a
-failed call means.
+"""The replicas of a stage as seen by a caller: which are serving, and which is the least busy.
 
 Each target has a channel of its own and a health watch on it, so a dead replica is known before a
-call is spent on it.
+call is sent to it.
 """
 
 import asyncio
@@ -12,35 +11,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from typing import Any, Final
 
 import grpc
-from google.protobuf import any_pb2
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve import errors
 from cosyserve.rpc.transport import channel_options
 
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
-# What grpc.aio puts in place of the true status when a write finds the call already ended by the
-# peer.
-_LOST_STATUS: Final = "Internal error from Core"
-_BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
-    grpc.StatusCode.NOT_FOUND: errors.NotFound,
-    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
-    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
-    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
-    # A peer of the release before, which lacks the method; another replica may have it.
-    grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
-    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-    # A peer that hangs up on us is going away; our own cancellation never arrives as a status.
-    grpc.StatusCode.CANCELLED: errors.Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
-}
 
 
 class Replica:
@@ -53,12 +30,12 @@ class Replica:
         self.calls = 0
         """Calls in flight from this process."""
         self.suspected = asyncio.Event()
-        """Set by a caller whose call failed: health is asked anew."""
+        """Set by a caller whose call failed: the health is then queried again."""
 
 
 class ReplicaSet:
-    """All replicas of one stage. Create and use inside one event loop; `on_change` is called when
-    `serving` may have changed.
+    """All replicas of one stage. Create and use it inside one event loop; `on_change` is called
+    when `serving` may have changed.
     """
 
     def __init__(
@@ -105,14 +82,14 @@ class ReplicaSet:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (found := self.pick(avoid)) is None:
+                while (replica := self.pick(avoid)) is None:
                     await self._changed.wait()
-                return found
+                return replica
         return self.pick(avoid)
 
     def suspect(self, replica: Replica) -> None:
-        """A call on `replica` failed as if it were gone: do not use it before its health has been
-        heard anew.
+        """A call on `replica` failed as if it were gone: do not use it before its health is known
+        again.
         """
         self._set(replica, serving=False)
         replica.suspected.set()
@@ -134,7 +111,8 @@ class ReplicaSet:
             return
         replica.serving = serving
         log.info("%s at %s is %s", self.stage, replica.target, "serving" if serving else "not serving")
-        # A fresh event for the next change: whoever waited on the old one is woken exactly once.
+        # A new event for the next change: each task that waits on the old one is woken exactly
+        # once.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._on_change()
@@ -155,48 +133,11 @@ class ReplicaSet:
                 await asyncio.gather(listen, suspected, return_exceptions=True)
                 call.cancel()
             self._set(replica, serving=False)
-            # The channel itself reconnects; this only bounds how often a peer that refuses the
-            # watch is asked.
+            # The channel itself reconnects; this only limits how often a peer that refuses the
+            # watch is queried.
             await asyncio.sleep(_REWATCH_SECONDS)
 
     async def _listen(self, replica: Replica, call: "AsyncIterator[health_pb2.HealthCheckResponse]") -> None:
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in call:
                 self._set(replica, serving=response.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
-    """The status of a failed call as our exception; a bad request keeps its text, a failure names
-    the peer. What goes on to a caller of ours names a stage without its address."""
-    code, text = error.code(), error.details() or "no details"
-    kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
-    if text == _LOST_STATUS:
-        kind, text = errors.Unavailable, "ended the call while it was being written to"
-    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
-        text = f"{peer}: {text}"
-    return kind(text, retry_after=retry_delay(error))
-
-
-def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
-    """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return float(info.retry_delay.ToMilliseconds()) / 1000
-    return None
-
-
-def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
-    """The guard that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
-            return errors.SPEECH_FAULTS[info.reason]
-    return None
-
-
-def _details(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
-    for key, value in error.trailing_metadata() or ():
-        if key == "grpc-status-details-bin" and isinstance(value, bytes):
-            with contextlib.suppress(DecodeError):
-                yield from status_pb2.Status.FromString(value).details

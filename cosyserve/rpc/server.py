@@ -1,8 +1,7 @@
-"""One way to run a gRPC service: health, reflection, errors as status, traces, limits, drain on
-SIGTERM.
+"""Runs a gRPC service: health, reflection, errors as status, traces, limits, drain on SIGTERM.
 
-The port answers from the first moment: health is NOT_SERVING and every other call UNAVAILABLE until
-`load` has returned.
+The port answers from the start: until `load` has returned, health is NOT_SERVING and every other
+call fails with UNAVAILABLE.
 """
 
 import asyncio
@@ -35,37 +34,39 @@ Close = Callable[[], Awaitable[None]]
 _BROKEN_CLOSE_SECONDS = 5.0
 _LONGER_THAN_DRAIN = 5.0
 _NOTICE_SECONDS = 0.5
-"""How long the port still answers, with a refusal, whoever has not read yet that the server
-leaves.
+"""How long the port still refuses new calls properly, for clients that have not seen the shutdown
+yet.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What every service can be told; each adds its own fields."""
+    """Settings of every service; each service adds its own fields."""
 
     listen: str
-    """host:port of the gRPC door; port 0 takes a free one."""
+    """host:port to listen on; port 0 takes a free one."""
     drain_seconds: float = 30.0
-    """How long accepted calls may go on after SIGTERM."""
+    """Seconds that accepted calls may continue after SIGTERM; not negative."""
     max_message_bytes: int = 16 * 1024 * 1024
+    """Largest message in bytes, 65536 to 2147483647."""
     max_connections: int = 1_024
-    """Connections at once; a further one is closed when it is accepted."""
+    """Most connections at once, 1 to 65536; a further one is closed when it is accepted."""
     max_streams_per_connection: int = 1_024
-    """Calls at once on one connection; a gRPC client keeps further ones back until one has
-    ended.
-    """
+    """Most calls at once on one connection, 1 to 65536; a gRPC client queues further ones."""
     max_incoming_messages: int = 16
-    """First messages received at once, each of which may hold max_message_bytes; other calls wait
-    for their turn.
+    """First messages received at once, 1 to 1024, each of which may hold max_message_bytes; other
+    calls wait for their turn.
     """
     first_message_seconds: float = 30.0
-    """A call whose first message is not complete after this long ends with DEADLINE_EXCEEDED."""
+    """Seconds, 0.1 to 600, after which a call without a complete first message ends with
+    DEADLINE_EXCEEDED.
+    """
     warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-    """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators
-    are.
+    """Networks (CIDR) whose hosts may call WarmUp, in addition to this host: where the
+    orchestrators run.
     """
     log_level: str = "INFO"
+    """Name of a level of the logging module."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.drain_seconds) and self.drain_seconds >= 0):
@@ -89,8 +90,8 @@ class ServerSettings:
 
 
 class StoppedWhileLoading(Exception):
-    """The process was asked to end while its engine was being loaded, which cannot be broken off
-    from inside.
+    """The process was asked to end while its engine was loading, which cannot be interrupted from
+    inside.
     """
 
 
@@ -99,7 +100,7 @@ class ServiceBroken(Exception):
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """Method table that is filled when loading is over; takes the place of the server in
+    """Method table that is filled when loading is complete; takes the place of the server in
     `add_..._to_server`.
     """
 
@@ -111,12 +112,12 @@ class Handlers(grpc.GenericRpcHandler):
         self._tables.extend(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Generated code calls this beside the above; the generic table is enough."""
+        """Generated code also calls this; the generic table is enough."""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         if self.loading:
             return grpc.stream_stream_rpc_method_handler(_still_loading)
-        return next((found for table in self._tables if (found := table.service(details)) is not None), None)
+        return next((handler for table in self._tables if (handler := table.service(details)) is not None), None)
 
 
 async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -129,21 +130,21 @@ class Service:
     def __init__(
         self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers
     ) -> None:
-        """Made inside the event loop that serves. peers: who may have it warmed up."""
+        """Create it inside the event loop that serves. peers: callers that may start a warm-up."""
         self.name = name
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
         self.port = port
         self.handlers = handlers
         self.info = InfoServicer(name, peers)
-        """Who answers what this service is; `load` describes it."""
+        """Servicer of InfoService; `load` sets its facts."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Set with the reason when the service cannot go on."""
+        """Set with the reason if the service cannot continue."""
         self._checks = checks
         self._loop = asyncio.get_running_loop()
 
     def broken(self, reason: str) -> None:
-        """The engine is beyond repair: turn NOT_SERVING and have `serve` end the process, so that a
-        supervisor starts a sound one.
+        """Report that the engine is beyond repair: turn NOT_SERVING and let `serve` end the
+        process, so that a supervisor starts a new one.
 
         May be called from any thread and more than once.
         """
@@ -161,7 +162,7 @@ class Service:
             await self._checks.set(name, status)
 
     async def drain(self) -> None:
-        """Turn NOT_SERVING for good."""
+        """Turn NOT_SERVING permanently."""
         await self._checks.enter_graceful_shutdown()
 
 
@@ -208,11 +209,11 @@ async def running(
         yield service
     finally:
         await service.drain()
-        # Nothing that is left in a broken engine is worth waiting for, not even its thread.
+        # Nothing in a broken engine is worth waiting for, not even its thread.
         patience = 0.0 if service.over.done() else settings.drain_seconds
         notice = min(_NOTICE_SECONDS, patience)
         await asyncio.gather(edge.refuse(notice), first_message.refuse(notice))
-        # From here on connections are refused, too. Who still watches our health is not waited for.
+        # From here on new connections are refused, too. Health watches are not waited for.
         refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
         await edge.drain(patience)
         await server.stop(0.0)
@@ -223,12 +224,12 @@ async def running(
                     await close()
 
 
-def _kept(load: Load) -> Load:
+def _without_gc_scans(load: Load) -> Load:
     async def load_and_keep(service: Service) -> Close:
         close = await load(service)
-        # A tensor library brings 300,000 objects along. To search them all takes 100 ms, all
-        # threads stand still meanwhile, and it comes whenever a quarter as many new ones have lived
-        # for a while.
+        # A tensor library creates 300,000 objects. A full collection over them takes 100 ms, during
+        # which all threads stop, and happens whenever a quarter as many new ones have survived for
+        # a while.
         gc.collect()
         gc.freeze()
         return close
@@ -252,17 +253,17 @@ def _unless(stop: asyncio.Event, load: Load) -> Load:
 
 
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the
-    way, StoppedWhileLoading when the signal came before `load` had returned.
+    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken if the engine broke while
+    serving, StoppedWhileLoading if the signal came before `load` had returned.
 
-    What `load` has made counts as kept for good: the garbage collector does not look at it again.
+    The objects that `load` has created are excluded from garbage collection.
     """
     telemetry.configure(name.rsplit(".", 1)[-1])
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with running(name, settings, _unless(stop, _kept(load)), owns_health=owns_health) as service:
+        async with running(name, settings, _unless(stop, _without_gc_scans(load)), owns_health=owns_health) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()

@@ -1,4 +1,4 @@
-"""What a service tells of itself; see ServiceInfo in info.proto for each field."""
+"""Facts about a service; see ServiceInfo in info.proto for each field."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from cosyserve.engines.identity import Identity
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceFacts:
-    """Of a service that is loaded."""
+    """Facts about a loaded service."""
 
     identity: Identity | None = None
     rung: str = ""
@@ -23,7 +23,9 @@ class ServiceFacts:
 
 
 def limits_of(settings: Any, *names: str) -> dict[str, float]:
-    """Fields of a settings dataclass that are set; raises KeyError for a name that is no field."""
+    """The given fields of a settings dataclass, without those that are None; raises KeyError for an
+    unknown name.
+    """
     fields = {one.name for one in dataclasses.fields(settings)}
     for name in names:
         if name not in fields:
@@ -32,7 +34,7 @@ def limits_of(settings: Any, *names: str) -> dict[str, float]:
 
 
 def libraries(*names: str) -> dict[str, str]:
-    """Versions of those that are installed, and of what every service rests on."""
+    """Versions of the given packages that are installed, and of those that every service uses."""
     return library_versions("grpcio", "protobuf", "numpy", *names)
 
 

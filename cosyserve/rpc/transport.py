@@ -1,17 +1,18 @@
 """Options of every gRPC channel and server of this project, in one place.
 
-grpcio 1.85 takes the time for the answer to a keepalive ping from `grpc.http2.ping_timeout_ms`,
-which is a minute when it is not set; `grpc.keepalive_timeout_ms` is set beside it for releases that
-read that one.
+grpcio 1.85 takes the time limit of a keepalive ping from `grpc.http2.ping_timeout_ms`, which
+defaults to a minute; `grpc.keepalive_timeout_ms` is set as well, for releases that read that one.
 """
 
 from typing import Final
 
 Options = list[tuple[str, int]]
 PING_SECONDS: Final = 3.5
-"""A caller that has heard nothing for this long asks for a sign of life."""
+"""Seconds without data after which a caller sends a keepalive ping."""
 ANSWER_SECONDS: Final = 3.0
-"""Without an answer for this long the connection is closed, and its calls fail with UNAVAILABLE."""
+"""Seconds without an answer to the ping after which the connection is closed and its calls fail
+with UNAVAILABLE.
+"""
 _SERVER_PING_SECONDS: Final = 30.0
 _SERVER_ANSWER_SECONDS: Final = 10.0
 _WINDOW_BYTES: Final = 64 * 1024
@@ -20,17 +21,17 @@ _WINDOW_BYTES: Final = 64 * 1024
 def channel_options(
     max_message_bytes: int | None = None, *, own_connection: bool = False, longest_back_off: float = 1.0
 ) -> Options:
-    """Of a channel to one of our services: while a call is under way, a frozen process is noticed
-    `PING_SECONDS + ANSWER_SECONDS` after its last sign of life.
+    """Options of a channel to one of our services: during a call, a frozen process is noticed
+    `PING_SECONDS + ANSWER_SECONDS` after its last data.
 
-    max_message_bytes: in each direction; None leaves what grpcio has. own_connection: share no
+    max_message_bytes: in each direction; None: the default of grpcio. own_connection: share no
     connection with another channel of this process. longest_back_off: seconds between two attempts
     to connect.
     """
     options = [
         ("grpc.initial_reconnect_backoff_ms", 100),
-        # In grpcio this is how long an attempt to connect may take: less than a far or busy server
-        # needs would never connect.
+        # In grpcio this is the time limit of an attempt to connect: with a shorter one, a distant
+        # or busy server would never be reached.
         ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", round(longest_back_off * 1000)),
         *_keepalive(PING_SECONDS, ANSWER_SECONDS),
@@ -44,21 +45,22 @@ def channel_options(
 
 
 def server_options(max_message_bytes: int, max_connections: int, max_streams_per_connection: int) -> Options:
-    """Of a service. A call's unread bytes are at most a window of 64 KiB until its handler reads
-    them (cosyserve.rpc.first_message_limit)."""
+    """Options of a server. The unread bytes of a call are at most a window of 64 KiB until its
+    handler reads them (cosyserve.rpc.first_message_limit).
+    """
     return [
         *_message_bytes(max_message_bytes),
         ("grpc.so_reuseport", 0),
         ("grpc.max_allowed_incoming_connections", max_connections),
         ("grpc.max_concurrent_streams", max_streams_per_connection),
-        # Otherwise the window of every call of a connection grows with the speed of its line.
+        # Otherwise the window of every call grows with the bandwidth of its connection.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
-        # Callers ping to notice a peer that hangs; by default many pings, or pings without data,
-        # are answered with GOAWAY.
+        # Callers ping to notice a peer that hangs; by default, many pings or pings without data are
+        # answered with GOAWAY.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 0),
-        # A caller that vanished without a word holds its stream's memory until this notices.
+        # A stream of a caller that vanished holds its memory until this notices.
         *_keepalive(_SERVER_PING_SECONDS, _SERVER_ANSWER_SECONDS),
     ]
 

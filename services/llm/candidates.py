@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cosyserve.engines.benchmark_note import LLM, noted
+from cosyserve.engines.benchmark_note import read_note
 from cosyserve.engines.engine_cache import default_directory
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
-from services.llm.settings import LlmSettings
+from services.llm.settings import NOTED, LlmSettings
 
 HOSTED = (TENSORRT_LLM, VLLM)
 FUSED, READABLE, CPU = "fused", "readable", "cpu"
@@ -18,7 +18,7 @@ def hosted_first(settings: LlmSettings) -> str:
     """
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
-    return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
+    return settings.auto_first or read_note(settings.engines or default_directory(), NOTED, settings.model)
 
 
 def candidates(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:

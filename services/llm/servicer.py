@@ -11,10 +11,10 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE
-from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
+from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backends.backend import Backend
 from services.llm.backends.measured_generation import MeasuredGeneration
@@ -141,7 +141,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
         replay = validation.speech("setup.replay_tokens", setup.replay_tokens, most=MOST_TOKENS)
         if setup.HasField("expected_identity"):
-            self._backend.identity.require(_identity(setup.expected_identity))
+            self._backend.identity.require(identity_from_proto(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
         return Generation(
@@ -171,7 +171,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())
-                    message.identity.CopyFrom(_identity_message(self._backend.identity))
+                    message.identity.CopyFrom(identity_to_proto(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
@@ -199,18 +199,6 @@ def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]
     if guarded and starts:
         require_no_repetition(table, text_ids, tokens)
     return starts
-
-
-def _identity(message: identity_pb2.EngineIdentity) -> Identity:
-    return Identity(
-        model_hash=message.model_hash, backend=message.backend, precision=message.precision, device=message.device
-    )
-
-
-def _identity_message(identity: Identity) -> identity_pb2.EngineIdentity:
-    return identity_pb2.EngineIdentity(
-        model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
-    )
 
 
 def _summary(outcome: Outcome) -> llm_pb2.GenerateSummary:

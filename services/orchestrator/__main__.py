@@ -1,4 +1,6 @@
-"""`python -m services.orchestrator`: the public door, on the addresses of the three stages."""
+"""`python -m services.orchestrator`: the public service; it calls the three stages at the addresses
+of its settings.
+"""
 
 import asyncio
 import sys
@@ -9,11 +11,11 @@ from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.load_control.limit_updater import LoadWatch
+from services.orchestrator.load_control.limit_updater import LimitUpdater
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
-from services.orchestrator.stages.failover import Patience
+from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
@@ -38,7 +40,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
     changed = asyncio.Event()
     warming: VoiceWarming | None = None
-    watch: LoadWatch | None = None
+    watch: LimitUpdater | None = None
 
     def on_change() -> None:
         changed.set()
@@ -52,15 +54,15 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
     ]
     frontend, llm, token2wav = replica_sets
-    patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
-    reading = Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
+    policy = RetryPolicy(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
+    reading = RetryPolicy(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
     stages = Stages(
-        FrontendStage(frontend, patience),
-        PromptStage(frontend, patience, reading),
-        LlmStage(llm, patience, settings.guards),
-        Token2WavStage(token2wav, patience, settings.guards),
+        FrontendStage(frontend, policy),
+        PromptStage(frontend, policy, reading),
+        LlmStage(llm, policy, settings.guards),
+        Token2WavStage(token2wav, policy, settings.guards),
     )
-    voices = VoiceStage(frontend, patience, reading)
+    voices = VoiceStage(frontend, policy, reading)
     servicer = SynthesisServicer(stages, voices, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
@@ -91,7 +93,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
     engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":
-        watch = LoadWatch(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        watch = LimitUpdater(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
         tasks.append(asyncio.create_task(watch.run()))
 
     async def close() -> None:

@@ -1,8 +1,8 @@
-"""The next sentence is decoded while the one before it is still being played, so that token2wav
-knows of it before its sound is due.
+"""Decodes the next sentence while the one before it is still being played, so that token2wav knows
+of it before its sound is due.
 
-What is made waits for its turn: at most what gRPC's flow control and two hops of token2wav hold. No
-sample depends on when it is made.
+The decoded sound waits for its turn: at most what the flow control of gRPC and two hops of
+token2wav hold. No sample depends on when it is decoded.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.stages.token2wav import Decoded
 
 LISTENER_SECONDS = 2.0
-"""A sentence is begun early when its listener will have played everything in front of it in less
-than that: with more there is time.
+"""A sentence is decoded early if the listener will have played everything before it in less than
+this time; with more there is no hurry.
 """
 Decode = Callable[[Play], Awaitable[Decoded]]
 
@@ -31,8 +31,8 @@ class SoundAhead:
         self.task.add_done_callback(_retrieved)
 
     async def play(self, play: Play) -> Decoded:
-        """It is its turn: hand its sound to `play`. Raises what the decoding raises, or has
-        raised.
+        """Hand the sound of the sentence to `play`, now that it is its turn. Raises what the
+        decoding raises or has raised.
         """
         if not self._turn.done():
             self._turn.set_result(play)
@@ -43,8 +43,8 @@ class SoundAhead:
         await play(audio)
 
 
-class Upcoming:
-    """The sentence behind the one that is being played. stream: None behind the last one."""
+class NextSentence:
+    """The sentence that follows the one being played. stream: None after the last one."""
 
     def __init__(self, stream: TokenStream | None, sound: SoundAhead | None = None) -> None:
         self.stream = stream
@@ -52,20 +52,20 @@ class Upcoming:
 
 
 class SentencesAhead:
-    """Takes sentences from `written` one after the other, and begins to decode one early where that
-    is of use.
+    """Takes sentences from `written` one after the other and starts to decode one early where that
+    helps.
 
-    Made by `sentences_ahead`, which ends what was begun and is not needed.
+    Created by `sentences_ahead`, which cancels decoding that is no longer needed.
     """
 
     def __init__(self, written: "asyncio.Queue[TokenStream | None]") -> None:
         self._written = written
         self._tasks: set[asyncio.Future[Any]] = set()
-        """Those under way: a request may have any number of sentences."""
+        """Running tasks only: a request may have any number of sentences."""
 
-    async def first(self) -> Upcoming:
-        """The first sentence, or one behind a sentence without sound."""
-        return Upcoming(await self._written.get())
+    async def first(self) -> NextSentence:
+        """The first sentence, or the one after a sentence without sound."""
+        return NextSentence(await self._written.get())
 
     def behind(
         self,
@@ -73,12 +73,12 @@ class SentencesAhead:
         over: asyncio.Event,
         until_played: Callable[[], float],
         decode: Callable[[TokenStream], Decode] | None,
-    ) -> "asyncio.Task[Upcoming]":
-        """The sentence behind `current`.
+    ) -> "asyncio.Task[NextSentence]":
+        """The sentence after `current`.
 
         over: set when all its sound was sent. until_played: seconds until the listener has played
-        `current`, asked when all its tokens are known. decode: decodes a sentence; None: none is
-        begun early.
+        `current`, asked when all its tokens are known. decode: decodes a sentence; None: no
+        sentence is decoded early.
         """
         task = asyncio.create_task(self._behind(current, over, until_played, decode))
         self._keep(task)
@@ -90,7 +90,7 @@ class SentencesAhead:
         over: asyncio.Event,
         until_played: Callable[[], float],
         decode: Callable[[TokenStream], Decode] | None,
-    ) -> Upcoming:
+    ) -> NextSentence:
         if decode is not None:
             await current.settled()
             await _wait(over, until_played() - LISTENER_SECONDS)
@@ -98,17 +98,17 @@ class SentencesAhead:
             await over.wait()
         stream = await self._written.get()
         if stream is None or stream.sentence.silent or over.is_set() or decode is None or current.fault is not None:
-            return Upcoming(stream)
+            return NextSentence(stream)
         sound = SoundAhead(decode(stream))
         self._keep(sound.task)
-        return Upcoming(stream, sound)
+        return NextSentence(stream, sound)
 
     def _keep(self, task: "asyncio.Future[Any]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End everything that is still under way."""
+        """Cancel everything that is still running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -116,8 +116,8 @@ class SentencesAhead:
 
 @contextlib.asynccontextmanager
 async def sentences_ahead(written: "asyncio.Queue[TokenStream | None]") -> AsyncIterator[SentencesAhead]:
-    """The sentences of one request while the block runs; what was begun and not played is ended
-    with it.
+    """The sentences of one request while the block runs; leaving the block cancels decoding that
+    was started and not played.
     """
     ahead = SentencesAhead(written)
     try:
@@ -139,6 +139,8 @@ async def _wait(over: asyncio.Event, seconds: float) -> None:
 
 
 def _retrieved(task: "asyncio.Future[Decoded]") -> None:
-    """A sentence that fails before its turn may never get it; its failure is raised by `play`."""
+    """Retrieve the failure of a sentence that may never get its turn; `play` raises it
+    otherwise.
+    """
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
-"""The heart of the orchestrator: text in, sound out, all stages at work at the same time.
+"""The pipeline of one request: text in, sound out, all stages working at the same time.
 
-Three tasks in one TaskGroup, so that whatever fails ends all and reaches the caller: `_read` turns
-text into sentences, `_write` turns sentences into speech tokens, always one sentence ahead, and
-`_speak` turns tokens into sound and plays it in order.
+Three tasks run in one TaskGroup, so that a failure of one cancels all and reaches the caller:
+`_read` turns text into sentences, `_write` turns sentences into speech tokens, one sentence ahead,
+and `_speak` turns tokens into sound and plays it in order.
 """
 
 import asyncio
@@ -14,11 +14,10 @@ from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
 from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
-from services.orchestrator.retries import Attempts
-from services.orchestrator.sound.sentence_pause import default_pause
-from services.orchestrator.sound.silence import Play
+from services.orchestrator.retries import RetryState
+from services.orchestrator.sound.silence import Play, default_pause
 from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
-from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.stages.engine_choice import Engines
@@ -26,7 +25,7 @@ from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
-from services.orchestrator.text.replay_buffer import ArrivingText
+from services.orchestrator.text.replay_buffer import TextReplayBuffer
 from services.orchestrator.text.text_warnings import TextWarnings
 
 _ANALYZED_AHEAD = 16
@@ -45,13 +44,15 @@ class Milliseconds:
 
 
 @dataclass
-class Account:
-    """What a request has cost so far; filled while it runs, complete when `speak` returns."""
+class RequestMetrics:
+    """Timings, counts and results of one request; filled while it runs, complete when `speak`
+    returns.
+    """
 
     voice: str = ""
     """Id of the voice in use."""
     engines: Engines = field(default_factory=Engines)
-    attempts: Attempts = field(default_factory=Attempts)
+    retry_state: RetryState = field(default_factory=RetryState)
     trimming: Trimming = field(default_factory=Trimming)
     warnings: TextWarnings = field(default_factory=TextWarnings)
     begun: float = field(default_factory=time.monotonic)
@@ -63,7 +64,7 @@ class Account:
     takeovers: int = 0
 
     def sounded(self) -> None:
-        """Audio is about to leave; the first time counts."""
+        """Called when audio is about to be sent; records the time of the first audio."""
         if not self.first_sound_milliseconds:
             self.first_sound_milliseconds = self.milliseconds
 
@@ -75,7 +76,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Stages:
-    """Whom the pipeline calls."""
+    """The stages that the pipeline calls."""
 
     frontend: FrontendStage
     prompts: PromptStage
@@ -87,46 +88,46 @@ async def speak(
     utterance: Utterance,
     stages: Stages,
     play: Play,
-    account: Account,
+    metrics: RequestMetrics,
     longest_seconds: float | None = None,
-    text: ArrivingText | None = None,
+    text: TextReplayBuffer | None = None,
 ) -> None:
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat,
-    and fill `account`.
+    and fill `metrics`.
 
-    text: what is said instead of `utterance.text` when it arrives over time.
-    longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
+    text: replaces `utterance.text` if the text arrives over time. longest_seconds: raise
+    InvalidRequest as soon as the utterance is known to be longer.
     """
     analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
-    # One place: the sentence being written waits here until the one before it is spoken, or begun
-    # early (`decode_ahead`). So at most three are ahead of the listener.
+    # A queue of one: the sentence being written waits here until the one before it is spoken or
+    # decoded early (`decode_ahead`). So at most three sentences are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
-        shown = group.create_task(stages.prompts.shown(utterance.prompting))
-        group.create_task(_read(utterance, text, stages, analyzed, account))
-        group.create_task(_write(utterance, stages, shown, analyzed, written, account, longest_seconds))
+        conditioning = group.create_task(stages.prompts.conditioning(utterance.prompting))
+        group.create_task(_read(utterance, text, stages, analyzed, metrics))
+        group.create_task(_write(utterance, stages, conditioning, analyzed, written, metrics, longest_seconds))
         await _speak(
             utterance,
             stages,
-            shown,
+            conditioning,
             written,
-            SilenceTrimmer(play, account.trimming, trimmed=utterance.trimmed),
-            account,
+            SilenceTrimmer(play, metrics.trimming, trimmed=utterance.trimmed),
+            metrics,
         )
 
 
 async def _read(
     utterance: Utterance,
-    text: ArrivingText | None,
+    text: TextReplayBuffer | None,
     stages: Stages,
     analyzed: "asyncio.Queue[Analyzed]",
-    account: Account,
+    metrics: RequestMetrics,
 ) -> None:
-    frontend, warn = stages.frontend, account.warnings.add
+    frontend, warn = stages.frontend, metrics.warnings.add
 
     async def take(sentence: Sentence | OpenSentence) -> None:
         if not sentence.silent:
-            account.trimming.sentences = sentence.index + 1
+            metrics.trimming.sentences = sentence.index + 1
         await analyzed.put(sentence)
 
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
@@ -135,33 +136,34 @@ async def _read(
         if text is None
         else frontend.analyze_stream(utterance, text, take, warn)
     )
-    account.takeovers += takeovers
+    metrics.takeovers += takeovers
     await analyzed.put(None)
 
 
 async def _write(
     utterance: Utterance,
     stages: Stages,
-    shown: "asyncio.Task[Shown]",
+    conditioning: "asyncio.Task[Conditioning]",
     analyzed: "asyncio.Queue[Analyzed]",
     written: "asyncio.Queue[TokenStream | None]",
-    account: Account,
+    metrics: RequestMetrics,
     longest_seconds: float | None,
 ) -> None:
-    known = await shown
-    account.voice = known.voice
+    known = await conditioning
+    metrics.voice = known.voice
     seconds, before = 0.0, 0
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
-            account.first_sound.frontend = account.total.frontend = account.milliseconds
+            metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
         seconds += _pause_before(sentence, utterance, before) / 1000
         stream = retries.first_attempt(utterance, sentence)
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
-            takeovers = await retries.write(utterance, known, stream, stages.llm, account.engines)
-            account.takeovers += takeovers
-            # What failed a guard is said anew, and measured when it is played.
+            takeovers = await retries.write(utterance, known, stream, stages.llm, metrics.engines)
+            metrics.takeovers += takeovers
+            # A sentence that failed a guard is generated again, and its length counts when it is
+            # played.
             seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
             before = len(stream.tokens)
         if longest_seconds is not None:
@@ -172,84 +174,86 @@ async def _write(
 async def _speak(
     utterance: Utterance,
     stages: Stages,
-    shown: "asyncio.Task[Shown]",
+    conditioning: "asyncio.Task[Conditioning]",
     written: "asyncio.Queue[TokenStream | None]",
     sound: SilenceTrimmer,
-    account: Account,
+    metrics: RequestMetrics,
 ) -> None:
     before, engines = 0, (stages.llm, stages.token2wav)
     async with sentences_ahead(written) as sentences:
         upcoming = await sentences.first()
         while (stream := upcoming.stream) is not None:
             pause = _pause_before(stream.sentence, utterance, before)
-            account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
+            metrics.retry_state.samples += spec.SAMPLE_RATE * pause // 1000
             await sound.pause(pause, closing=stream.sentence.silent)
             if stream.sentence.silent:
                 upcoming = await sentences.first()
                 continue
-            known, over = await shown, asyncio.Event()
-            following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, account))
+            known, over = await conditioning, asyncio.Event()
+            following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))
             spoken, decoded = await retries.speak(
-                utterance, known, stream, engines, sound, account.engines, account.attempts, upcoming.sound
+                utterance, known, stream, engines, sound, metrics.engines, metrics.retry_state, upcoming.sound
             )
             over.set()
-            _settle(spoken, decoded, account)
+            _settle(spoken, decoded, metrics)
             before = len(spoken.tokens)
             upcoming = await following
     await sound.end()
 
 
 def _early(
-    utterance: Utterance, shown: Shown, current: TokenStream, stages: Stages, account: Account
+    utterance: Utterance, conditioning: Conditioning, current: TokenStream, stages: Stages, metrics: RequestMetrics
 ) -> tuple[Callable[[], float], Callable[[TokenStream], Decode] | None]:
-    """What `SentencesAhead.behind` asks for: the time until `current` is played, and how the
-    sentence behind it is decoded. Sentences of other profiles than the served one are not begun
-    early: they follow the reference's own order."""
-    playing, began = account.attempts.playing, account.attempts.samples
+    """The arguments of `SentencesAhead.behind`: the time until `current` is played, and how to
+    decode the sentence after it. Only the served profile is decoded early: the other profiles
+    follow the order of the reference.
+    """
+    playback, began = metrics.retry_state.playback, metrics.retry_state.samples
 
     def until_played() -> float:
-        sent = (account.attempts.samples - began) / spec.SAMPLE_RATE
-        return playing.left + max(seconds_of(current, utterance.speed_of(current.sentence)) - sent, 0.0)
+        sent = (metrics.retry_state.samples - began) / spec.SAMPLE_RATE
+        return playback.left + max(seconds_of(current, utterance.speed_of(current.sentence)) - sent, 0.0)
 
     def decode(following: TokenStream) -> Decode:
-        listener = Listener(playing.utterance, until_played)
+        listener = Listener(playback.utterance, until_played)
         return lambda play: stages.token2wav.decode(
-            utterance, shown, following, play, account.engines, listener=listener
+            utterance, conditioning, following, play, metrics.engines, listener=listener
         )
 
     return until_played, decode if is_served_profile(utterance) else None
 
 
 def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
-    """Milliseconds of silence; what the text asks for stands in place of the pause between
-    sentences. tokens_before: of the sentence in front of it."""
+    """Milliseconds of silence before a sentence. A pause that the text asks for replaces the pause
+    between sentences. tokens_before: speech tokens of the sentence before it.
+    """
     if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
         return sentence.pause_before_milliseconds
     asked = utterance.sentence_pause_milliseconds
     return default_pause(tokens_before) if asked is None else asked
 
 
-def _settle(stream: TokenStream, decoded: Decoded, account: Account) -> None:
-    """Count a sentence that was spoken."""
-    account.takeovers += decoded.takeovers
-    account.total.flow += decoded.summary.flow_milliseconds
-    account.total.vocoder += decoded.summary.vocoder_milliseconds
+def _settle(stream: TokenStream, decoded: Decoded, metrics: RequestMetrics) -> None:
+    """Add a spoken sentence to the metrics."""
+    metrics.takeovers += decoded.takeovers
+    metrics.total.flow += decoded.summary.flow_milliseconds
+    metrics.total.vocoder += decoded.summary.vocoder_milliseconds
     if stream.sentence.index == 0:
-        account.first_sound.flow = decoded.summary.first_flow_milliseconds
-        account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
-    account.sentences += 1
-    account.speech_tokens += len(stream.tokens)
-    if stream.made is None:
+        metrics.first_sound.flow = decoded.summary.first_flow_milliseconds
+        metrics.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
+    metrics.sentences += 1
+    metrics.speech_tokens += len(stream.tokens)
+    if stream.timing is None:
         return
-    account.total.llm_prefill += stream.made.prefill
-    account.total.llm_decode += stream.made.decode
+    metrics.total.llm_prefill += stream.timing.prefill
+    metrics.total.llm_decode += stream.timing.decode
     if stream.sentence.index == 0:
-        account.first_sound.llm_prefill = stream.made.prefill
-        account.first_sound.llm_decode = stream.made.first_hop
+        metrics.first_sound.llm_prefill = stream.timing.prefill
+        metrics.first_sound.llm_decode = stream.timing.first_hop
 
 
 def refuse_longer(seconds: float, longest_seconds: float) -> None:
-    """Raise InvalidRequest for an utterance that is longer than can be given at once."""
+    """Raise InvalidRequest for an utterance that is too long for one unary response."""
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use "

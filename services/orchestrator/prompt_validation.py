@@ -1,4 +1,4 @@
-"""Checks of what a request says about whom to speak like, and how; before any stage is asked."""
+"""Checks of the voice, prompt and instruction of a request, before any stage is called."""
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import synthesis_pb2, voice_pb2
@@ -32,7 +32,7 @@ def prompting(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.Synthesiz
 
 
 def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Prompting:
-    """Of a recording that is to be converted. Raises InvalidRequest."""
+    """The prompting of a `ConvertVoice` request. Raises InvalidRequest."""
     require_size("audio", request.audio)
     mode = _mode(request.prompt_mode)
     if mode not in (None, *_CONVERSION_MODES):

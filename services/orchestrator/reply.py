@@ -1,5 +1,5 @@
-"""The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed
-in time.
+"""The response stream of the public service: encodes sound as protobuf messages, numbers them and
+gives each its place in time.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from cosyserve import errors, spec
 from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
-from services.orchestrator.pipeline import Account, Milliseconds
-from services.orchestrator.request_log import Figures, tell
+from services.orchestrator.pipeline import Milliseconds, RequestMetrics
+from services.orchestrator.request_log import Figures, set_figures
 from services.orchestrator.sound.silence import Play
 from services.orchestrator.sound.silence_trimming import Trimming
 from services.orchestrator.speech.utterance import Utterance
@@ -32,7 +32,7 @@ _LAST_MESSAGE_SECONDS = 0.5
 
 
 class Reply:
-    """The response stream of one call that speaks: numbers its messages, places them in time."""
+    """Sends the responses of one call."""
 
     def __init__(
         self,
@@ -41,35 +41,35 @@ class Reply:
         reader_seconds: float,
         sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """reader_seconds: how long the caller may take for one message. sending: entered while a
-        message is being sent.
+        """reader_seconds: longest time in seconds that the caller may take to read one message.
+        sending: entered while a message is being sent.
         """
         self._utterance = utterance
         self._reader_seconds = reader_seconds
         self._sending = sending
         self._context = context
-        self._account = Account(engines=Engines(wanted=utterance.engine))
+        self._metrics = RequestMetrics(engines=Engines(wanted=utterance.engine))
         self._out = output_of(utterance)
         self._audible = FirstAudible(self._out.encoding, self._out.sample_rate)
         self._sent = 0
-        self._told = 0
-        """How many of the sentences said anew the caller knows of."""
-        self._warned = 0
-        """How many of the warnings the caller knows of."""
+        self._reported_retries = 0
+        """How many of the retried sentences were reported to the caller."""
+        self._reported_warnings = 0
+        """How many of the warnings were reported to the caller."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
-        tell(self._figures)
+        set_figures(self._figures)
 
     def _figures(self) -> Figures:
         return figures_of(
-            self._account, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
+            self._metrics, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
         )
 
-    async def stream(self, speak: Callable[[Play, Account], Awaitable[None]]) -> None:
-        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller
-        resumes behind the end, CallerStalled.
+    async def stream(self, speak: Callable[[Play, RequestMetrics], Awaitable[None]]) -> None:
+        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange if the caller
+        resumes after the end of the audio, and CallerStalled.
         """
-        await speak(self._play, self._account)
+        await speak(self._play, self._metrics)
         rest = self._out.finish()
         if self._out.position < self._utterance.start_sample:
             raise errors.OutOfRange(
@@ -79,39 +79,39 @@ class Reply:
         await self._write(rest, self._out.position / self._utterance.sample_rate)
 
     async def break_off(self) -> None:
-        """The caller cancelled: end the stream with the summary of what was sent."""
+        """End the stream with the summary of what was sent, because the caller cancelled."""
         if self._writing is not None:
             await self._written(self._writing)
         await self._write(b"", self._place / self._utterance.sample_rate, cancelled=True)
 
     async def _play(self, audio: bytes) -> None:
-        self._account.engines.require()
+        self._metrics.engines.require()
         ready = self._out.feed(audio)
         if ready:
             await self._write(ready, None)
 
     async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
-        """last_seconds: of the last message, how long all of the audio is."""
+        """last_seconds: length of all audio, given with the last message only."""
         if audio:
-            self._account.sounded()
-            self._account.attempts.playing.sent(
+            self._metrics.sounded()
+            self._metrics.retry_state.playback.sent(
                 len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate
             )
-            self._audible.arrived(self._account.milliseconds / 1000, audio)
-        summary = None if last_seconds is None else summary_of(self._account, last_seconds, self._audible)
+            self._audible.arrived(self._metrics.milliseconds / 1000, audio)
+        summary = None if last_seconds is None else summary_of(self._metrics, last_seconds, self._audible)
         if summary is not None:
             summary.cancelled = cancelled
-        header = header_of(self._utterance, self._account) if self._sent == 0 else None
+        header = header_of(self._utterance, self._metrics) if self._sent == 0 else None
         message = synthesis_pb2.SynthesizeResponse(
             audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
         )
-        retried = self._account.attempts.retried
-        message.retried_sentences.extend(retried[self._told :])
-        self._told = len(retried)
-        warnings = self._account.warnings.known
-        message.warnings.extend(warning_message(warning) for warning in warnings[self._warned :])
-        self._warned = len(warnings)
-        message.words.extend(take_words(self._account))
+        retried = self._metrics.retry_state.retried
+        message.retried_sentences.extend(retried[self._reported_retries :])
+        self._reported_retries = len(retried)
+        warnings = self._metrics.warnings.known
+        message.warnings.extend(warning_message(warning) for warning in warnings[self._reported_warnings :])
+        self._reported_warnings = len(warnings)
+        message.words.extend(take_words(self._metrics))
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
@@ -120,8 +120,10 @@ class Reply:
             await self._written(self._writing)
 
     async def _written(self, writing: "asyncio.Future[None]") -> None:
-        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither
-        another nor a status can be sent before it is over; for that it is given a little time."""
+        """Wait for a write. The write is shielded: it continues when the pipeline is cancelled, and
+        neither another message nor a status can be sent before it ends, so it gets a little time
+        for that.
+        """
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await asyncio.shield(writing)
@@ -134,19 +136,21 @@ class Reply:
 
 
 def _seen(writing: "asyncio.Future[None]") -> None:
-    """Whoever waited for the write may be gone; its failure is then told by the call itself."""
+    """Retrieve the failure of a write that no task waits for any more; the call itself
+    reports it.
+    """
     if not writing.cancelled():
         writing.exception()
 
 
-def take_words(account: Account) -> list[synthesis_pb2.WordTime]:
-    """The words that became known since the last call, at their places in what is sent; none before
-    those places are known.
+def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
+    """The words that became known since the last call, with their times in the audio that is sent;
+    none before those times are known.
     """
-    if not account.trimming.settled:
+    if not metrics.trimming.settled:
         return []
-    words, account.attempts.words = account.attempts.words, []
-    return [_word_message(word, account.trimming) for word in words]
+    words, metrics.retry_state.words = metrics.retry_state.words, []
+    return [_word_message(word, metrics.trimming) for word in words]
 
 
 def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
@@ -159,7 +163,7 @@ def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
 
 
 def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
-    """As TextWarning of warning.proto."""
+    """TextWarning of warning.proto."""
     kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
     return warning_pb2.TextWarning(
         kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence
@@ -167,7 +171,9 @@ def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
 
 
 def output_of(utterance: Utterance) -> OutputStream:
-    """From 24 kHz sound to what was asked for, from the sample on that was asked for."""
+    """Converts 24 kHz sound to the requested encoding and rate, starting at the requested
+    sample.
+    """
     return OutputStream(
         _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)],
         utterance.sample_rate,
@@ -175,43 +181,43 @@ def output_of(utterance: Utterance) -> OutputStream:
     )
 
 
-def header_of(utterance: Utterance, account: Account) -> synthesis_pb2.SynthesisHeader:
-    """What the request came down to; complete with the first audio."""
+def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.SynthesisHeader:
+    """The values in use, defaults filled in; complete with the first audio."""
     return synthesis_pb2.SynthesisHeader(
         seed=utterance.seed,
-        voice=account.voice,
+        voice=metrics.voice,
         audio_format=audio_pb2.AudioFormat(
             encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding),
             sample_rate_hertz=utterance.sample_rate,
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        engine=account.engines.name,
+        engine=metrics.engines.name,
         onset=synthesis_pb2.ONSET_TRIMMED if utterance.trimmed else synthesis_pb2.ONSET_NATURAL,
-        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
+        removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
     )
 
 
-def summary_of(account: Account, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
-    """What it cost up to now. audible: on the clock of the account."""
+def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
+    """Timings and counts up to now. audible: on the clock of `metrics`."""
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
-        first_sound_milliseconds=account.first_sound_milliseconds,
-        real_time_factor=account.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
-        first_sound=_milliseconds(account.first_sound),
-        total=_milliseconds(account.total),
-        sentences=account.sentences,
-        speech_tokens=account.speech_tokens,
-        resumptions=account.takeovers,
+        first_sound_milliseconds=metrics.first_sound_milliseconds,
+        real_time_factor=metrics.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
+        first_sound=_milliseconds(metrics.first_sound),
+        total=_milliseconds(metrics.total),
+        sentences=metrics.sentences,
+        speech_tokens=metrics.speech_tokens,
+        resumptions=metrics.takeovers,
         first_audible_milliseconds=1000 * (audible.seconds or 0.0),
-        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
-        removed_end_milliseconds=_milliseconds_of(account.trimming.removed_end),
-        warnings=[warning_message(warning) for warning in account.warnings.known],
+        removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
+        removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
+        warnings=[warning_message(warning) for warning in metrics.warnings.known],
     )
 
 
-def figures_of(account: Account, audio_seconds: float, audible: FirstAudible) -> Figures:
-    """For the log. audio_seconds: of what was sent. audible: on the clock of the account."""
-    return Figures(account.voice, audio_seconds, account.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
+def figures_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> Figures:
+    """Figures for the log. audio_seconds: of what was sent. audible: on the clock of `metrics`."""
+    return Figures(metrics.voice, audio_seconds, metrics.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
 
 
 def _milliseconds_of(samples: int) -> float:

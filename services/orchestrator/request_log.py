@@ -1,5 +1,5 @@
-"""One line of the log for each request that speaks: its id, what it got, when, and how it ended.
-Never its text.
+"""Writes one log line for each request that speaks: its id, its figures, and how it ended. Never
+its text.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import grpc
 from opentelemetry import trace
 
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.interceptors import LEAVING, hung_up
+from cosyserve.rpc.interceptors import LEAVING, caller_hung_up
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -27,23 +27,28 @@ _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 @dataclass(frozen=True)
 class Figures:
-    """voice: its id, empty before it is known. audio_seconds: of what was sent. first_byte,
-    first_audible: milliseconds since admission, as in the summary; 0: there was none."""
+    """What one request got."""
 
     voice: str = ""
+    """Id of the voice; empty before it is known."""
     audio_seconds: float = 0.0
+    """Length of the audio that was sent."""
     first_byte: float = 0.0
+    """Milliseconds from admission to the first audio, as in the summary; 0: no audio was sent."""
     first_audible: float = 0.0
+    """Milliseconds from admission to the first audible sample, as in the summary; 0: there was
+    none.
+    """
 
 
-class Line:
-    """The line of one request. figures: asked when the request is over."""
+class LogLine:
+    """The log line of one request. figures: called when the request is over."""
 
     def __init__(self) -> None:
         self.figures: Callable[[], Figures] = Figures
 
 
-_LINE: ContextVar[Line | None] = ContextVar("line of the request", default=None)
+_LINE: ContextVar[LogLine | None] = ContextVar("line of the request", default=None)
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -51,7 +56,9 @@ Method = Callable[[Servicer, Request, Context], Awaitable[Answer]]
 
 
 def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Request, Answer]:
-    """A method of the public door, each call of which writes its line when it is over."""
+    """Decorator of a method of the public service: each call writes its log line when it is
+    over.
+    """
 
     @wraps(method)
     async def call(self: Servicer, request: Request, context: Context) -> Answer:
@@ -61,17 +68,20 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
     return call
 
 
-def tell(figures: Callable[[], Figures]) -> None:
-    """Give the function that knows what the present call gets; it is called when the call is over.
-    Without effect outside a call that is logged."""
+def set_figures(figures: Callable[[], Figures]) -> None:
+    """Set the function that returns the figures of the current call; it is called when the call is
+    over. Does nothing outside a call that is logged.
+    """
     if (line := _LINE.get()) is not None:
         line.figures = figures
 
 
 @contextlib.contextmanager
 def _one_line(method: str, context: Context) -> Iterator[None]:
-    """Write the line when the block is left, however it is left. Raises what the block raises."""
-    line, status = Line(), "OK"
+    """Write the log line when the block is left, however it is left. Raises what the block
+    raises.
+    """
+    line, status = LogLine(), "OK"
     _LINE.set(line)
     try:
         yield
@@ -79,28 +89,26 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
         status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
         raise
     except BaseException as error:
-        status = "CANCELLED" if hung_up(context, error) else _status(error)
+        status = "CANCELLED" if caller_hung_up(context, error) else _status(error)
         raise
     finally:
-        found = line.figures()
+        figures = line.figures()
         log.info(
             "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
             *(
                 _id_of(context),
                 method,
-                found.voice or "-",
-                found.audio_seconds,
-                found.first_byte,
-                found.first_audible,
+                figures.voice or "-",
+                figures.audio_seconds,
+                figures.first_byte,
+                figures.first_audible,
                 status,
             ),
         )
 
 
 def _id_of(context: Context) -> str:
-    """What the caller sent as x-request-id, if it is one; else the trace of the call; else one of
-    its own.
-    """
+    """The caller's x-request-id if it is valid, else the trace id of the call, else a random id."""
     for key, value in context.invocation_metadata() or ():
         if key == ID_KEY and isinstance(value, str) and _ID.fullmatch(value):
             return value
@@ -109,7 +117,7 @@ def _id_of(context: Context) -> str:
 
 
 def _status(error: BaseException) -> str:
-    """The name of the status that the caller reads; a fault of ours that has none is INTERNAL."""
+    """The name of the status that the caller reads; INTERNAL for any other exception."""
     if isinstance(error, BaseExceptionGroup):
-        return next((told for inner in error.exceptions if (told := _status(inner)) != "INTERNAL"), "INTERNAL")
+        return next((status for inner in error.exceptions if (status := _status(inner)) != "INTERNAL"), "INTERNAL")
     return error.code.name if isinstance(error, CosyserveError) else "INTERNAL"

@@ -1,9 +1,9 @@
-"""What becomes of a sentence whose speech fails a guard: said anew once, with another seed, while
-nobody has heard it; else an error.
+"""Generates a sentence once more, with another seed, if its speech fails a guard and none of it has
+been played; raises the fault otherwise.
 
-The stages find the faults. Which seed speaks follows from (seed, sentence, attempt), and which
-sentences were said anew is told to the caller, who brings the list back when it resumes: so the
-same audio comes again.
+The stages detect the faults. The seed follows from (seed, sentence, attempt). The caller learns
+which sentences were retried and sends the list back when it resumes, so that the same audio comes
+again.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from cosyserve import spec, telemetry
 from cosyserve.errors import CosyserveError, SpeechFault
 from services.orchestrator.decode_ahead import SoundAhead
-from services.orchestrator.sound.playback import Playing
+from services.orchestrator.sound.playback import PlaybackClock
 from services.orchestrator.sound.silence_trimming import SilenceTrimmer
-from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.speech.word_times import WordTime, word_times
@@ -28,45 +28,50 @@ log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
     "cosyserve.speech.retries",
     "{sentence}",
-    "Sentences said anew with another seed, by the guard that the first attempt failed",
+    "Sentences generated again with another seed, by the guard that the first attempt failed",
 )
 
 
 @dataclass
-class Attempts:
-    """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed
-    caller has already included.
-    """
+class RetryState:
+    """Progress of one request across its sentences and their attempts."""
 
     samples: int = 0
+    """Samples at 24 kHz spoken so far, also those that are trimmed or that a resumed caller already
+    has.
+    """
     retried: list[int] = field(default_factory=list)
-    """Numbers of the sentences that are said with the second seed, in order."""
+    """Numbers of the sentences that use the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
     """Words whose times are known."""
-    playing: Playing = field(default_factory=Playing)
-    """What its listener has of the sound that was sent."""
+    playback: PlaybackClock = field(default_factory=PlaybackClock)
+    """Estimates how much sound the listener still has to play."""
 
 
 def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
-    """The seed of the first attempt is the request's own; 64 bits for a later one."""
+    """The seed of an attempt: the request's own for the first one, 64 bits of a hash for later
+    ones.
+    """
     if attempt == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"cosyserve {seed} {sentence} {attempt}".encode()).digest()[:8], "little")
 
 
 def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> TokenStream:
-    """Where the tokens of `sentence` go; of its second attempt when that is what the caller has
-    heard the beginning of.
+    """An empty stream for the tokens of `sentence`; of its second attempt if the caller has already
+    heard the beginning of that.
     """
     return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
 
 
-async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
-    """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream,
-    to whoever speaks it.
+async def write(
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, llm: LlmStage, engines: Engines
+) -> int:
+    """Generate the tokens of `stream`; returns the number of takeovers. A speech fault is stored in
+    the stream and raised to its reader.
     """
     try:
-        return await llm.generate(utterance, shown, stream, engines)
+        return await llm.generate(utterance, conditioning, stream, engines)
     except SpeechFault as fault:
         stream.fail(fault)
         return 0
@@ -74,48 +79,48 @@ async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: Ll
 
 async def speak(
     utterance: Utterance,
-    shown: Shown,
+    conditioning: Conditioning,
     stream: TokenStream,
     stages: tuple[LlmStage, Token2WavStage],
     sound: SilenceTrimmer,
     engines: Engines,
-    attempts: Attempts,
+    state: RetryState,
     ahead: SoundAhead | None = None,
 ) -> tuple[TokenStream, Decoded]:
-    """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it
-    had to be said anew.
+    """Play a sentence. Returns the stream that was spoken, which is not `stream` if the sentence
+    was retried.
 
-    ahead: its first attempt, if decoding has begun before its turn. Raises the SpeechFault that
-    cannot be mended: the request does not allow it, some of the sentence was heard, or it is the
-    second one.
+    ahead: the first attempt, if its decoding was started early. Raises the SpeechFault if it cannot
+    be retried: the request does not allow it, part of the sentence was heard, or it is the second
+    attempt.
     """
     llm, token2wav = stages
-    began = attempts.samples
+    began = state.samples
     sound.start(stream.sentence.index)
     timed = False
 
     def place_words(spoken: TokenStream) -> None:
         nonlocal timed
-        if not timed and spoken.made is not None:
-            attempts.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
+        if not timed and spoken.timing is not None:
+            state.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
             timed = True
 
     retries = utterance.retry and not stream.attempt and sound.begin >= _heard_before(utterance)
-    # What is spoken while it is being written cannot wait for its end.
+    # A sentence that is spoken while it is being written cannot wait for its end.
     judges_first = retries and llm.guards and isinstance(stream.sentence, Sentence)
 
     async def counted(audio: bytes) -> None:
         if judges_first and speaking is stream:
             await stream.judged()
-        attempts.samples += len(audio) // 2
+        state.samples += len(audio) // 2
         place_words(speaking)
         await sound.play(audio)
 
     speaking = stream
-    listener = Listener(attempts.playing.utterance, lambda: attempts.playing.left)
+    listener = Listener(state.playback.utterance, lambda: state.playback.left)
 
     async def decode(tokens: TokenStream) -> Decoded:
-        return await token2wav.decode(utterance, shown, tokens, counted, engines, listener=listener)
+        return await token2wav.decode(utterance, conditioning, tokens, counted, engines, listener=listener)
 
     async def first() -> Decoded:
         if ahead is not None:
@@ -124,7 +129,7 @@ async def speak(
             except SpeechFault:
                 raise
             except CosyserveError as error:
-                if attempts.samples > began:
+                if state.samples > began:
                     raise
                 log.info("sentence %d is decoded again at its turn: %s", stream.sentence.index, error.message)
         return await decode(stream)
@@ -137,14 +142,14 @@ async def speak(
         if not retries or sound.heard:
             raise
         _RETRIES.add(1, {"guard": fault.guard})
-    # Sound that was withheld as silence has not been heard: the second attempt takes its place.
-    attempts.samples, timed = began, False
-    attempts.words = [word for word in attempts.words if word.sentence != stream.sentence.index]
+    # Withheld silence has not been heard: the second attempt replaces it.
+    state.samples, timed = began, False
+    state.words = [word for word in state.words if word.sentence != stream.sentence.index]
     sound.start(stream.sentence.index)
     second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
-    attempts.retried.append(stream.sentence.index)
+    state.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(write(utterance, shown, second, llm, engines))
+        writing = group.create_task(write(utterance, conditioning, second, llm, engines))
         decoded = await decode(second)
         decoded.takeovers += await writing
     place_words(second)
@@ -156,5 +161,5 @@ def _stream(utterance: Utterance, sentence: Sentence | OpenSentence, attempt: in
 
 
 def _heard_before(utterance: Utterance) -> int:
-    """Samples at 24 kHz that the caller had before it resumed."""
+    """Samples at 24 kHz that the caller received before it resumed."""
     return -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)

@@ -1,4 +1,4 @@
-"""The public door: protobuf to `Utterance`, sound to protobuf."""
+"""SynthesisService: translates requests to `Utterance` and sound to responses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,19 +13,18 @@ from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.conversion import convert
-from services.orchestrator.deadline import within
-from services.orchestrator.load_control.admission import Admission
-from services.orchestrator.load_control.preemptible_place import LentPlace
+from services.orchestrator.load_control.admission import Admission, request_deadline
+from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
 from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
-from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
+from services.orchestrator.pipeline import RequestMetrics, Stages, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
-from services.orchestrator.request_log import logged, tell
+from services.orchestrator.request_log import logged, set_figures
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.sound.silence import Play
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, listen
-from services.orchestrator.text.replay_buffer import ArrivingText
+from services.orchestrator.text.replay_buffer import TextReplayBuffer
 from services.orchestrator.voice_servicer import VoiceMethods
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -47,7 +46,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
         with self.admission.admit(TEXT, _bytes(utterance.text)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 await Reply(utterance, context, self._settings.reader_seconds).stream(
                     partial(speak, utterance, self._stages)
                 )
@@ -58,7 +57,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
     ) -> None:
         utterance = validation.conversion(request)
         with self.admission.admit(RECORDING, len(request.audio)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 reply = Reply(utterance, context, self._settings.reader_seconds)
                 await reply.stream(partial(convert, utterance, request.audio, self._stages))
 
@@ -69,21 +68,23 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         settings = self._settings
         requests = aiter(requests)
         utterance, waiting = validation.arriving(await _setup_of(requests), settings.idle_seconds)
-        lent = LentPlace(settings.idle_seconds)
-        with self.admission.admit(ARRIVING_TEXT, lent=lent) as place:
-            # Tells the caller that its setup is accepted: text written before may hide the status
-            # of a refusal.
+        preemptible = PreemptiblePlace(settings.idle_seconds)
+        with self.admission.admit(ARRIVING_TEXT, preemptible=preemptible) as place:
+            # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
+            # hide its status.
             await context.send_initial_metadata(())
-            text = ArrivingText(settings.max_waiting_characters)
-            reply = Reply(utterance, context, settings.reader_seconds, lent.sending)
-            async with within(settings.max_stream_seconds, context.time_remaining()):
+            text = TextReplayBuffer(settings.max_waiting_characters)
+            reply = Reply(utterance, context, settings.reader_seconds, preemptible.sending)
+            async with request_deadline(settings.max_stream_seconds, context.time_remaining()):
                 try:
                     async with asyncio.TaskGroup() as group:
-                        reclaiming = group.create_task(lent.until_reclaimed())
+                        reclaiming = group.create_task(preemptible.until_reclaimed())
                         group.create_task(
-                            listen(_noted(_fragments(requests), lent), text, waiting, settings.max_stream_characters)
+                            listen(
+                                _noted(_fragments(requests), preemptible), text, waiting, settings.max_stream_characters
+                            )
                         )
-                        await reply.stream(partial(_speak_in, lent, utterance, self._stages, text))
+                        await reply.stream(partial(_speak_in, preemptible, utterance, self._stages, text))
                         reclaiming.cancel()
                 except* CancelledByCaller:
                     place.cut_short = True
@@ -94,7 +95,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         self, request: synthesis_pb2.SynthesizeUnaryRequest, context: Context
     ) -> synthesis_pb2.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
-        out, account, pieces = output_of(utterance), Account(), list[bytes]()
+        out, metrics, pieces = output_of(utterance), RequestMetrics(), list[bytes]()
 
         longest = self._longest_unary(out)
 
@@ -103,23 +104,23 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             refuse_longer(out.position / out.sample_rate, longest)
 
         with self.admission.admit(TEXT, _bytes(utterance.text)):
-            async with within(self._settings.max_request_seconds, context.time_remaining()):
-                await speak(utterance, self._stages, play, account, longest)
+            async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
+                await speak(utterance, self._stages, play, metrics, longest)
         pieces.append(out.finish())
         audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)
-        account.sounded()
-        audible.arrived(account.milliseconds / 1000, audio)
-        tell(partial(figures_of, account, out.position / out.sample_rate, audible))
+        metrics.sounded()
+        audible.arrived(metrics.milliseconds / 1000, audio)
+        set_figures(partial(figures_of, metrics, out.position / out.sample_rate, audible))
         return synthesis_pb2.SynthesizeUnaryResponse(
             audio=audio,
-            header=header_of(utterance, account),
-            summary=summary_of(account, out.position / utterance.sample_rate, audible),
-            words=take_words(account),
+            header=header_of(utterance, metrics),
+            summary=summary_of(metrics, out.position / utterance.sample_rate, audible),
+            words=take_words(metrics),
         )
 
     def _longest_unary(self, out: OutputStream) -> float:
-        """Seconds that fit into one message as most gRPC clients receive it, or the setting when
-        that is less.
+        """Longest audio in seconds: what fits into one message as most gRPC clients accept it, or
+        the setting if that is less.
         """
         return min(self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample))
 
@@ -131,15 +132,15 @@ def _bytes(text: str) -> int:
 async def _setup_of(
     requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest],
 ) -> synthesis_pb2.StreamingSynthesizeSetup:
-    """The server waits for the first message (cosyserve.rpc.first_message), so it is there or there
-    is none.
+    """The setup, which must be the first message. The server has already waited for that message
+    (cosyserve.rpc.first_message).
     """
     first = await anext(requests, None)
     if first is None or first.WhichOneof("part") != "setup":
-        found = (
+        received = (
             "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         )
-        raise errors.InvalidRequest(f"{found}, expected the setup")
+        raise errors.InvalidRequest(f"{received}, expected the setup")
     return first.setup
 
 
@@ -148,7 +149,7 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
         part = request.WhichOneof("part")
         if part not in ("text", "flush", "cancel"):
             raise errors.InvalidRequest(
-                f"a message behind the first carries {part or 'nothing'}, expected text, flush or cancel"
+                f"a message after the first carries {part or 'nothing'}, expected text, flush or cancel"
             )
         if len(request.text) > _LONGEST_FRAGMENT:
             raise errors.InvalidRequest(
@@ -157,8 +158,10 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
         yield Fragment(text=request.text, flush=part == "flush", cancel=part == "cancel")
 
 
-async def _noted(fragments: AsyncIterator[Fragment], place: LentPlace) -> AsyncIterator[Fragment]:
-    """`fragments`; blank ones are a sign of life and no use of the place."""
+async def _noted(fragments: AsyncIterator[Fragment], place: PreemptiblePlace) -> AsyncIterator[Fragment]:
+    """Pass `fragments` on and mark the place as used for each; blank fragments only keep the stream
+    alive and do not count as use.
+    """
     async for fragment in fragments:
         if fragment.text.strip():
             place.used()
@@ -166,10 +169,15 @@ async def _noted(fragments: AsyncIterator[Fragment], place: LentPlace) -> AsyncI
 
 
 async def _speak_in(
-    place: LentPlace, utterance: Utterance, stages: Stages, text: ArrivingText, play: Play, account: Account
+    place: PreemptiblePlace,
+    utterance: Utterance,
+    stages: Stages,
+    text: TextReplayBuffer,
+    play: Play,
+    metrics: RequestMetrics,
 ) -> None:
     async def noted(audio: bytes) -> None:
         place.used()
         await play(audio)
 
-    await speak(utterance, stages, noted, account, text=text)
+    await speak(utterance, stages, noted, metrics, text=text)

@@ -8,79 +8,84 @@ PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
 ADAPTIVE_LIMITS = ("auto", "on", "off")
 _LEAST_WAITING_CHARACTERS = 1_000
-"""Text waits until its sentence is complete; one that does not end is cut behind 400 characters,
-and with less room would wait for ever.
+"""Text waits until its sentence is complete, and a sentence without an end is cut after 400
+characters; with less room it would wait for ever.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrchestratorSettings(ServerSettings):
+    """All settings of the orchestrator."""
+
     frontend: tuple[str, ...]
-    """Addresses of the frontend's replicas, comma separated: host:port or any gRPC target such as
+    """Addresses of the frontend replicas, comma separated: host:port or any gRPC target such as
     dns:///name:port.
     """
     llm: tuple[str, ...]
+    """Addresses of the LLM replicas, as for the frontend."""
     token2wav: tuple[str, ...]
+    """Addresses of the token2wav replicas, as for the frontend."""
     max_message_bytes: int = 22 * 1024 * 1024
-    """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
+    """Bytes: room for two recordings of 10 MiB, the one to convert and the prompt."""
     max_connections: int = 256
     max_streams_per_connection: int = 512
     max_incoming_messages: int = 8
     warm_up_from: tuple[str, ...] = ()
-    """Callers of the public door are strangers, also those of private networks."""
+    """None: callers of the public service are not trusted, even in private networks."""
     max_streams: int = 16
-    """Requests at once, at most what the stages behind it take; more are refused with
-    RESOURCE_EXHAUSTED and a retry hint. One that brings two recordings of the largest size holds 80
-    MB while it lasts."""
+    """Requests at once, at most what the stages accept; more are refused with RESOURCE_EXHAUSTED
+    and a retry hint. A request with two recordings of the largest size holds 80 MB.
+    """
     adaptive_limit: str = "auto"
-    """Whether fewer are admitted where the stages cannot speak so many in time, by what they
-    measure. auto: what engines on a CPU measure counts; on: of all; off: max_streams are admitted.
+    """Whether fewer requests are admitted if the measured load shows that the stages cannot keep
+    up. auto: counts engines on CPUs; on: counts all engines; off: max_streams are admitted.
     """
     max_characters: int = 20_000
+    """Most characters of the text of Synthesize and SynthesizeUnary."""
     max_stream_characters: int = 200_000
-    """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the
-    same name. An hour is about 60,000.
+    """Characters of one StreamingSynthesize, all fragments together; the frontends have a setting
+    of the same name. An hour of speech is about 60,000.
     """
     max_waiting_characters: int = 20_000
-    """Text of one StreamingSynthesize that is read before it can be spoken; with so much waiting
-    its caller is read no further. At least 1000."""
+    """Characters of one StreamingSynthesize that are buffered before they can be spoken; beyond
+    that the caller is not read. At least 1000.
+    """
     max_stream_seconds: float = 14_400.0
-    """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
+    """Seconds after which a StreamingSynthesize ends with DEADLINE_EXCEEDED."""
     idle_seconds: float = 30.0
-    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED,
-    unless it asks otherwise; 1 to 180. One that is kept open by blank text alone, without audio,
-    lends its place after that time."""
+    """Seconds without a message after which a StreamingSynthesize ends with DEADLINE_EXCEEDED,
+    unless its setup says otherwise; 1 to 180. A stream that only blank text keeps open, without
+    audio, gives its place to another request after this time.
+    """
     max_unary_seconds: float = 60.0
-    """Longest utterance that SynthesizeUnary gives at once."""
+    """Longest audio of SynthesizeUnary, in seconds."""
     max_request_seconds: float = 3_600.0
-    """A request that takes longer ends with DEADLINE_EXCEEDED, whether or not the caller set a
+    """Seconds after which a request ends with DEADLINE_EXCEEDED, whether or not the caller set a
     deadline.
     """
     stall_seconds: float = 20.0
-    """A stage that owes an answer and gives none for this long is taken for dead."""
+    """Seconds without a response after which a stage that owes one is considered dead."""
     recovery_seconds: float = 15.0
-    """How long a request under way waits for a replica of a dead stage to come up."""
+    """Seconds that a running request waits for another replica of a dead stage."""
     reader_seconds: float = 60.0
-    """A caller that takes no audio for this long is hung up on, so that it does not hold a
+    """Seconds after which a caller that reads no audio is disconnected, so that it does not hold a
     decoder's memory.
     """
     attempts: int = 4
-    """Calls to one stage for one piece of work."""
+    """Most calls to one stage for one piece of work."""
     guards: bool = True
-    """Whether speech that no one could understand (Guard in synthesis.proto) is an error; off for
-    weights that cannot speak, such as random ones in a measurement. Numbers that are not finite are
-    an error in any case."""
+    """Whether unintelligible speech (Guard in synthesis.proto) is an error; off for weights that
+    cannot speak, such as random ones in a measurement. Non-finite numbers are always an error.
+    """
     warm_voices: int = 8
-    """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0:
-    none before they are asked for.
+    """Voices, the default one first, whose prompt state is computed on each decoder that comes up;
+    0: none.
     """
     max_voice_makings: int = 8
-    """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry
-    hint.
-    """
+    """Voices being created at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     voice_seconds: float = 120.0
-    """A frontend that has not read a recording (for a voice, a prompt or a conversion) within this
-    time is taken for dead.
+    """Seconds after which a frontend that has not analyzed a recording (for a voice, a prompt or a
+    conversion) is considered dead.
     """
 
     def __post_init__(self) -> None:

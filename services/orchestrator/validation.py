@@ -1,4 +1,4 @@
-"""Checks of a public request, before any stage is asked: what is wrong, where, and the allowed
+"""Checks of public requests before any stage is called; the errors name the field and the allowed
 range.
 """
 
@@ -20,8 +20,8 @@ from services.orchestrator.text.caller_messages import Waiting
 
 _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
-"""The stages behind hold a sentence open and take a minute without tokens for the end of their
-caller.
+"""The stages keep a sentence open for a minute without tokens, then end it as if the caller had
+gone.
 """
 _MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}")
@@ -36,22 +36,20 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
 
 
 def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float) -> tuple[Utterance, Waiting]:
-    """What the setup of a `StreamingSynthesize` comes down to; its utterance has no text. Raises
+    """The utterance, without text, and the waiting times of a `StreamingSynthesize` setup. Raises
     InvalidRequest.
 
-    idle_seconds: the server's setting.
+    idle_seconds: the setting of the server.
     """
     modes = synthesis_pb2.StreamingSynthesizeSetup
     if setup.mode not in modes.Mode.values():
         raise InvalidRequest(f"setup.mode is {setup.mode}, no value of that number exists")
     if setup.request.text:
-        raise InvalidRequest(
-            "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup"
-        )
+        raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages after the setup")
     by_token = setup.mode == modes.MODE_TOKENS
     if by_token and setup.request.instruction:
         raise InvalidRequest(
-            "setup.request.instruction is set; in MODE_TOKENS it would stand among the words and be spoken, "
+            "setup.request.instruction is set; in MODE_TOKENS it would be spoken as part of the text, "
             "MODE_SENTENCES takes one"
         )
     delay, idle = setup.buffer_delay_milliseconds, setup.idle_timeout_milliseconds
@@ -69,9 +67,7 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
 
 
 def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
-    """How a `ConvertVoice` request wants to be spoken; its utterance has no text. Raises
-    InvalidRequest.
-    """
+    """The utterance, without text, of a `ConvertVoice` request. Raises InvalidRequest."""
     return _in_hops(request, _form(request, prompt_validation.conversion(request), _streaming_profile(request)))
 
 
@@ -88,7 +84,7 @@ def _streaming_profile(request: _StreamingRequest) -> int:
 
 
 def _in_hops(request: _StreamingRequest, utterance: Utterance) -> Utterance:
-    """With what a streamed answer has beside: where it is cut, and what it resumes."""
+    """Add the fields of a streamed response: its hops and where it resumes."""
     if request.start_sample < 0:
         raise InvalidRequest(f"start_sample is {request.start_sample}, it must not be negative")
     if request.start_sample and not request.HasField("seed"):
@@ -123,7 +119,7 @@ def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) ->
 def _require_text(text: str, max_characters: int) -> None:
     if len(text) > max_characters:
         raise InvalidRequest(f"text has {len(text)} characters, allowed are 1 to {max_characters}")
-    # What a sign comes to, and whether the voice can say it, the frontend knows.
+    # Only the frontend knows how a symbol is read and whether the voice can speak it.
     if not any(unicodedata.category(character)[0] in "LNS" or character in "%‰" for character in text):
         raise InvalidRequest(
             f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters"
@@ -131,7 +127,7 @@ def _require_text(text: str, max_characters: int) -> None:
 
 
 def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> Utterance:
-    """What every request with a text says of it and of how it is spoken."""
+    """The fields that all requests with a text share."""
     if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
         raise InvalidRequest(f"language_code {request.language_code!r} is not a BCP-47 tag such as en-US or zh")
     return replace(
@@ -148,7 +144,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
 def _form(
     request: _StreamingRequest | synthesis_pb2.SynthesizeUnaryRequest, prompting: Prompting, profile: int
 ) -> Utterance:
-    """Whom to hear, how fast, in which form; no text, one hop after the other."""
+    """The voice, speed and audio format of a request, without text and with default hops."""
     speed = request.speed or 1.0
     if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
         raise InvalidRequest(f"speed is {speed:g}, allowed are 0.5 to 2.0")

@@ -1,4 +1,4 @@
-"""The voice methods of the public door: passed on to the frontend, which keeps the voices."""
+"""The voice methods of SynthesisService; the frontend, which stores the voices, answers them."""
 
 import secrets
 from typing import Any
@@ -14,9 +14,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class VoiceMethods:
-    """The voice methods of SynthesisService. most_makings: uploads at once; more are refused with a
-    retry hint.
-    """
+    """most_makings: uploads at once; more are refused with a retry hint."""
 
     def __init__(self, voices: VoiceStage, most_makings: int) -> None:
         self._voices = voices

@@ -1,5 +1,5 @@
-"""The state behind a voice's prompt, computed before anybody waits for it: each voice says one
-token to nobody on each new decoder.
+"""Computes the prompt state of voices on each decoder that comes up, before a request needs it:
+each voice decodes one token, whose sound is discarded.
 """
 
 import asyncio
@@ -7,7 +7,7 @@ import logging
 
 from cosyserve.errors import CosyserveError, NotFound
 from cosyserve.rpc.replicas import Replica
-from services.orchestrator.speech.conditioning import show
+from services.orchestrator.speech.conditioning import condition
 from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
@@ -18,11 +18,11 @@ _LARGEST_PAGE = 1000
 
 
 class VoiceWarming:
-    """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
+    """Run `run` in a task of its own; `changed` wakes it when a replica may have come up.
 
-    most_voices: the first so many of the list, the default voice before all others; one that is
-    only a vector has no such state. What fails is logged and tried again when the replica comes up
-    anew: a cold voice costs time, not sound.
+    most_voices: how many voices of the list are warmed, the default voice first. A voice that is
+    only a speaker vector has no such state. A failure is logged, and tried again when the replica
+    comes up again: a cold voice costs time, not quality.
     """
 
     def __init__(self, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
@@ -34,8 +34,8 @@ class VoiceWarming:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Some stage's health may have changed. A decoder that went away is a new one when it is
-        back.
+        """Call when the health of a stage may have changed. A decoder that comes back counts as a
+        new one.
         """
         self._warm.intersection_update(self._decoders.replicas.serving_replicas())
         self._changed.set()
@@ -59,9 +59,9 @@ class VoiceWarming:
             return
         for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
             try:
-                shown = show(await self._prompts.voice(name))
-                if shown.key:
-                    await self._decoders.warm(replica, shown)
+                conditioning = condition(await self._prompts.voice(name))
+                if conditioning.key:
+                    await self._decoders.warm(replica, conditioning)
             except NotFound:
                 # There may be no default voice, and any other may have been deleted meanwhile.
                 continue

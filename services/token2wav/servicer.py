@@ -12,7 +12,8 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
+from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
+from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.prompt_trimming import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
@@ -109,7 +110,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             spent.add(piece)
             messages = _messages(piece)
             if first:
-                messages[0].identity.CopyFrom(_identity_message(self._identity))
+                messages[0].identity.CopyFrom(identity_to_proto(self._identity))
                 first = False
             if piece.last:
                 messages[-1].summary.CopyFrom(spent.summary(piece.samples_made))
@@ -237,11 +238,4 @@ def _hops(hops: profile_pb2.HopSchedule) -> Hops:
 def _expected_identity(setup: token2wav_pb2.DecodeSetup) -> Identity | None:
     if not setup.HasField("expected_identity"):
         return None
-    expected = setup.expected_identity
-    return Identity(expected.model_hash, expected.backend, expected.precision, expected.device)
-
-
-def _identity_message(identity: Identity) -> identity_pb2.EngineIdentity:
-    return identity_pb2.EngineIdentity(
-        model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
-    )
+    return identity_from_proto(setup.expected_identity)

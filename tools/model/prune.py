@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.commands.terminal.error_output import Parser
-from cosyserve.engines.compatibility import unfit
+from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engines.engine_lock import is_locked, locked_alone
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.errors import ModelError
+from cosyserve.host.hardware.library_versions import BUNDLED_IN
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
@@ -50,7 +51,7 @@ class Present:
             return f"made of model {facts['model']}, which is none of those given"
         if facts.get("writer", WRITER) != WRITER:
             return "written by another release, which this one does not load"
-        return unfit(facts, self.gpus, self.libraries)
+        return incompatibility(facts, self.gpus, self.libraries, bundled_in=BUNDLED_IN)
 
 
 @dataclass(frozen=True)

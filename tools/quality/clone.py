@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.commands.terminal.arguments import add_json, model_directory
+from cosyserve.commands.terminal.arguments import add_json
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
+from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import StackFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer

@@ -1,17 +1,13 @@
-"""Command-line options that several commands share, and the values behind them."""
+"""Command-line options that several commands share."""
 
 import argparse
-import math
-import os
-from collections.abc import Callable
 from pathlib import Path
 
-from cosyserve.audio.encoding import Encoding
+from cosyserve.commands.terminal.argument_types import backend, devices, ports, replicas, server
+from cosyserve.host.starting.serving import Serving
 from cosyserve.host.supervision.gpu_sharing import VARIABLE, WAYS
-from cosyserve.host.supervision.layout import WITH_BACKEND
 
 SERVER = "127.0.0.1:50051"
-_DEMO_MODEL = Path("models") / "demo"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -27,15 +23,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """What decides which services run: --model, --backend, --device, --gpu-sharing."""
+    """Options that decide which services run: --model, --backend, --device, --gpu-sharing."""
     add_model(parser)
     parser.add_argument(
         "--backend",
         type=backend,
         default=None,
         metavar="NAME",
-        help="engine of llm and token2wav, such as auto, torch or fake, or of each, such as llm=vllm,token2wav=tensorrt "
-        "(default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
+        help="engine of llm and token2wav, such as auto, torch or fake, or of each, such as "
+        "llm=vllm,token2wav=tensorrt (default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
     )
     parser.add_argument(
         "--device",
@@ -64,150 +60,62 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def server(text: str) -> str:
-    """argparse type of host:port."""
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
-    if not 1 <= int(port) <= 65535:
-        raise argparse.ArgumentTypeError(f"the port of {text!r} is {port}, allowed 1 to 65535")
-    return text
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """argparse type of a whole number within a range."""
-
-    def read(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not allowed: {least} to {most}")
-        return value
-
-    return read
-
-
-def seconds(text: str) -> float:
-    """argparse type of a time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: more than 0 seconds")
-    return value
-
-
-def decimal(text: str) -> float:
-    """argparse type of a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-
-
-def encoding(text: str) -> Encoding:
-    """argparse type of an audio encoding."""
-    try:
-        return Encoding(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(Encoding)}") from None
-
-
-def pair(form: str) -> Callable[[str], tuple[str, str]]:
-    """argparse type of two texts with = between them; form: how that is written, such as
-    "KEY=VALUE".
+def add_serving(parser: argparse.ArgumentParser) -> None:
+    """Where and how the services run: --listen, --ports, --replicas, --devices, --voices, --drain,
+    --strict.
     """
-
-    def split(text: str) -> tuple[str, str]:
-        first, equals, second = text.partition("=")
-        if not equals:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        return first, second
-
-    return split
-
-
-def backend(text: str) -> str | dict[str, str]:
-    """argparse type of a name, or of e.g. "llm=vllm,token2wav=tensorrt"."""
-    if "=" not in text:
-        return text
-    named = _named(text, "llm=vllm,token2wav=tensorrt")
-    if not named.keys() <= set(WITH_BACKEND):
-        raise argparse.ArgumentTypeError(f"{text!r} names more than {' and '.join(WITH_BACKEND)}")
-    return named
-
-
-def replicas(text: str) -> dict[str, int]:
-    """argparse type of e.g. "token2wav=2,llm=1"."""
-    form = "token2wav=2,llm=1"
-    named = _named(text, form)
-    if not all(count.isdecimal() for count in named.values()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-    return {name: int(count) for name, count in named.items()}
-
-
-def devices(text: str) -> dict[str, list[str]]:
-    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of
-    a service.
-    """
-    return _lists(text, "token2wav=cuda:0,cuda:1,llm=cuda:0")
-
-
-def ports(text: str) -> dict[str, list[int]]:
-    """argparse type of e.g. "frontend=50052,llm=50053,token2wav=50054,50060"."""
-    form = "frontend=50052,llm=50053,token2wav=50054"
-    named = _lists(text, form)
-    if not all(port.isdecimal() for listed in named.values() for port in listed):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-    return {name: [int(port) for port in listed] for name, listed in named.items()}
+    parser.add_argument(
+        "--listen",
+        default=SERVER,
+        metavar="HOST:PORT",
+        help="public endpoint; port 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--ports",
+        type=ports,
+        default={},
+        metavar="LIST",
+        help="of the stages, on the loopback, such as frontend=50052,llm=50053,token2wav=50054; "
+        "further replicas have the ports that follow (default: free ones)",
+    )
+    parser.add_argument(
+        "--devices",
+        type=devices,
+        default={},
+        metavar="LIST",
+        help="one replica on each, such as token2wav=cuda:0,cuda:1,llm=cuda:0 "
+        "(default: --replicas and the device of the engines)",
+    )
+    parser.add_argument(
+        "--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)"
+    )
+    parser.add_argument(
+        "--voices",
+        default=None,
+        metavar="URL",
+        help="where voices are kept: a directory or object store (default: the user's data directory)",
+    )
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long a stop waits for calls (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="the fastest engine there is, or an error that says what it lacks"
+    )
 
 
-def _lists(text: str, form: str) -> dict[str, list[str]]:
-    """What stands behind each name, up to the next one."""
-    found: dict[str, list[str]] = {}
-    listed: list[str] | None = None
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if equals and name not in found:
-            listed = found.setdefault(name, [])
-        elif equals:
-            listed = None
-        if listed is None or not (value if equals else name) or (equals and not name):
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        listed.append(value if equals else name)
-    return found
-
-
-def _named(text: str, form: str) -> dict[str, str]:
-    """What stands behind each name."""
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value or name in found:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        found[name] = value
-    return found
-
-
-def model_directory(given: Path | None) -> Path:
-    """The directory asked for, else the bundled model beside the package, else the one in the
-    working directory.
-    """
-    if given is not None:
-        return given
-    beside = Path(__file__).resolve().parents[3] / _DEMO_MODEL
-    return beside if beside.is_dir() else _DEMO_MODEL
-
-
-def voices_url() -> str:
-    """Where `cosyserve up` keeps voices that nobody said otherwise of:
-    COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory.
-    """
-    told = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
-    if told:
-        return told
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return str(Path(data) / "cosyserve" / "voices")
+def serving(arguments: argparse.Namespace) -> Serving:
+    """What the options of `add_serving` and `add_gpu_sharing` say."""
+    return Serving(
+        listen=arguments.listen,
+        ports=arguments.ports,
+        devices=arguments.devices,
+        replicas=arguments.replicas,
+        voices=arguments.voices,
+        drain_seconds=arguments.drain,
+        strict=arguments.strict,
+        gpu_sharing=arguments.gpu_sharing,
+    )

@@ -1,4 +1,4 @@
-"""Where a command's audio goes, and what it says while it speaks and when the audio is over."""
+"""Output of a command: its audio, its progress, and its result."""
 
 import argparse
 import asyncio
@@ -12,30 +12,33 @@ from pathlib import Path
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play
-from cosyserve.commands.terminal.daemon_thread import in_daemon
+from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
-from cosyserve.commands.terminal.players import NoPlayer, Player, found_program
+from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.errors import DeadlineExceeded
 
 ENDINGS = (".wav", ".wave", "")
-"""Of files that can be written, in small letters."""
+"""Endings of files that can be written, in lower case."""
 _STREAM = "-"
 
 
 def writable_ending(output: str) -> bool:
-    """Whether a file of this name would hold what its ending says."""
+    """Whether a file of this name would have the format of its ending."""
     return output == _STREAM or Path(output).suffix.lower() in ENDINGS
 
 
 def unwritable_ending(output: str) -> str:
-    """What to say of a name for which `writable_ending` is false."""
+    """The error message for a name for which `writable_ending` is false."""
     known = ", ".join(ending for ending in ENDINGS if ending)
-    return f"{output}: no encoder writes {Path(output).suffix}; endings that work: {known}, or none (each a WAV file), and - for raw audio"
+    return (
+        f"{output}: no encoder writes {Path(output).suffix}; endings that work: {known}, or none (each a WAV file), "
+        "and - for raw audio"
+    )
 
 
 def require_writable(output: str | None) -> None:
-    """Before any work: raise OSError naming what would keep the file from being written. Nothing is
-    made.
+    """Raise OSError, before any work, with the reason why the file cannot be written. Creates
+    nothing.
     """
     if output is None or output == _STREAM:
         return
@@ -52,24 +55,24 @@ def require_writable(output: str | None) -> None:
 
 
 async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]]) -> int:
-    """Play what `speak` makes into --output and by --play, and say what it cost; returns the exit
-    code.
+    """Write the audio of `speak` to --output, play it with --play, and print the timings; returns
+    the exit code.
 
-    Raises WrongUsage for an output that cannot be one, OSError for a file that cannot be written,
+    Raises WrongUsage for an unusable name of the output, OSError for a file that cannot be written,
     DeadlineExceeded when --timeout is over, and Unavailable without a server.
     """
     if arguments.output is not None and not writable_ending(arguments.output):
         raise WrongUsage(unwritable_ending(arguments.output))
     require_writable(arguments.output)
     try:
-        player = Player(found_program(), arguments.rate) if arguments.play else None
+        player = Player(installed_player(), arguments.rate) if arguments.play else None
         out = _Output(arguments, player)
         async with asyncio.timeout(arguments.timeout) as time_given:
             try:
                 heard = await _spoken(arguments, speak, out, player)
             finally:
                 out.close()
-    except NoPlayer as error:
+    except PlayerError as error:
         return tell("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
     except TimeoutError as error:
         if not time_given.expired():
@@ -78,7 +81,7 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
             f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout"
         ) from error
     except BrokenPipeError:
-        # Whoever listened has heard enough. Python would meet the broken pipe again when it closes
+        # The reader of our output has gone. Python would hit the broken pipe again when it closes
         # standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -107,7 +110,7 @@ async def _spoken(
 
 
 class _Output:
-    """Where the audio goes. A file comes into being with the first sound, so that a refused request
+    """Destination of the audio. A file is created with the first sound, so that a refused request
     leaves none.
     """
 
@@ -120,8 +123,8 @@ class _Output:
 
     async def play(self, audio: bytes) -> None:
         if self._arguments.output == _STREAM:
-            # A reader who takes nothing must not keep a command whose time is over.
-            await in_daemon(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+            # A reader that reads nothing must not block a command whose time is over.
+            await run_in_daemon_thread(lambda: _write_all(sys.stdout.fileno(), audio), "output")
         elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
         self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
@@ -135,7 +138,7 @@ class _Output:
             self._file.close()
 
     def _show(self, text: str) -> None:
-        """On a terminal only: a line that the next one takes the place of."""
+        """On a terminal only: print a line that the next one replaces."""
         if self._shown:
             sys.stderr.write(f"\r\x1b[K{text}")
             sys.stderr.flush()
@@ -147,8 +150,8 @@ class _Output:
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
-    """Blocks. Past Python's own buffer, whose lock a thread that is left behind would keep from the
-    interpreter.
+    """Write all of `content`; blocks. Bypasses the buffer of Python, because an abandoned thread
+    would keep its lock from the interpreter.
     """
     rest = memoryview(content)
     while rest:

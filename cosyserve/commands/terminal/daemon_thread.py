@@ -1,5 +1,5 @@
-"""Reading and writing that may wait for ever, on a thread that a process which ends does not wait
-for.
+"""Runs blocking reads and writes on a daemon thread, which does not delay the exit of the
+process.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_daemon(work: Callable[[], T], name: str) -> T:
-    """What `work` returns or raises. To be cancelled here leaves it to itself, so it must hold no
-    lock that the interpreter takes at its end."""
+async def run_in_daemon_thread(work: Callable[[], T], name: str) -> T:
+    """Run `work` on a daemon thread and return its result. Cancelling this abandons the thread, so
+    `work` must hold no lock that the interpreter takes at exit.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -31,7 +32,7 @@ async def in_daemon(work: Callable[[], T], name: str) -> T:
             result = work()
         except Exception as error:
             failed = error
-        # The loop may be gone: then nothing waits.
+        # If the loop is gone, no task waits.
         if not loop.is_closed():
             loop.call_soon_threadsafe(give, result, failed)
 

@@ -1,5 +1,5 @@
-"""How a command says that it failed: one line on standard error, or with --json one object where
-its result would have been.
+"""Reports the failure of a command: one line on standard error, or with --json one object in place
+of its result.
 """
 
 import argparse
@@ -15,7 +15,7 @@ FAILED, WRONG_USAGE = 1, 2
 
 
 class WrongUsage(Exception):
-    """Options or arguments that do not go together, or that no command has."""
+    """Invalid options or arguments."""
 
     def __init__(self, message: str, usage: str = "") -> None:
         """usage: shown above the message, where there is one."""
@@ -24,15 +24,15 @@ class WrongUsage(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, but raises WrongUsage where that would end the process."""
+    """An argparse parser that raises WrongUsage where argparse would end the process."""
 
     def error(self, message: str) -> NoReturn:
         raise WrongUsage(message, self.format_usage())
 
 
 def tell(status: str, message: str, code: int, *, as_json: bool, to_stderr: bool = False, **more: object) -> int:
-    """Print a failure; returns `code`. status: name of the gRPC status, or empty. more: fields of
-    the JSON object beside these.
+    """Print a failure; returns `code`. status: name of the gRPC status, or empty. more: further
+    fields of the JSON object.
     """
     if as_json:
         error = {
@@ -46,8 +46,8 @@ def tell(status: str, message: str, code: int, *, as_json: bool, to_stderr: bool
     return code
 
 
-def told_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[str, str]:
-    """Status and text of a server's refusal, with the command that helps where there is one."""
+def describe_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[str, str]:
+    """Status and text of a server error, with a helpful command if there is one."""
     message = " ".join(error.message.split())
     if isinstance(error, NotFound) and "voice" in message:
         server = getattr(arguments, "server", SERVER)
@@ -55,7 +55,7 @@ def told_error(error: CosyserveError, arguments: argparse.Namespace) -> tuple[st
     return error.code.name, message
 
 
-def told_os_error(error: OSError) -> str:
-    """A failure of the operating system without the words of Python."""
+def describe_os_error(error: OSError) -> str:
+    """The message of an operating system error without the wording of Python."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason

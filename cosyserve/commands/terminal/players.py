@@ -1,6 +1,4 @@
-"""The system's own player: sound is heard while it arrives, through a pipe into a program that
-every desktop has.
-"""
+"""Plays sound while it arrives, by a pipe into an audio player of the system."""
 
 import asyncio
 import contextlib
@@ -15,19 +13,21 @@ from typing import Self
 from cosyserve.audio.wav import WavWriter, wav_header
 
 
-class NoPlayer(Exception):
+class PlayerError(Exception):
     """There is no player, or it failed; the message says which and what to do."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A player. command: its arguments for sound of so many samples a second; takes: what it reads,
-    `raw` (s16le, mono) or `wav` from its standard input, or a `file` that is whole and named last.
-    """
+    """An audio player."""
 
     name: str
     takes: str
+    """Its input: `raw` (s16le, mono) or `wav` on standard input, or a complete `file` as its last
+    argument.
+    """
     command: Callable[[int], Sequence[str]]
+    """Its arguments for a sample rate."""
 
 
 PROGRAMS = (
@@ -40,21 +40,21 @@ PROGRAMS = (
         "play", "raw", lambda rate: ("-q", "-t", "raw", "-r", str(rate), "-e", "signed", "-b", "16", "-c", "1", "-")
     ),
 )
-"""PipeWire, PulseAudio, ALSA, FFmpeg, macOS, SoX: the first that is there is taken."""
+"""PipeWire, PulseAudio, ALSA, FFmpeg, macOS, SoX: the first installed one is used."""
 
 
-def found_program() -> Program:
+def installed_player() -> Program:
     """The first of PROGRAMS that is installed. Raises NoPlayer."""
     for program in PROGRAMS:
         if shutil.which(program.name):
             return program
     names = ", ".join(program.name for program in PROGRAMS)
-    raise NoPlayer(f"--play: no player is installed; looked for {names}. Install one, or write a file: -o out.wav")
+    raise PlayerError(f"--play: no player is installed; looked for {names}. Install one, or write a file: -o out.wav")
 
 
 class Player:
-    """One run of a program; use as an async context manager. It has played everything when the
-    block has ended without an error.
+    """One run of a player; use it as an async context manager. If the block ends without an error,
+    everything was played.
     """
 
     def __init__(self, program: Program, rate: int) -> None:
@@ -64,8 +64,8 @@ class Player:
         self._file: WavWriter | None = None
 
     async def play(self, pcm: bytes) -> None:
-        """Hand over s16le samples; waits while the player is behind. Raises NoPlayer when it has
-        ended.
+        """Play s16le samples; waits while the player is behind. Raises PlayerError if it
+        has ended.
         """
         if self._program.takes == "file":
             await asyncio.to_thread(self._keep, pcm)
@@ -77,7 +77,7 @@ class Player:
                     await self._write(wav_header(self._rate, None))
             await self._write(pcm)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise NoPlayer(
+            raise PlayerError(
                 await self._failure() or f"--play: {self._program.name} ended before the speech did"
             ) from error
 
@@ -100,7 +100,7 @@ class Player:
                 self._folder.cleanup()
 
     async def _finish(self) -> None:
-        """Have what was handed over played to its end."""
+        """Wait until all samples are played."""
         if self._file is not None and self._folder is not None:
             self._file.close()
             self._file = None
@@ -114,11 +114,11 @@ class Player:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 await self._process.stdin.wait_closed()
         if failure := await self._failure():
-            raise NoPlayer(failure)
+            raise PlayerError(failure)
 
     async def _failure(self) -> str:
-        """How the program ended, empty when well. Reads what it says, so that it never waits for
-        somebody to do so.
+        """The error of the program, empty if it succeeded. Reads all its output, so that it never
+        blocks on that.
         """
         if self._process is None or self._process.stderr is None:
             return ""

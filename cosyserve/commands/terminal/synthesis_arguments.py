@@ -1,6 +1,4 @@
-"""Options of the commands that speak: whom to hear, how fast, in which form; and how long to
-try.
-"""
+"""Options of the commands that speak: voice, speed, audio format, and retries."""
 
 import argparse
 import asyncio
@@ -9,18 +7,19 @@ from typing import Any
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.types import Prompt
-from cosyserve.commands.terminal.arguments import add_json, add_server, decimal, encoding, seconds, whole
+from cosyserve.commands.terminal.argument_types import decimal, encoding, seconds, whole
+from cosyserve.commands.terminal.arguments import add_json, add_server
 from cosyserve.commands.terminal.audio_output import unwritable_ending, writable_ending
 from cosyserve.commands.terminal.players import PROGRAMS
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 
 _MOST_BYTES = 10 * 1024 * 1024
-CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of the recording's start"
+CUT_PROMPT = "an earlier first sound: the decoder gets up to 0.96 s less of the recording's start"
 
 
-def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
-    """modes: names of prompt modes that the command has."""
+def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
+    """modes: prompt modes of the command."""
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output"
     )
@@ -37,9 +36,7 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     parser.add_argument("--transcript", default="", metavar="TEXT", help="of --prompt: what is said in it")
     parser.add_argument("--prompt-language", default="", metavar="TAG", help="of --transcript (default: by script)")
     parser.add_argument("--cut-prompt", action="store_true", help=f"of --prompt: {CUT_PROMPT}")
-    parser.add_argument(
-        "--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)"
-    )
+    parser.add_argument("--prompt-mode", choices=modes, help="which parts of the voice are used (default: all)")
     parser.add_argument(
         "--seed", type=whole(0, 2**64 - 1), metavar="N", help="same seed, same samples (default: chosen by the server)"
     )
@@ -78,7 +75,8 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
         type=whole(0, 1000),
         default=3,
         metavar="N",
-        help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)",
+        help="times in a row to call a server that cannot be reached; speech that has begun is resumed for 60 s "
+        "(default: 3)",
     )
     parser.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)"
@@ -87,8 +85,8 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     add_json(parser)
 
 
-def wrong(arguments: argparse.Namespace) -> str | None:
-    """What of `add_form` does not go together, if anything."""
+def usage_problem(arguments: argparse.Namespace) -> str | None:
+    """The first conflict among the options of `add_synthesis_options`, if any."""
     if arguments.prompt is None and (arguments.transcript or arguments.prompt_language or arguments.cut_prompt):
         return "--transcript, --prompt-language and --cut-prompt need --prompt"
     if arguments.prompt is not None and arguments.voice:
@@ -102,8 +100,8 @@ def wrong(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-async def form(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording
+async def form_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options as FormOptions of the client. Raises OSError or InvalidRequest for a recording
     that cannot be sent.
     """
     options = {
@@ -121,14 +119,14 @@ async def form(arguments: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def cut(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`add_form` as StreamOptions of the client."""
+def stream_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options as StreamOptions of the client."""
     return {"profile": arguments.profile, "first_hop_tokens": arguments.first_hop}
 
 
 def read_recording(path: Path) -> bytes:
-    """The bytes of a sound file. Raises OSError, and InvalidRequest for one that no server
-    takes.
+    """The bytes of a sound file. Raises OSError, and InvalidRequest if every server would refuse
+    its size.
     """
     if not 1 <= (size := path.stat().st_size) <= _MOST_BYTES:
         raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {_MOST_BYTES}")

@@ -1,4 +1,4 @@
-"""All checks of one machine, in the order in which they matter."""
+"""All checks of one machine, in order of importance."""
 
 import os
 from collections.abc import Mapping
@@ -27,8 +27,9 @@ from cosyserve.host.doctor.host_checks import (
     check_public_port,
     check_python,
 )
-from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library
+from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
 from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
 from cosyserve.host.hardware.machine import Machine, this_machine
 from cosyserve.host.hardware.recommendation import Recommendation, recommended
 
@@ -48,7 +49,7 @@ class Examination:
         return {
             "healthy": self.healthy,
             "machine": asdict(self.machine),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_dict() for finding in self.findings],
             "recommendation": asdict(self.recommendation),
         }
 
@@ -56,8 +57,8 @@ class Examination:
 def examine(
     model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ
 ) -> Examination:
-    """Blocks for as long as nvidia-smi takes. gpu_wanted: no GPU is a problem. Raises SettingsError
-    for a malformed `listen`.
+    """Run all checks; blocks while nvidia-smi runs. gpu_wanted: no GPU is a problem. Raises
+    SettingsError for a malformed `listen`.
     """
     machine = this_machine()
     weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None
@@ -69,8 +70,8 @@ def examine(
         *check_compiler(machine),
         *check_sharing(machine, environ),
         check_python(),
-        *(check_library(library, machine.versions, has_gpu) for library in SUPPORT),
-        *check_company(machine.versions),
+        *(check_library(library, machine.versions, has_gpu) for library in SUPPORTED_LIBRARIES),
+        *check_library_combinations(machine.versions),
         *check_model(model),
         check_cores(machine),
         check_memory(machine, weights),

@@ -1,4 +1,4 @@
-"""What a check of `cosyserve doctor` says."""
+"""The result of one check of `cosyserve doctor`."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,30 +7,36 @@ from enum import StrEnum
 class State(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """It serves, but slower, or less than it could; or nobody can say."""
+    """The services run, but slower or with less than they could; or the state is unknown."""
     PROBLEM = "problem"
-    """It will not serve, or not what was asked for."""
+    """The services will not run, or not as requested."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """check: what was looked at. found: what is there. means: what comes of it; mend: the command
-    or step that changes it. Both are empty where all is well."""
-
     check: str
+    """What was checked."""
     state: State
-    found: str
+    observed: str
     means: str = ""
-    mend: str = ""
+    """The consequence; empty if all is well."""
+    fix: str = ""
+    """The command or step that changes it; empty if all is well."""
+
+    def as_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {
+            "check": self.check, "state": self.state, "found": self.observed, "means": self.means, "mend": self.fix
+        }  # fmt: skip
 
 
-def ok(check: str, found: str) -> Finding:
-    return Finding(check, State.OK, found)
+def ok(check: str, observed: str) -> Finding:
+    return Finding(check, State.OK, observed)
 
 
-def note(check: str, found: str, means: str, mend: str = "") -> Finding:
-    return Finding(check, State.NOTE, found, means, mend)
+def note(check: str, observed: str, means: str, fix: str = "") -> Finding:
+    return Finding(check, State.NOTE, observed, means, fix)
 
 
-def problem(check: str, found: str, means: str, mend: str) -> Finding:
-    return Finding(check, State.PROBLEM, found, means, mend)
+def problem(check: str, observed: str, means: str, fix: str) -> Finding:
+    return Finding(check, State.PROBLEM, observed, means, fix)

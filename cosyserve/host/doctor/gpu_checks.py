@@ -1,4 +1,4 @@
-"""Driver, GPUs and what the engines need beside them."""
+"""Checks of the driver, the GPUs and what the engines need in addition."""
 
 import importlib.util
 import os
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import VISIBLE, Gpu, driver_complaint, gpu_is_there, hidden_gpus
+from cosyserve.engines.gpu_facts import VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.host.doctor.finding import Finding, State, note, ok, problem
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import AMPERE, TIERS
@@ -17,46 +17,47 @@ _BUSY_SHARE = 0.2
 
 
 def check_driver(machine: Machine, wanted: bool) -> Finding:
-    """wanted: no GPU is a problem, and not just a note."""
+    """wanted: no GPU is a problem, not a note."""
     if machine.gpu is not None:
         return ok(
             "driver", f"NVIDIA {machine.gpu.driver}, {len(machine.gpus)} GPU{'s' if len(machine.gpus) > 1 else ''}"
         )
     complaint = driver_complaint()
     if complaint is not None:
-        mend = "sudo dmesg | grep -i nvrm tells more; after an update of the driver: sudo reboot"
-        return Finding("driver", State.PROBLEM, f"nvidia-smi fails: {complaint}", "the driver does not work", mend)
+        fix = "sudo dmesg | grep -i nvrm has details; after an update of the driver: sudo reboot"
+        return Finding("driver", State.PROBLEM, f"nvidia-smi fails: {complaint}", "the driver does not work", fix)
     state = State.PROBLEM if wanted else State.NOTE
     if hidden_gpus():
         return Finding(
             "driver", state, f"{VISIBLE} hides every GPU", _CPU_ONLY, f"unset {VISIBLE}, or name GPUs that are there"
         )
-    if gpu_is_there():
-        mend = "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), with the NVIDIA Container Toolkit"
-        return Finding(
-            "driver", state, "a GPU device, but no nvidia-smi", "nobody can say what the GPU is; " + _CPU_ONLY, mend
+    if has_nvidia_device():
+        fix = (
+            "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), "
+            "with the NVIDIA Container Toolkit"
         )
+        return Finding("driver", state, "a GPU device, but no nvidia-smi", "the GPU is unknown; " + _CPU_ONLY, fix)
     install = "Debian: apt-get install nvidia-driver; Ubuntu: ubuntu-drivers install --gpgpu"
-    mend = f"install NVIDIA's driver ({install}); in a container also: docker run --gpus all"
-    return Finding("driver", state, "no NVIDIA driver and no GPU", _CPU_ONLY, mend)
+    fix = f"install NVIDIA's driver ({install}); in a container also: docker run --gpus all"
+    return Finding("driver", state, "no NVIDIA driver and no GPU", _CPU_ONLY, fix)
 
 
 def check_cuda(machine: Machine) -> list[Finding]:
-    """Whether the driver is new enough for the CUDA that torch brings."""
+    """Checks whether the driver is new enough for the CUDA of torch."""
     if machine.gpu is None:
         return []
     runtime = machine.version("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
     if machine.cuda is None:
-        return [note("cuda", "the driver does not say which CUDA it runs", "nobody can say whether it is new enough")]
-    told = ".".join(map(str, machine.cuda))
+        return [note("cuda", "the driver does not say which CUDA it runs", "whether it is new enough is unknown")]
+    newest = ".".join(map(str, machine.cuda))
     if runtime is None:
-        return [ok("cuda", f"driver up to {told}")]
+        return [ok("cuda", f"driver up to {newest}")]
     brought = tuple(int(part) for part in runtime.split(".")[:2])
-    both = f"driver up to {told}, torch brings {'.'.join(map(str, brought))}"
+    both = f"driver up to {newest}, torch brings {'.'.join(map(str, brought))}"
     if brought[0] > machine.cuda[0]:
         least = {12: "525", 13: "580"}.get(brought[0], "the newest")
-        mend = f"install driver {least} or later, or a torch built for CUDA {machine.cuda[0]}"
-        return [problem("cuda", both, "torch finds no GPU under this driver", mend)]
+        fix = f"install driver {least} or later, or a torch built for CUDA {machine.cuda[0]}"
+        return [problem("cuda", both, "torch finds no GPU under this driver", fix)]
     if brought > machine.cuda:
         return [
             note(
@@ -70,44 +71,54 @@ def check_cuda(machine: Machine) -> list[Finding]:
 
 
 def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
-    """Age and memory of one GPU."""
+    """Checks the age and memory of one GPU."""
     name = f"GPU {number}"
     capability = ".".join(map(str, gpu.capability))
-    told = f"{gpu.name}, compute capability {capability}, {gpu.memory_mib} MiB, {gpu.free_mib} free"
+    observed = f"{gpu.name}, compute capability {capability}, {gpu.memory_mib} MiB, {gpu.free_mib} free"
     least = min(tier.at_least for tier in TIERS)
     if gpu.memory_mib < least:
         return [
-            note(name, told, "too little memory for an engine; the CPU serves", "cosyserve start --force-config cpu")
+            note(
+                name, observed, "too little memory for an engine; the CPU serves", "cosyserve start --force-config cpu"
+            )
         ]
-    found = []
+    findings = []
     if gpu.capability < AMPERE:
-        means = "older than Ampere (8.0): no bfloat16 matrix units, so the readable engines serve, in float32 and far slower"
-        found.append(
-            note(name, told, means, "cosyserve start --force-config fp16, or a GPU of compute capability 8.0 or later")
+        means = (
+            "older than Ampere (8.0): no bfloat16 matrix units, so the readable engines serve, "
+            "in float32 and far slower"
+        )
+        findings.append(
+            note(
+                name,
+                observed,
+                means,
+                "cosyserve start --force-config fp16, or a GPU of compute capability 8.0 or later",
+            )
         )
     else:
-        found.append(ok(name, told))
+        findings.append(ok(name, observed))
     if gpu.free_mib < gpu.memory_mib * (1 - _BUSY_SHARE):
-        means = "another process holds memory; what is recommended counts on all of it"
-        mend = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv tells who; end it"
-        found.append(note(f"{name} memory", f"{gpu.free_mib} of {gpu.memory_mib} MiB free", means, mend))
-    return found
+        means = "another process holds memory; the recommendation assumes all of it"
+        fix = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv names it; end it"
+        findings.append(note(f"{name} memory", f"{gpu.free_mib} of {gpu.memory_mib} MiB free", means, fix))
+    return findings
 
 
 def check_torch_build(machine: Machine, torch: Path | None) -> list[Finding]:
-    """torch: directory of the package; None where there is none."""
+    """torch: directory of the package; None if it is not installed."""
     if machine.gpu is None or torch is None:
         return []
     if (torch / "lib" / "libtorch_cuda.so").exists():
         return [ok("torch build", "with CUDA")]
-    mend = "pip uninstall --yes torch && pip install torch==2.13.0 (without an index of CPU builds)"
-    return [problem("torch build", "for CPUs only", "the GPU stays idle: this torch cannot use one", mend)]
+    fix = "pip uninstall --yes torch && pip install torch==2.13.0 (without an index of CPU builds)"
+    return [problem("torch build", "for CPUs only", "the GPU stays idle: this torch cannot use one", fix)]
 
 
 def torch_directory() -> Path | None:
-    """Where torch is installed; it is not imported."""
-    found = importlib.util.find_spec("torch")
-    return Path(found.submodule_search_locations[0]) if found is not None and found.submodule_search_locations else None
+    """Directory of the installed torch, which is not imported."""
+    spec = importlib.util.find_spec("torch")
+    return Path(spec.submodule_search_locations[0]) if spec is not None and spec.submodule_search_locations else None
 
 
 def check_compiler(machine: Machine) -> list[Finding]:
@@ -131,5 +142,5 @@ def check_sharing(machine: Machine, environ: Mapping[str, str] = os.environ) -> 
         return [ok("MPS", "not there; not needed with a GPU for each engine (compose.gpus.yaml)")]
     means = "llm and token2wav have the GPU in turns, which costs latency when both work"
     install = "Debian: apt-get install nvidia-cuda-mps; Ubuntu: nvidia-compute-utils and the driver's first number"
-    mend = f"it comes with the driver's tools ({install}), or mount it into the container"
-    return [note("MPS", f"no {MPS}", means, mend)]
+    fix = f"it comes with the driver's tools ({install}), or mount it into the container"
+    return [note("MPS", f"no {MPS}", means, fix)]

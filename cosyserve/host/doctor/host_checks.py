@@ -1,4 +1,4 @@
-"""Processor, memory, disk, files, ports, clock and Python of this machine."""
+"""Checks of processor, memory, disk, files, ports, clock and Python of this machine."""
 
 import ctypes
 import os
@@ -16,9 +16,11 @@ from cosyserve.host.supervision.ports import free_ports
 
 GIB = 1 << 30
 _PROCESSES_BYTES = 2 * GIB
-"""Of four interpreters, three with a tensor library in them."""
+"""Memory of four interpreters, three of them with a tensor library."""
 _LEAST_DISK, _GPU_DISK = GIB // 2, 6 * GIB
-"""Voices and logs; exported graphs, engines and kernels of the published sizes beside them."""
+"""Room for voices and logs; with a GPU also for exported graphs, engines and kernels of the
+published sizes.
+"""
 _LEAST_FILES, _MANY_FILES = 256, 4096
 _TIME_ERROR = 5
 _TIMEX_BYTES = 208
@@ -26,85 +28,86 @@ _PYTHONS = ((3, 11), (3, 13))
 
 
 def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
-    told = ".".join(map(str, version))
+    observed = ".".join(map(str, version))
     if _PYTHONS[0] <= version < _PYTHONS[1]:
-        return ok("python", told)
-    return problem("python", told, "3.11 and 3.12 are supported", "make clean && make setup PYTHON=python3.11")
+        return ok("python", observed)
+    return problem("python", observed, "3.11 and 3.12 are supported", "make clean && make setup PYTHON=python3.11")
 
 
 def check_cores(machine: Machine) -> Finding:
-    told = f"{machine.cores:g} to use"
+    observed = f"{machine.cores:g} to use"
     if machine.cores >= 2:
-        return ok("cores", told)
+        return ok("cores", observed)
     means = "four services share less than two cores: sound will come with gaps"
-    return note("cores", told, means, "give the container more (docker run --cpus 4), or the process (taskset)")
+    return note("cores", observed, means, "give the container more (docker run --cpus 4), or the process (taskset)")
 
 
 def check_memory(machine: Machine, weights: int) -> Finding:
-    """Room for the services and for `weights`, twice: as they are read, and as they lie in
-    memory.
-    """
+    """Checks for room for the services and for `weights` twice: in the page cache and in memory."""
     needed = _PROCESSES_BYTES + 2 * weights
-    told = f"{machine.free_memory / GIB:.1f} of {machine.memory / GIB:.1f} GiB free, {needed / GIB:.1f} wanted"
+    observed = f"{machine.free_memory / GIB:.1f} of {machine.memory / GIB:.1f} GiB free, {needed / GIB:.1f} wanted"
     if machine.free_memory >= needed:
-        return ok("memory", told)
-    mend = (
-        "end what else runs (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
+        return ok("memory", observed)
+    fix = (
+        "end other processes (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
     )
     if machine.memory < needed:
-        return problem("memory", told, "the services will be killed while they load", mend)
-    return note("memory", told, "loading may push something out", mend)
+        return problem("memory", observed, "the services will be killed while they load", fix)
+    return note("memory", observed, "loading may push other processes out", fix)
 
 
 def check_disk(directory: Path, has_gpu: bool) -> Finding:
-    """directory: where kernels and engines are kept; it need not be there yet."""
-    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
-    free, wanted = shutil.disk_usage(there).free, _GPU_DISK if has_gpu else _LEAST_DISK
-    told = f"{free / GIB:.1f} GiB free in {directory}"
-    if not os.access(there, os.W_OK):
-        means = "kernels are compiled anew at each start, and engines cannot be built"
+    """directory: of kernels and engines; it need not exist yet."""
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    free, wanted = shutil.disk_usage(existing).free, _GPU_DISK if has_gpu else _LEAST_DISK
+    observed = f"{free / GIB:.1f} GiB free in {directory}"
+    if not os.access(existing, os.W_OK):
+        means = "kernels are compiled again at each start, and engines cannot be built"
         return note(
             "disk",
-            f"{there} cannot be written",
+            f"{existing} cannot be written",
             means,
             "COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be",
         )
     if free >= wanted:
-        return ok("disk", told)
+        return ok("disk", observed)
     if free < _LEAST_DISK:
-        mend = f"cosyserve model prune; du -xh --max-depth=2 {there} | sort -h | tail"
-        return problem("disk", told, f"{_LEAST_DISK / GIB:g} GiB are the least", mend)
+        fix = f"cosyserve model prune; du -xh --max-depth=2 {existing} | sort -h | tail"
+        return problem("disk", observed, f"{_LEAST_DISK / GIB:g} GiB are the least", fix)
     return note(
-        "disk", told, f"graphs and engines of the published sizes want {wanted / GIB:g} GiB", "cosyserve model prune"
+        "disk",
+        observed,
+        f"graphs and engines of the published sizes want {wanted / GIB:g} GiB",
+        "cosyserve model prune",
     )
 
 
 def check_open_files(limit: int | None = None) -> Finding:
-    """Each connection, stream and checkpoint is an open file. limit: None asks the system."""
-    found = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
-    if found == resource.RLIM_INFINITY or found >= _MANY_FILES:
-        return ok("open files", "without limit" if found == resource.RLIM_INFINITY else f"{found} at once")
-    mend = "ulimit -n 65536, or docker run --ulimit nofile=65536"
-    if found < _LEAST_FILES:
-        return problem("open files", f"{found} at once", "services fail while they load", mend)
-    return note("open files", f"{found} at once", f"beyond some {found // 8} callers connections are refused", mend)
+    """Each connection, stream and checkpoint is an open file. limit: None: that of this process."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    if files == resource.RLIM_INFINITY or files >= _MANY_FILES:
+        return ok("open files", "without limit" if files == resource.RLIM_INFINITY else f"{files} at once")
+    fix = "ulimit -n 65536, or docker run --ulimit nofile=65536"
+    if files < _LEAST_FILES:
+        return problem("open files", f"{files} at once", "services fail while they load", fix)
+    return note("open files", f"{files} at once", f"beyond some {files // 8} callers connections are refused", fix)
 
 
 def check_public_port(listen: str) -> Finding:
-    """The public door. Raises SettingsError when `listen` is not host:port."""
+    """Checks the public address. Raises SettingsError if `listen` is not host:port."""
     try:
         checked_address(listen)
     except SettingsError as error:
         if "cannot listen" not in str(error):
             raise
         port = listen.rpartition(":")[2]
-        mend = f"ss -ltnp 'sport = :{port}' tells who has it; or cosyserve up --listen 127.0.0.1:0"
-        return problem("public port", str(error), "cosyserve up and start refuse to begin", mend)
+        fix = f"ss -ltnp 'sport = :{port}' shows which process has it; or cosyserve up --listen 127.0.0.1:0"
+        return problem("public port", str(error), "cosyserve up and start refuse to begin", fix)
     return ok("public port", f"{listen} is free")
 
 
 def check_inner_ports(count: int = 8) -> Finding:
-    """Loopback ports between the services."""
+    """Checks the loopback ports between the services."""
     try:
         free_ports(count)
     except OSError as error:
@@ -115,22 +118,24 @@ def check_inner_ports(count: int = 8) -> Finding:
 
 
 def check_clock(newest: Path = Path(__file__), now: float | None = None, synchronised: bool | None = None) -> Finding:
-    """newest: a file of ours that cannot be from the future. synchronised: None asks the kernel."""
+    """newest: a file of ours that cannot be from the future. synchronised: None: as the kernel
+    reports.
+    """
     seconds = time.time() if now is None else now
-    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    observed = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     if seconds + 60 < newest.stat().st_mtime:
         means = "it is behind our own files; certificates, voices and traces are judged by it"
-        return problem("clock", told, means, "sudo timedatectl set-ntp true")
+        return problem("clock", observed, means, "sudo timedatectl set-ntp true")
     held = clock_is_held() if synchronised is None else synchronised
     if held is False:
         means = "nothing keeps it right: traces of several machines will not fit together; audio does not depend on it"
-        return note("clock", told, means, "sudo timedatectl set-ntp true (on the host, for a container)")
-    return ok("clock", told + ("" if held else "; nobody says what keeps it right"))
+        return note("clock", observed, means, "sudo timedatectl set-ntp true (on the host, for a container)")
+    return ok("clock", observed + ("" if held else "; whether a time service keeps it is unknown"))
 
 
 def clock_is_held() -> bool | None:
-    """Whether the kernel's clock is kept by a time service; None where it does not say. Source:
-    adjtimex(2), struct timex.
+    """Whether a time service keeps the clock of the kernel; None if unknown. Source: adjtimex(2),
+    struct timex.
     """
     try:
         library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""The model directory: there, complete, readable, whole."""
+"""Checks that the model directory exists, is complete and readable."""
 
 import zipfile
 from pathlib import Path
@@ -11,20 +11,18 @@ CHECKPOINTS = ("llm.pt", "flow.pt", "hift.pt")
 _NEEDED = (*CHECKPOINTS, "CosyVoice-BlankEN/config.json")
 _TOKENIZER = ("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt", "CosyVoice-BlankEN/tokenizer_config.json")
 _PHONEMES = "phonemes/symbols.json"
-"""Read by models that were trained on phonemes, such as the bundled one, in place of a
-tokenizer.
-"""
+"""Used instead of a tokenizer by models trained on phonemes, such as the bundled one."""
 _FOR_VOICES = ("campplus.onnx", "speech_tokenizer_v2.onnx")
 _POINTER = b"version https://git-lfs"
 
 
 def checkpoint_bytes(model: Path) -> int:
-    """Size of the checkpoints that are there."""
+    """Bytes of the checkpoints that exist."""
     return sum(path.stat().st_size for name in CHECKPOINTS if (path := model / name).is_file())
 
 
 def check_model(model: Path) -> list[Finding]:
-    """One finding where all is well, else one for each thing that is wrong."""
+    """One finding if all is well, else one for each problem."""
     fetch = f"cosyserve model download {model}"
     try:
         directory = ModelDirectory(model)
@@ -33,22 +31,22 @@ def check_model(model: Path) -> list[Finding]:
         return [problem("model", str(error), "nothing can be served from it", fetch)]
     except OSError as error:
         return [problem("model", str(error), "nothing can be served from it", f"chmod -R a+rX {model}")]
-    found = [finding for name in _NEEDED if (finding := _wrong(model / name, fetch)) is not None]
+    findings = [finding for name in _NEEDED if (finding := _wrong(model / name, fetch)) is not None]
     if (model / _TOKENIZER[0]).is_file() or not (model / _PHONEMES).is_file():
-        found += [finding for name in _TOKENIZER if (finding := _wrong(model / name, fetch)) is not None]
+        findings += [finding for name in _TOKENIZER if (finding := _wrong(model / name, fetch)) is not None]
     for name in _FOR_VOICES:
         wrong = _wrong(model / name, fetch)
         if wrong is not None:
-            found.append(
-                note("model", wrong.found, "no voice can be made of a recording; the model's own speak", fetch)
+            findings.append(
+                note("model", wrong.observed, "no voice can be made of a recording; the model's own speak", fetch)
             )
-    if found:
-        return found
+    if findings:
+        return findings
     return [ok("model", f"{model}: complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")]
 
 
 def _wrong(path: Path, fetch: str) -> Finding | None:
-    """What is wrong with a file that is needed."""
+    """The problem of a required file, if any."""
     try:
         with path.open("rb") as stream:
             begin = stream.read(64)

@@ -1,6 +1,4 @@
-"""What this machine has: GPUs, cores, memory. Within a container that is what the container may
-use.
-"""
+"""GPUs, cores and memory of this machine; in a container, what the container may use."""
 
 import os
 import shutil
@@ -14,37 +12,42 @@ LIBRARIES = (
     "torch", "triton", "pytorch-triton", *TENSORRT, "tensorrt_llm", "vllm", "onnxruntime",
     "onnxruntime-gpu", "grpcio", "protobuf", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12",
 )  # fmt: skip
-"""Distributions whose version decides something."""
+"""Distributions whose versions matter."""
 _GROUP = Path("/sys/fs/cgroup")
 _MEMORY = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: by number. cuda: the newest that the driver runs. cores: this process may use, whole or
-    not. memory: bytes, all and free. versions: of those of LIBRARIES that are installed. compiler:
-    for C."""
+    """The hardware and libraries of a machine."""
 
     gpus: tuple[Gpu, ...]
+    """By number."""
     cuda: tuple[int, int] | None
+    """Newest CUDA version of the driver."""
     cores: float
+    """Cores that this process may use; may be a fraction."""
     memory: int
+    """Bytes."""
     free_memory: int
+    """Bytes."""
     versions: dict[str, str]
+    """Versions of those of LIBRARIES that are installed."""
     compiler: str | None
+    """Path of the C compiler."""
 
     @property
     def gpu(self) -> Gpu | None:
-        """The one that services use unless told otherwise."""
+        """The GPU that services use by default."""
         return self.gpus[0] if self.gpus else None
 
     def version(self, *names: str) -> str | None:
-        """Of the first of the distributions that is installed."""
+        """Version of the first of the distributions that is installed."""
         return next((self.versions[name] for name in names if name in self.versions), None)
 
 
 def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> Machine:
-    """Ask it. Blocks while nvidia-smi answers."""
+    """Examine this machine; blocks while nvidia-smi runs."""
     found = tuple(gpus())
     memory, free = memory_bytes()
     return Machine(
@@ -53,8 +56,8 @@ def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> 
 
 
 def c_compiler(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The program that Triton would take to compile its launchers: CC, or the first of three that
-    is there.
+    """The compiler that Triton would use for its launchers: CC, or the first installed one of
+    three.
     """
     wanted = environ.get("CC")
     found = (shutil.which(name, path=environ.get("PATH")) for name in ((wanted,) if wanted else ("gcc", "clang", "cc")))
@@ -62,8 +65,8 @@ def c_compiler(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def usable_cores(group: Path = _GROUP) -> float:
-    """Cores that this process may use: its affinity, or the container's share where that is
-    less.
+    """Cores that this process may use: its affinity, or the share of the container if that
+    is less.
     """
     cores = float(len(os.sched_getaffinity(0)))
     try:
@@ -74,9 +77,11 @@ def usable_cores(group: Path = _GROUP) -> float:
 
 
 def memory_bytes(group: Path = _GROUP, meminfo: Path = _MEMORY) -> tuple[int, int]:
-    """Memory in bytes, all and free: the machine's, or the container's limit where that is less."""
-    told = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-    total, free = (int(told[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    """Memory in bytes, all and free: of the machine, or the limit of the container if that
+    is less.
+    """
+    values = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    total, free = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     try:
         limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
-"""Settings by what the machine has, as variables of the services. Nothing here is measured on the
-machine: it is counted.
+"""Recommended settings for the hardware, as variables of the services. They are calculated, not
+measured.
 
 Sizes are those of CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB;
-token2wav 0.6 GB; a CUDA context and its graphs half a GB a process; a second of sound in
-token2wav's state 116 MB in bfloat16, 231 MB in float32.
+token2wav 0.6 GB; a CUDA context and its graphs half a GB a process; a second of sound in the state
+of token2wav 116 MB in bfloat16, 231 MB in float32.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from cosyserve.engines.gpu_facts import Gpu
 from cosyserve.host.hardware.machine import Machine
 
 AMPERE = (8, 0)
-"""Compute capability from which on the engines of our own run: matrix units with bfloat16."""
+"""Least compute capability of our own engines: matrix units with bfloat16."""
 LARGE_MODEL = 200 << 20
-"""Bytes of weights from which on one operation is worth more than one thread."""
+"""Bytes of weights from which more than one thread for an operation pays off."""
 _MIB = 1 << 20
 _USABLE = 0.92
 _LEAST_PAGES_MIB = 512
@@ -22,15 +22,17 @@ _LEAST_PAGES_MIB = 512
 
 @dataclass(frozen=True)
 class Tier:
-    """at_least: memory in MiB. keys: MiB for keys and values of the LLM. sentences: at once in the
-    LLM; streams: in token2wav.
-    """
+    """Settings for a size of GPU memory."""
 
     name: str
     at_least: int
+    """GPU memory in MiB."""
     keys: int
+    """Memory of keys and values of the LLM, in MiB."""
     sentences: int
+    """Sentences at once in the LLM."""
     streams: int
+    """Streams at once in token2wav."""
 
 
 TIERS = (
@@ -39,22 +41,23 @@ TIERS = (
     Tier("4 to 8 GB", 3_900, 256, 4, 4),
     Tier("2 to 4 GB", 1_900, 256, 1, 1),
 )
-"""A card of 8 GB tells of a little less."""
+"""A card of 8 GB reports a little less."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """tier: in words. environ: variables for the services. why: one line for each thing that is not
-    obvious.
-    """
+    """Recommended settings."""
 
     tier: str
+    """The kind of machine, in words."""
     environ: dict[str, str]
+    """Variables for the services."""
     why: tuple[str, ...] = ()
+    """Reasons for settings that are not obvious, one line each."""
 
 
 def recommended(machine: Machine, weights: int) -> Recommendation:
-    """weights: bytes of the model's checkpoints; a small model leaves the CPU's threads alone."""
+    """weights: bytes of the checkpoints; a small model uses one thread."""
     gpu = machine.gpu
     tier = next((tier for tier in TIERS if gpu is not None and gpu.memory_mib >= tier.at_least), None)
     if gpu is None or tier is None:
@@ -66,7 +69,7 @@ def recommended(machine: Machine, weights: int) -> Recommendation:
 
 
 def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
-    """Both engines on the CPU."""
+    """Settings with both engines on the CPU."""
     environ = {"COSYSERVE_LLM_DEVICE": "cpu", "COSYSERVE_TOKEN2WAV_DEVICE": "cpu"}
     threads = _threads(machine, weights, 2)
     if threads > 1:
@@ -102,7 +105,7 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
     }
     seconds = (pages - prompts) * _MIB / (116e6 if half else 231e6)
     why.append(
-        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, beside {prompts} MiB of prompts "
+        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, plus {prompts} MiB of prompts "
         "that are kept"
     )
     return Recommendation(tier.name, dict(sorted(environ.items())), tuple(why))

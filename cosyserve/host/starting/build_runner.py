@@ -1,4 +1,6 @@
-"""Running the commands that make engines, and stopping them with all that they have started."""
+"""Runs the commands that build engines, and stops them with all processes that they have
+started.
+"""
 
 import asyncio
 import contextlib
@@ -14,13 +16,14 @@ _STOP_SECONDS = 10.0
 
 
 async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> None:
-    """Run them one after the other, their own progress on this terminal. Raises ModelError when one
-    fails.
+    """Run the steps one after another, with their own progress on this terminal. Raises ModelError
+    if one fails.
     """
     for step in steps:
-        shown = shlex.join(["cosyserve", "model", *step])
-        report(shown)
-        # A group of its own: what a step has started, such as trtllm-build, is stopped with it.
+        command_line = shlex.join(["cosyserve", "model", *step])
+        report(command_line)
+        # In a process group of its own: processes that a step has started, such as trtllm-build,
+        # are stopped with it.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "cosyserve", "model", *step, process_group=0
         )
@@ -30,20 +33,20 @@ async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> N
             if process.returncode is None:
                 await _stop(process)
         if status != 0:
-            raise ModelError(f"{shown} ended with status {status}; its own lines above say why")
+            raise ModelError(f"{command_line} ended with status {status}; its own lines above say why")
 
 
 async def _stop(group: asyncio.subprocess.Process) -> None:
-    """As Ctrl-C does, which leaves what is finished; without mercy where that takes too long."""
+    """Stop as Ctrl-C does, which keeps finished results; kill the group if that takes too long."""
     _signal(group, signal.SIGINT)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_STOP_SECONDS):
             await group.wait()
-    # Also where the step itself has ended: what it had started need not have.
+    # Also if the step itself has ended: its child processes may still run.
     _signal(group, signal.SIGKILL)
     await group.wait()
 
 
 def _signal(group: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
         os.killpg(group.pid, number)

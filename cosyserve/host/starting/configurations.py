@@ -1,43 +1,48 @@
-"""Ways to run the two engines on one machine, and what each of them lacks here: our own engines,
-which have been measured, the fastest first, then those of other libraries."""
+"""Configurations of the two engines on one machine, and what each lacks here: our own engines
+first, which have been measured, the fastest first, then those of other libraries.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosyserve.host.doctor.library_checks import SUPPORT, dotted, parsed
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
 
-_LIBRARIES = {library.name: library for library in SUPPORT}
+_LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"
 _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other,
-    devices aside, which the GPU's memory decides. lacks: why this machine cannot run it, None where
-    it can, as far as that is known without starting it. needs_engines: they are built before it
-    starts. automatic: chosen where nobody says what to take. hosted: the service whose engine is
-    another library's, and which one; such a configuration serves where it was measured to be faster
-    than our own."""
+    """One way to run the two engines."""
 
     name: str
     what: str
+    """In words."""
     backends: dict[str, str]
+    """Of llm and token2wav."""
     environ: dict[str, str]
+    """Variables that define it, without devices, which depend on the memory of the GPU."""
     lacks: Callable[[Machine], str | None]
+    """Why a machine cannot run it, None if it can, as far as known without starting it."""
     needs_engines: bool = False
+    """Whether engines must be built before it starts."""
     on_gpu: bool = True
     automatic: bool = True
+    """Whether it may be chosen by default."""
     hosted: tuple[str, str] | None = None
+    """The service whose engine is from another library, and that engine. Such a configuration is
+    used if it was measured to be faster than our own.
+    """
 
     def settings(self, machine: Machine, weights: int) -> Recommendation:
-        """Variables for the services: what the machine's memory recommends, and above it what this
-        configuration is.
+        """Settings for the services: those recommended for the memory of the machine, overridden by
+        this configuration.
         """
-        told = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
-        return Recommendation(told.tier, told.environ | self.environ, told.why)
+        recommendation = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
+        return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
 
 def _no_gpu(machine: Machine) -> str | None:
@@ -53,15 +58,14 @@ def _no_gpu(machine: Machine) -> str | None:
 
 def _library(machine: Machine, name: str) -> str | None:
     library = _LIBRARIES[name]
-    found = machine.version(*library.distributions)
-    if found is None:
+    version = machine.version(*library.distributions)
+    if version is None:
         return f"{name} is not installed: pip install {library.install}"
-    if parsed(found)[: len(library.oldest)] < library.oldest or (
-        library.below is not None and parsed(found) >= library.below
+    if parse_version(version)[: len(library.oldest)] < library.oldest or (
+        library.below is not None and parse_version(version) >= library.below
     ):
-        return (
-            f"{name} {found} is not supported: pip install {library.install} ({dotted(library.oldest)} is the oldest)"
-        )
+        oldest = format_version(library.oldest)
+        return f"{name} {version} is not supported: pip install {library.install} ({oldest} is the oldest)"
     return None
 
 
@@ -150,7 +154,7 @@ BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS
 
 
 def rating(real_time_factor: float) -> str:
-    """In words, of seconds of waiting per second of sound."""
+    """A real-time factor (seconds of waiting per second of sound) in words."""
     if real_time_factor < 0.3:
         return "very fast"
     if real_time_factor < 0.7:

@@ -1,5 +1,5 @@
-"""One sentence spoken twice by a stack that has just come up: time to the first audible sample,
-cold and warm, and a check of the sound.
+"""Speaks one sentence twice on a new deployment: time to the first audible sample, cold and warm,
+and a check of the sound.
 """
 
 import asyncio
@@ -13,7 +13,10 @@ from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
 from cosyserve.engines.gpu_facts import visible_gpus
 
-TEXT = "Hello! This sentence went through four services before you heard it, and it began to sound while it was still being made."
+TEXT = (
+    "Hello! This sentence went through four services before you heard it, "
+    "and it began to sound while it was still being made."
+)
 _SEED = 7
 _SHORTEST_SECONDS = 1.0
 _SILENCE = 1e-3
@@ -22,15 +25,16 @@ _SILENCE = 1e-3
 
 @dataclass(frozen=True)
 class Measured:
-    """cold: the first request that the stack got; warm: the same again. audio: int16, mono, 24
-    kHz.
-    """
+    """Result of a measurement."""
 
     cold: Heard
+    """The first request."""
     warm: Heard
+    """The same request again."""
     audio: bytes
+    """int16, mono, 24 kHz."""
     fault: str | None
-    """What is wrong with the audio, if anything."""
+    """What is wrong with the audio; None if nothing."""
 
     def table(self) -> str:
         """First byte, first audible sample, real-time factor, and milliseconds of each stage."""
@@ -50,14 +54,14 @@ class Measured:
 
 
 async def measure(client: Client, text: str = TEXT) -> Measured:
-    """Speak `text` twice with the same seed; on a machine with a GPU a third time where the second
-    sounds otherwise.
+    """Speak `text` twice with the same seed; on a machine with a GPU a third time if the second
+    sounds different.
     """
     cold, audio = await _speak(client, text)
     warm, again = await _speak(client, text)
     if again != audio and len(await asyncio.to_thread(visible_gpus)) > 0:
-        # How a GPU rounds depends on who else is in a batch, and voices may still be warmed during
-        # the first request.
+        # Rounding on a GPU depends on the other rows of a batch, and voices may still be warmed
+        # during the first request.
         audio = again
         warm, again = await _speak(client, text)
     return Measured(cold, warm, audio, _fault(cold, audio, again))

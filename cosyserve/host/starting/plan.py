@@ -1,4 +1,4 @@
-"""Which configuration a machine gets, with which settings; and why not a faster one."""
+"""Chooses the configuration and settings of a machine, and says why not a faster one."""
 
 import os
 from collections.abc import Mapping
@@ -14,23 +14,24 @@ from cosyserve.host.starting.engine_builds import (
     CONVERTED,
     PRECISION,
     SERVED_AS_IT_IS,
-    built,
-    conversion,
+    conversion_target,
     converted_directory,
+    engines_are_built,
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """backends: of llm and token2wav. environ: variables for the services. why: what decided the
-    settings.
-    """
+    """What to start."""
 
     configuration: Configuration
     backends: dict[str, str]
+    """Of llm and token2wav."""
     environ: dict[str, str]
+    """Variables for the services."""
     tier: str
     why: tuple[str, ...]
+    """Reasons for the settings."""
 
     @property
     def name(self) -> str:
@@ -39,13 +40,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class StepDown:
-    """A configuration that is faster by the ladder and cannot run, and the reason."""
+    """A preferred configuration that cannot run, and the reason."""
 
     name: str
     reason: str
 
 
-def planned(
+def make_plan(
     configuration: Configuration,
     machine: Machine,
     model: Path,
@@ -54,12 +55,13 @@ def planned(
     environ: Mapping[str, str] = os.environ,
     noted: Mapping[str, str] | None = None,
 ) -> Plan:
-    """What the user's environment says stays; forced: except where the configuration would not be
-    itself. noted: by service, the hosted engine that was measured to be faster than the
-    configuration's own, which takes its place."""
-    told = configuration.settings(machine, checkpoint_bytes(model))
+    """The plan for a configuration. Variables of the user have priority; forced: except those that
+    define the configuration. noted: by service, the hosted engine that was measured to be faster,
+    which replaces the engine of the configuration.
+    """
+    settings = configuration.settings(machine, checkpoint_bytes(model))
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
-    backends, why = dict(configuration.backends), list(told.why)
+    backends, why = dict(configuration.backends), list(settings.why)
     for service in backends:
         named = None if forced else environ.get(f"COSYSERVE_{service.upper()}_BACKEND")
         if not named and service in faster:
@@ -69,42 +71,43 @@ def planned(
             )
         backends[service] = named or faster.get(service) or backends[service]
     if backends["token2wav"] == faster.get("token2wav") == "tensorrt":
-        told.environ[PRECISION] = BY_NAME["trt+fp16"].environ[PRECISION]
-    form = conversion(machine, _wanted_llm(backends["llm"], environ))
+        settings.environ[PRECISION] = BY_NAME["trt+fp16"].environ[PRECISION]
+    form = conversion_target(machine, _wanted_llm(backends["llm"], environ))
     if form in SERVED_AS_IT_IS:
-        told.environ[CONVERTED] = str(converted_directory(model, form, environ))
+        settings.environ[CONVERTED] = str(converted_directory(model, form, environ))
     mine = {
         name: value
-        for name, value in told.environ.items()
+        for name, value in settings.environ.items()
         if name not in environ or (forced and name in configuration.environ)
     }
-    return Plan(configuration, backends, mine, told.tier, tuple(why))
+    return Plan(configuration, backends, mine, settings.tier, tuple(why))
 
 
-def compared(
+def configurations_to_compare(
     machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
 ) -> tuple[list[Configuration], list[StepDown]]:
-    """Configurations of hosted engines that can be measured beside our own, and why others cannot;
-    none where the user has named an engine."""
+    """Configurations of hosted engines that can be measured, and why others cannot; none if the
+    user has named an engine.
+    """
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
         return [], []
-    found, steps = [], list[StepDown]()
+    configurations, steps = [], list[StepDown]()
     for configuration in CONFIGURATIONS:
         if configuration.hosted is None or configuration.lacks(machine) is not None:
             continue
-        if will_build or built(configuration, machine, model, environ):
-            found.append(configuration)
+        if will_build or engines_are_built(configuration, machine, model, environ):
+            configurations.append(configuration)
         else:
             steps.append(StepDown(configuration.name, f"no engines for this model, GPU, driver and library; {BUILD}"))
-    return found, steps
+    return configurations, steps
 
 
 def _wanted_llm(backend: str, environ: Mapping[str, str]) -> str:
     return environ.get("COSYSERVE_LLM_AUTO_FIRST", "") if backend == "auto" else backend
 
 
-def chosen(machine: Machine) -> tuple[Configuration, list[StepDown]]:
-    """The first configuration of our own engines that runs, and the ones above it."""
+def choose_configuration(machine: Machine) -> tuple[Configuration, list[StepDown]]:
+    """The first configuration of our own engines that runs, and the ones before it."""
     steps: list[StepDown] = []
     for configuration in CONFIGURATIONS:
         if not configuration.automatic:
@@ -117,7 +120,7 @@ def chosen(machine: Machine) -> tuple[Configuration, list[StepDown]]:
 
 
 def forced(name: str, machine: Machine) -> Configuration:
-    """Raises SettingsError with the reason where it cannot run here."""
+    """The configuration `name`. Raises SettingsError with the reason if it cannot run here."""
     configuration = BY_NAME[name]
     if reason := configuration.lacks(machine):
         raise SettingsError(f"--force-config {name}: {reason}")

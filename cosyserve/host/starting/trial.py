@@ -1,4 +1,4 @@
-"""One configuration started, measured and stopped."""
+"""Starts one configuration, measures it and stops it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -16,32 +16,32 @@ from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 
 @dataclass(frozen=True)
 class Trial:
-    """start_seconds: until the public door was SERVING. measured: None where it did not speak, for
-    the reason.
-    """
+    """Result of one configuration."""
 
     name: str
     start_seconds: float = 0.0
+    """Seconds until the public service was SERVING."""
     measured: Measured | None = None
+    """None if it did not speak, for `reason`."""
     reason: str = ""
 
     @property
     def real_time_factor(self) -> float:
-        """Of the warm request; infinite where nothing was heard."""
+        """Of the warm request; infinite if it did not speak."""
         return float("inf") if self.measured is None else self.measured.warm.real_time_factor
 
 
-async def tried(
+async def run_trial(
     plan: Plan,
     model: Path,
     gpu_sharing: str | None,
     report: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Trial:
-    """Start all services with this plan and `environ` above it, speak, stop them."""
+    """Start all services with this plan, overridden by `environ`, speak, and stop them."""
     began = time.monotonic()
-    told = {**plan.environ, **(environ or {})}
-    stack_of = running_stack(model, backend=plan.backends, environ=told, gpu_sharing=gpu_sharing, report=report)
+    variables = {**plan.environ, **(environ or {})}
+    stack_of = running_stack(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
         async with stack_of as stack, Client(stack.address) as client:
             seconds = time.monotonic() - began
@@ -54,7 +54,7 @@ async def tried(
 
 
 def table(trials: list[Trial]) -> str:
-    """A row for each, the fastest first, those that did not speak last with the reason."""
+    """A row for each, the fastest first; those that did not speak last, with the reason."""
     lines = [f"{'configuration':<14}{'start':>8}{'first byte':>13}{'audible':>10}{'warm':>10}{'RTF':>7}  rating"]
     for trial in sorted(trials, key=lambda trial: trial.real_time_factor):
         if trial.measured is None:

@@ -69,14 +69,15 @@ class Child:
                         if answer.status == health_pb2.HealthCheckResponse.SERVING:
                             self.serving = True
                             return
-                # The connection broke: most likely it died, and its exit code will tell; this only
-                # bounds how often it is asked.
+                # The connection broke, most likely because the process died, which its exit code
+                # will show; this only limits how often it is queried.
                 await asyncio.sleep(0.2)
 
     async def ended(self) -> int:
-        """Wait for its end; all its output has been logged then, and nothing is left of what it had
-        started: an engine's own process would hold GPU and output for ever. Returns the exit code,
-        negative for a signal."""
+        """Wait for the end of the process and of its output, and kill its remaining child
+        processes: an engine process would hold GPU and output for ever. Returns the exit code,
+        negative for a signal.
+        """
         await _exit(self.process)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -86,7 +87,7 @@ class Child:
         return code
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; one that has ended already gets none."""
+        """Send a signal, unless the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
@@ -104,8 +105,8 @@ class Child:
 
 
 async def _exit(process: asyncio.subprocess.Process) -> None:
-    """Return when the process has ended; its own `wait` waits for whoever else holds its output,
-    too.
+    """Return when the process has ended; `Process.wait` also waits for other processes that hold
+    its output.
     """
     try:
         handle = os.pidfd_open(process.pid)

@@ -1,6 +1,4 @@
-"""Which device each replica of an engine gets: asked for by `--devices`, given to the process as
-the only GPU that it sees.
-"""
+"""The device of each replica: `--devices` names it, and the process sees only that GPU."""
 
 import itertools
 import re
@@ -16,8 +14,7 @@ _FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")
 def checked_devices(
     services: Sequence[str], devices: Mapping[str, Sequence[str]], replicas: Mapping[str, int]
 ) -> dict[str, int]:
-    """How many replicas of each service there are: one for each of its devices, else what
-    `replicas` says.
+    """Number of replicas of each service: one for each of its devices, else as `replicas` says.
 
     services: those that have an engine. Raises SettingsError for another service, a device that is
     neither cpu nor cuda:N, and a number of replicas that contradicts the devices.
@@ -43,31 +40,32 @@ def checked_devices(
 
 
 def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What the process of a replica on device `name` is told. environ: of all processes.
+    """Variables of the process of a replica on device `name`. environ: of all processes.
 
-    A process sees its GPU alone, as number 0: engines and their libraries put some things on the
-    first GPU that they see, whatever device they are given. cuda:N counts as CUDA does: from 0,
-    among those that CUDA_VISIBLE_DEVICES names where it is set. Raises SettingsError for a GPU that
-    is not there.
+    A process sees only its own GPU, as number 0: engines and their libraries use the first visible
+    GPU for some things, whatever device they are given. cuda:N counts as CUDA does: from 0, among
+    those in CUDA_VISIBLE_DEVICES if it is set. Raises SettingsError for a GPU that does not exist.
     """
-    told = f"COSYSERVE_{service.upper()}_DEVICE"
-    found = _FORM.fullmatch(name)
-    if found is None or found["number"] is None:
-        return {told: name}
-    number = int(found["number"])
-    there = named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
-    if number >= len(there):
-        among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(there)}" if VISIBLE in environ else ""
+    variable = f"COSYSERVE_{service.upper()}_DEVICE"
+    match = _FORM.fullmatch(name)
+    if match is None or match["number"] is None:
+        return {variable: name}
+    number = int(match["number"])
+    visible_gpus = (
+        named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
+    )
+    if number >= len(visible_gpus):
+        among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(visible_gpus)}" if VISIBLE in environ else ""
         count = gpu_count()
         raise SettingsError(
             f"--devices: {service} is to use {name}, but this machine has {count} NVIDIA GPU{'s' * (count != 1)}{among}"
         )
-    return {told: "cuda", VISIBLE: there[number]}
+    return {variable: "cuda", VISIBLE: visible_gpus[number]}
 
 
 def named_gpus(visible: str) -> list[str]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES names; CUDA numbers those before the first that
-    is no GPU.
+    """The GPUs in a value of CUDA_VISIBLE_DEVICES; CUDA ignores all from the first invalid
+    one on.
     """
     return list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
 

@@ -1,10 +1,10 @@
 """`python -m cosyserve.host.supervision.die_with_parent MODULE`: run MODULE as a program that
 cannot outlive its parent.
 
-The parent holds the other end of this process's standard input. When the parent is gone, however it
-went, the read below ends and this process with it, and what it has started, where it leads a group
-of its own. It works on every Unix and needs nothing between fork and exec, where threads of the
-parent would be a danger.
+The parent holds the other end of the standard input of this process. When the parent has ended, for
+any reason, the read below returns and this process ends, with its process group if it leads one.
+This works on every Unix and runs no code between fork and exec, which would be unsafe with threads
+in the parent.
 """
 
 import os

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from cosyserve.engines.gpu_facts import gpu_is_there
+from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.devices import named_gpus
 from cosyserve.host.supervision.layout import Place
@@ -27,9 +27,10 @@ WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
 TOLD = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
-"""Normal and below normal. A decode step is some hundred kernels of microseconds, one behind the
-other, and token2wav waits for what it gives: it must not stand behind a pass of token2wav. A hint
-to the driver, no promise; levels as NVIDIA's MPS manual names them."""
+"""Normal and below normal. A decode step is some hundred kernels of microseconds, one after
+another, and token2wav waits for its tokens: it must not queue after a pass of token2wav. The
+priority is a hint to the driver; levels as in the MPS manual of NVIDIA.
+"""
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens; nothing is written there
 _ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 15.0
@@ -37,32 +38,29 @@ _ASK_SECONDS = 5.0
 Report = Callable[[str], None]
 
 
-def wanted_way(environ: Mapping[str, str], told: str | None = None) -> str:
-    """auto or off: `told`, else COSYSERVE_GPU_SHARING, else auto. Raises SettingsError for anything
-    else.
+def wanted_way(environ: Mapping[str, str], option: str | None = None) -> str:
+    """auto or off: `option`, else COSYSERVE_GPU_SHARING, else auto. Raises SettingsError for any
+    other value.
     """
-    way = told or environ.get(VARIABLE) or "auto"
+    way = option or environ.get(VARIABLE) or "auto"
     if way not in WAYS:
         raise SettingsError(f"{VARIABLE}={way!r} is none of {', '.join(WAYS)}")
     return way
 
 
 def finds_a_daemon(environ: Mapping[str, str]) -> bool:
-    """Whether processes with these variables look for an MPS daemon that is not ours; it may not
-    answer.
-    """
+    """Whether processes with these variables use an existing MPS daemon, which may not answer."""
     return _PIPES in environ or (_DEFAULT_PIPES / "control").exists()
 
 
 @contextlib.asynccontextmanager
 async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIterator[list[Place]]:
-    """The same places, told how to share a GPU that several of them use; a daemon that this needs
-    lives as long as the block.
+    """The same places with the variables that they need to share a GPU; an MPS daemon started for
+    that runs as long as the block.
 
-    A daemon that is there already, by CUDA_MPS_PIPE_DIRECTORY or at NVIDIA's usual place, is used
-    as it is. One of our own serves all GPUs that several engines use. One line to `report` for each
-    of these GPUs says which way it is shared; nothing is said and done where no GPU is shared.
-    Device settings are never touched.
+    An existing daemon, at CUDA_MPS_PIPE_DIRECTORY or the default path of NVIDIA, is used as it is.
+    A daemon of our own serves all GPUs that several engines share. `report` gets one line for each
+    shared GPU; if none is shared, nothing is reported or done. Device settings never change.
     """
     groups = _groups(places)
     if not groups:
@@ -83,14 +81,14 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
     if finds_a_daemon(environ):
         if await _answers(environ):
             _each(groups, report, together("the MPS daemon that is there"))
-            yield _told(places, groups, {})
+            yield _with_variables(places, groups, {})
             return
         if _PIPES in environ:
             _each(groups, report, in_turns(f"{_PIPES} is set, but no MPS daemon answers there"))
             yield places
             return
-    # Two decoders would both compute all the time; and beside each other only one of them may have
-    # programs that wait for each other.
+    # Two decoders would both compute all the time, and only one process per GPU may launch kernels
+    # with a grid-wide barrier.
     crowded = [group for group in groups if sum(place.service == "token2wav" for place in group) > 1]
     _each(crowded, report, in_turns("more than one of them is token2wav; give each a GPU of its own"))
     groups = [group for group in groups if group not in crowded]
@@ -102,23 +100,23 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
         _each(groups, report, in_turns(f"{PROGRAM} is not on this machine"))
         yield places
         return
-    async with _Keeper(program, environ, report) as keeper:
+    async with _MpsKeeper(program, environ, report) as keeper:
         if keeper.pipes is None:
             _each(groups, report, in_turns(keeper.reason))
             yield places
         else:
             _each(groups, report, together("an MPS daemon of their own"))
-            yield _told(places, groups, {_PIPES: keeper.pipes})
+            yield _with_variables(places, groups, {_PIPES: keeper.pipes})
 
 
 def _each(groups: Sequence[Sequence[Place]], report: Report, line: Callable[[str], str]) -> None:
-    """One line for each GPU; `line` makes it of the names of those that share it."""
+    """Report one line for each GPU; `line` formats the names of those that share it."""
     for group in groups:
         report(line(", ".join(place.label for place in group)))
 
 
 def _groups(places: Sequence[Place]) -> list[list[Place]]:
-    """Engine processes whose GPU another one uses too, by GPU."""
+    """Engine processes that share a GPU, by GPU."""
     by_device: dict[str, list[Place]] = collections.defaultdict(list)
     for place in places:
         device = _device(place)
@@ -128,14 +126,15 @@ def _groups(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def _device(place: Place) -> str | None:
-    """The GPU that its engine uses, as CUDA_VISIBLE_DEVICES names it; None for none. One that is
-    named by number here and by UUID there is taken for two."""
+    """The GPU of the engine, as in CUDA_VISIBLE_DEVICES; None without one. A GPU named by number in
+    one place and by UUID in another counts as two.
+    """
     prefix = f"COSYSERVE_{place.service.upper()}_"
     if place.service not in TOLD or place.environ.get(prefix + "BACKEND") == "fake":
         return None
     device = place.environ.get(prefix + "DEVICE") or "auto"
     kind, _, number = device.partition(":")
-    if (kind != "cuda" and not (kind == "auto" and gpu_is_there())) or not (number or "0").isdecimal():
+    if (kind != "cuda" and not (kind == "auto" and has_nvidia_device())) or not (number or "0").isdecimal():
         return None
     visible = place.environ.get(_VISIBLE)
     if visible is None:
@@ -145,21 +144,21 @@ def _device(place: Place) -> str | None:
     return named[at] if at < len(named) else None
 
 
-def _told(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
+def _with_variables(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
     sharers = {place for group in groups for place in group}
 
-    def told(place: Place) -> Place:
+    def with_variables(place: Place) -> Place:
         if place not in sharers:
             return place
         return dataclasses.replace(place, environ={**TOLD[place.service], **place.environ, **environ})
 
-    return [told(place) for place in places]
+    return [with_variables(place) for place in places]
 
 
 async def _answers(environ: Mapping[str, str]) -> bool:
-    """Whether an MPS daemon takes clients that have these variables."""
+    """Whether an MPS daemon accepts clients with these variables."""
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
-    # in a container the daemon is often another one's, its pipes alone are here
+    # in a container the daemon often runs outside, and only its pipes are here
     if program is None:
         return (Path(environ.get(_PIPES, _DEFAULT_PIPES)) / "control").exists()
     asking = await asyncio.create_subprocess_exec(
@@ -182,7 +181,7 @@ async def _answers(environ: Mapping[str, str]) -> bool:
     return asking.returncode == 0
 
 
-class _Keeper:
+class _MpsKeeper:
     """`mps_keeper` as a child, while the block runs."""
 
     def __init__(self, program: str, environ: Mapping[str, str], report: Report) -> None:
@@ -190,10 +189,10 @@ class _Keeper:
         self._process: asyncio.subprocess.Process
         self._watching: asyncio.Task[None] | None = None
         self.pipes: str | None = None
-        """Where the daemon listens; None when it does not run."""
+        """Directory in which the daemon listens; None if it does not run."""
         self.reason = ""
 
-    async def __aenter__(self) -> "_Keeper":
+    async def __aenter__(self) -> "_MpsKeeper":
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -207,12 +206,12 @@ class _Keeper:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 line = await cast("asyncio.StreamReader", self._process.stdout).readline()
-            told = json.loads(line)
-            self.pipes, self.reason = told.get("pipes"), told.get("failed", "")
+            reply = json.loads(line)
+            self.pipes, self.reason = reply.get("pipes"), reply.get("failed", "")
         except TimeoutError:
             self.reason = f"{PROGRAM} did not answer within {_ANSWER_SECONDS:g} s"
         except ValueError:
-            self.reason = f"the keeper of {PROGRAM} ended with nothing said"
+            self.reason = f"the keeper of {PROGRAM} ended without output"
         except BaseException:
             await self._end()
             raise

@@ -1,4 +1,4 @@
-"""Which services run on this machine, where they listen and what they are told."""
+"""The service processes of one machine: their addresses and variables."""
 
 import dataclasses
 import os
@@ -21,8 +21,8 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One service process that has to run: `python -m services.<service>` with `environ`, reached
-    at `address`.
+    """One service process: `python -m services.<service>` with `environ`, reachable at
+    `address`.
     """
 
     service: str
@@ -51,15 +51,15 @@ def lay_out(
     ports: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Place]:
     """All processes of one machine, the orchestrator last. backend: of both engines, or of llm,
-    token2wav or each; who gets none is left to COSYSERVE_LLM_BACKEND and
-    COSYSERVE_TOKEN2WAV_BACKEND. devices: of a stage, cpu or cuda:N for each of its replicas, in
-    place of their number and of `device`. ports: of a stage, on the loopback; its further replicas
-    have those behind the last one; free ones without.
+    token2wav or each; otherwise COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND apply.
+    devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
+    `device`. ports: of a stage, on the loopback; further replicas have the ports that follow the
+    last one; free ones by default.
 
-    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top.
-    Raises SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1
-    to 16, devices that are not there or contradict it, a malformed address, and an address or port
-    that is in use.
+    Other COSYSERVE_* variables of the environment are passed on, overridden by `environ`. Raises
+    SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1 to 16,
+    devices that do not exist or contradict it, a malformed address, and an address or port that is
+    in use.
     """
     devices = devices or {}
     replicas = checked_devices(WITH_BACKEND, devices, replicas)
@@ -75,28 +75,28 @@ def lay_out(
     public = _public(listen, spare)
     everyone = {**os.environ, **environ}
 
-    def place(service: str, replica: int, address: str, told: Mapping[str, str]) -> Place:
+    def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> Place:
         prefix = f"COSYSERVE_{service.upper()}_"
-        own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **told}
+        own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **values}
         host, _, port = address.rpartition(":")
         reached = f"{_EVERYWHERE.get(host, host)}:{port}"
         return Place(service, replica, reached, {**everyone, **{prefix + name: value for name, value in own.items()}})
 
     places = []
     for stage in STAGES:
-        told = {"MODEL": str(model.resolve())}
+        values = {"MODEL": str(model.resolve())}
         if stage in WITH_BACKEND:
             name = backend if isinstance(backend, str) else (backend or {}).get(stage)
-            told |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
+            values |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
         for replica, address in enumerate(addresses[stage]):
-            made = place(stage, replica, address, told)
+            base = place(stage, replica, address, values)
             own = variables(stage, devices[stage][replica], everyone) if stage in devices else {}
-            places.append(dataclasses.replace(made, environ={**made.environ, **own}))
+            places.append(dataclasses.replace(base, environ={**base.environ, **own}))
     return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
 
 
 def checked_address(listen: str) -> tuple[str, int]:
-    """Host and port of an address on which one can listen; port 0 always is one.
+    """Host and port of an address on which this process can listen; port 0 is always free.
 
     Raises SettingsError for a malformed address and for one that is in use.
     """
@@ -116,9 +116,7 @@ def checked_address(listen: str) -> tuple[str, int]:
 
 
 def _port_of(listen: str) -> int:
-    """Of the public door; 0 where a free one is taken. Raises SettingsError as
-    `checked_address`.
-    """
+    """Port of the public service; 0 for a free one. Raises SettingsError as `checked_address`."""
     return int(listen.rpartition(":")[2]) if checked_address(listen)[1] else 0
 
 

@@ -1,6 +1,4 @@
-"""Whether a process that serves still answers: a frozen one has an open port and says nothing
-more.
-"""
+"""Detects a frozen process: its port is open, but it no longer answers."""
 
 import asyncio
 
@@ -8,25 +6,27 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 SILENT_SECONDS = 8.0
-"""A process that has given no health answer for this long counts as frozen, and so long is each
-answer waited for: on a loaded machine it may take seconds. The orchestrator gives up a stage after
-the same time."""
+"""Seconds without a health answer after which a process counts as frozen, and the time limit of
+each answer: on a loaded machine it may take seconds. The orchestrator gives up a stage after about
+the same time.
+"""
 _ASK_SECONDS = 2.0
-"""From one question to the next, be the one before answered or not."""
+"""Seconds between two queries, whether or not the previous one was answered."""
 _EARLY_SECONDS = 0.05
-"""A question's own deadline may end it by so much too soon."""
+"""Tolerance in seconds for the time limit of a query."""
 _ROUNDS = int(SILENT_SECONDS / _ASK_SECONDS) - 1
-"""Questions in a row after each of which no answer has to come, to any. Several rounds and not one
-deadline: after this process itself was stopped (Ctrl-Z, a laptop that sleeps) only the round that
-was open then has passed, and the next question is answered."""
+"""Queries in a row without any answer before the process counts as frozen. Several rounds instead
+of one time limit: after this process itself was stopped (Ctrl-Z, a laptop that sleeps) only the
+open round has failed, and the next query is answered.
+"""
 
 
 async def until_silent(address: str, refusing_seconds: float) -> str:
-    """Ask the health of the process that listens at `address` (host:port) until it gives no more
-    answers; returns what was seen, such as "gave no health answer for 8 s".
+    """Query the health of the process at `address` (host:port) until it stops answering; returns
+    the observation, such as "gave no health answer for 8 s".
 
     Any state is an answer, and so is any status that the process sends. A process that refuses
-    connections is draining, and is given `refusing_seconds` for that.
+    connections is draining, and gets `refusing_seconds` for that.
     """
     loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(
@@ -50,14 +50,14 @@ async def until_silent(address: str, refusing_seconds: float) -> str:
 
 
 class _Answers:
-    """What has become of the questions to one process."""
+    """The queries to one process and their results."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.heard, self.refused = 0, 0
-        """How many were answered, and how many refused."""
+        """Number of answered and of refused queries."""
         self._loop = asyncio.get_running_loop()
         self.last = self._loop.time()
-        """When the last answer came, or all began."""
+        """Time of the last answer, or of the start."""
         self._stub = health_pb2_grpc.HealthStub(channel)
         self._open: set[asyncio.Task[None]] = set()
 
@@ -67,7 +67,7 @@ class _Answers:
         question.add_done_callback(self._open.discard)
 
     async def close(self) -> None:
-        """Give up the questions that are open."""
+        """Cancel the open queries."""
         for question in self._open:
             question.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)

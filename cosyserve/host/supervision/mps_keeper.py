@@ -1,11 +1,10 @@
-"""`python -m cosyserve.host.supervision.mps_keeper PROGRAM`: an MPS daemon of its own that cannot
-outlive this process's parent.
+"""`python -m cosyserve.host.supervision.mps_keeper PROGRAM`: runs an MPS daemon that cannot outlive
+the parent of this process.
 
-Prints one line of JSON: {"pipes": DIRECTORY} when the daemon takes clients, else {"failed":
-REASON}, and that is all. It then waits until its standard input ends, which is when the parent
-closes it or is gone, and ends the daemon; should the daemon end before, so does the keeper, with
-status 1. Pipes, logs and the directory that holds them are private to the user and go with the
-daemon.
+Prints one line of JSON: {"pipes": DIRECTORY} when the daemon accepts clients, else {"failed":
+REASON}. Then it waits until its standard input ends, which is when the parent closes it or has
+ended, and ends the daemon; if the daemon ends first, this process exits with status 1. Pipes, logs
+and their directory are private to the user and deleted with the daemon.
 
 PROGRAM is nvidia-cuda-mps-control. Source: its manual page (`-d`, `quit -t`).
 """
@@ -24,7 +23,7 @@ from pathlib import Path
 
 START_SECONDS = 10.0
 QUIT_SECONDS = 3
-"""How long clients may hold up the end; theirs has come before, or comes with this process's
+"""Seconds that clients may delay the end of the daemon; they have ended before, or end with the
 parent.
 """
 _MARGIN_SECONDS = 5.0
@@ -43,10 +42,12 @@ class _Daemon:
         self._said = directory / "said"
         self._pipes.mkdir()
         logs.mkdir()
-        told = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
-        # A daemon that sees some devices numbers them anew for its clients; their own choice has to
-        # count from all.
-        self._environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | told
+        directories = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        # A daemon with visible devices renumbers them for its clients, whose own choice must count
+        # all devices.
+        self._environ = {
+            name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"
+        } | directories
         try:
             code = self._call("-d", text="", seconds=START_SECONDS)
         except subprocess.TimeoutExpired:
@@ -64,7 +65,7 @@ class _Daemon:
         return self._pipes
 
     def until_over(self, descriptor: int) -> bool:
-        """Wait until `descriptor` has ended or the daemon has; True for the former."""
+        """Wait until `descriptor` or the daemon has ended; True for the former."""
         with _handle(self._pid()) as handles:
             watched = [descriptor, *handles]
             while True:
@@ -75,7 +76,7 @@ class _Daemon:
                     return True
 
     def end(self) -> None:
-        """Ask it to end its servers and itself; kill it when it does not."""
+        """End the servers of the daemon and the daemon; kill it if it does not end."""
         pid = self._pid()
         gone = False
         with _handle(pid) as handles, contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -86,7 +87,7 @@ class _Daemon:
                 os.kill(pid, signal.SIGKILL)
 
     def _call(self, *options: str, text: str, seconds: float) -> int:
-        # Its output goes to a file: a daemon that kept a pipe open would be waited for.
+        # Its output goes to a file: this call would wait for a daemon that kept a pipe open.
         with self._said.open("wb") as output:
             done = subprocess.run(
                 (self._program, *options),
@@ -108,8 +109,8 @@ class _Daemon:
 
 @contextlib.contextmanager
 def _handle(pid: int | None) -> Iterator[list[int]]:
-    """A descriptor that can be read when the process has ended; none for a process that is not
-    there, or on a system without such.
+    """A descriptor that becomes readable when the process has ended; none without such a process or
+    without pidfd_open.
     """
     try:
         handles = [] if pid is None else [os.pidfd_open(pid)]
@@ -130,24 +131,24 @@ def _last_line(file: Path) -> str:
     return f": {lines[-1].strip()}" if lines else ""
 
 
-def _tell(**line: str) -> None:
+def _print(**line: str) -> None:
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 def main(program: str) -> int:
-    """Returns the exit status: 0 when the parent wanted the end, 1 when the daemon ended or never
-    began.
+    """Returns the exit status: 0 if the parent ended the daemon, 1 if the daemon ended or did not
+    start.
     """
     with tempfile.TemporaryDirectory(prefix="cosyserve-mps-", ignore_cleanup_errors=True) as directory:
         try:
             daemon = _Daemon(program, Path(directory))
         except _Refused as error:
-            _tell(failed=str(error))
+            _print(failed=str(error))
             return 1
         wanted = True
         try:
-            _tell(pipes=str(daemon.pipes))
+            _print(pipes=str(daemon.pipes))
             wanted = daemon.until_over(sys.stdin.fileno())
         finally:
             daemon.end()
@@ -155,11 +156,11 @@ def main(program: str) -> int:
 
 
 def _outlast_signals() -> None:
-    """Whoever stops a group of processes means the stack, which drains first: its engines need the
-    daemon until it closes our input.
+    """A signal to the process group is meant for the deployment, which drains first: its engines
+    need the daemon until our input is closed.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # a handler, not SIG_IGN: that the daemon would inherit
+        # a handler, not SIG_IGN, which the daemon would inherit
         signal.signal(number, lambda *_: None)
 
 

@@ -10,32 +10,31 @@ _FIRST, _LAST = 20_000, 32_000
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """`count` different ports on which nothing listens.
+    """`count` different free ports.
 
-    They lie below the range from which the kernel takes the ports of outgoing connections, so that
-    a child that died finds its port still free when it is started again. Raises OSError when there
-    are not enough.
+    They lie below the range of the kernel for outgoing connections, so that the port of a dead
+    child is still free when it is restarted. Raises OSError if there are not enough.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
-        if len(found) == count:
-            return found
+        if len(ports) == count:
+            return ports
         with socket.socket() as probe:
             if not _is_free(probe, host, port):
                 continue
-            found.append(port)
+            ports.append(port)
     raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
 
 
 def chosen_ports(
     counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int
 ) -> tuple[dict[str, list[int]], int]:
-    """The ports of so many replicas of each stage, and a spare one for the public door.
+    """The ports of the replicas of each stage, and a spare one for the public service.
 
-    wanted: of a stage the ports of its first replicas; the others have those that follow the last
-    one. Stages without have free ones. public: port of the public door, 0 where it takes the spare
-    one. Raises SettingsError for an unknown stage, more ports than replicas, a port outside 1 to
-    65535, one that is given twice, and one on which something listens.
+    wanted: of a stage the ports of its first replicas; the others have those that follow. Other
+    stages have free ones. public: port of the public service, 0 if it takes the spare one. Raises
+    SettingsError for an unknown stage, more ports than replicas, a port outside 1 to 65535, one
+    that is given twice, and one that is in use.
     """
     named = {stage: _continued(stage, counts, ports) for stage, ports in wanted.items()}
     owners = {public: "the public door"} if public else {}

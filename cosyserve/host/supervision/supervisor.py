@@ -1,5 +1,5 @@
-"""All services on one machine as child processes of this one: started together, watched, restarted
-when they end, stopped cleanly.
+"""Runs all services of one machine as child processes: starts them together, watches them, restarts
+those that end, and stops them cleanly.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ from cosyserve.host.supervision.liveness import until_silent
 from cosyserve.model_directory import ModelDirectory
 
 _MOST_RESTARTS = 5
-"""In a row."""
+"""Most restarts in a row."""
 _STEADY_SECONDS = 60.0
-"""A process that has served this long has its restarts forgotten."""
+"""Seconds of service after which the restarts of a process are forgotten."""
 _FIRST_BACK_OFF_SECONDS = 0.5
 _STOP_MARGIN_SECONDS = 10.0
-"""An interpreter with a tensor library takes its time to end when the machine is busy."""
+"""An interpreter with a tensor library takes some seconds to exit on a busy machine."""
 Log = Callable[[str], None]
 
 
 class StackFailed(Exception):
-    """The services cannot go on; the message names the one that ended, how, and what it said
-    last.
+    """The services cannot continue; the message names the one that ended, how, and its last
+    output.
     """
 
 
 @dataclass(frozen=True)
 class Running:
-    """One child process as it is now."""
+    """State of one child process."""
 
     name: str
     replica: int
@@ -43,13 +43,13 @@ class Running:
 
 
 class Stack:
-    """The services of one machine. Made by `running_stack`."""
+    """The services of one machine. Created by `running_stack`."""
 
     def __init__(
         self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
     ) -> None:
         self.address = places[-1].address
-        """host:port of the public door."""
+        """host:port of the public service."""
         self._places = places
         self._drain_seconds = drain_seconds
         self._restart_frozen = restart_frozen
@@ -57,14 +57,14 @@ class Stack:
         self._report = report
         self._children: dict[Place, Child] = {}
         self._first_serving = {place: asyncio.Event() for place in places}
-        self._keepers: dict[Place, asyncio.Task[None]] = {}
+        self._supervisors: dict[Place, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Task[None] | None = None
 
     @property
     def children(self) -> list[Running]:
-        """The processes that are alive."""
+        """The live processes."""
         return [
             Running(place.service, place.replica, child.process.pid, place.port, child.serving)
             for place, child in self._children.items()
@@ -72,11 +72,11 @@ class Stack:
         ]
 
     def kill(self, name: str, replica: int = 0, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to one child, as an accident would. Raises KeyError when there is no such
+        """Send a signal to one child, to simulate an accident. Raises KeyError if there is no such
         child.
         """
-        found = {(place.service, place.replica): child for place, child in self._children.items()}
-        found[name, replica].send(number)
+        children = {(place.service, place.replica): child for place, child in self._children.items()}
+        children[name, replica].send(number)
 
     def kill_all(self) -> None:
         """End every child at once, without drain."""
@@ -85,16 +85,16 @@ class Stack:
             child.send(signal.SIGKILL)
 
     async def wait(self) -> None:
-        """Wait until the services cannot go on; raises StackFailed then."""
+        """Wait until the services cannot continue; raises StackFailed then."""
         await asyncio.shield(self._failed)
 
     async def start(self) -> None:
-        """Start all and return when each has been SERVING. Raises StackFailed as soon as one ends
-        instead.
+        """Start all services and return when each has been SERVING. Raises StackFailed as soon as
+        one ends before.
         """
         for place in self._places:
-            self._keepers[place] = keeper = asyncio.create_task(self._keep(place))
-            keeper.add_done_callback(self._on_kept)
+            self._supervisors[place] = supervisor = asyncio.create_task(self._supervise(place))
+            supervisor.add_done_callback(self._on_supervision_ended)
         serving = asyncio.create_task(self._all_serving())
         try:
             await asyncio.wait((serving, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -104,8 +104,8 @@ class Stack:
             await self._failed
 
     async def stop(self) -> None:
-        """Drain and end all, the door before the stages; who does not end in time is killed. All
-        are reaped on return.
+        """Drain and end all services, the orchestrator before the stages; kill those that do not
+        end in time. All are reaped on return.
         """
         if self._stopped is None:
             self._stopped = asyncio.create_task(self._stop())
@@ -118,30 +118,30 @@ class Stack:
     async def _stop(self) -> None:
         self._stopping.set()
         for door in (True, False):
-            wave = [place for place in self._keepers if (place.service == ORCHESTRATOR) is door]
+            wave = [place for place in self._supervisors if (place.service == ORCHESTRATOR) is door]
             for place in wave:
                 if (child := self._children.get(place)) is not None:
-                    # What is still loading holds no accepted work and would not listen before its
-                    # load is over.
+                    # A loading process holds no accepted work and handles no signal before its load
+                    # is over.
                     child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
-            keepers = [self._keepers[place] for place in wave]
-            if not keepers:
+            supervisors = [self._supervisors[place] for place in wave]
+            if not supervisors:
                 continue
-            _, late = await asyncio.wait(keepers, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
+            _, late = await asyncio.wait(supervisors, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
             for place in wave:
-                if self._keepers[place] in late:
+                if self._supervisors[place] in late:
                     self._report(f"{place.label} did not end in time and is killed")
                     self._children[place].send(signal.SIGKILL)
             if late:
                 await asyncio.wait(late)
 
-    async def _keep(self, place: Place) -> None:
-        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times
-        in a row, each after twice the time.
+    async def _supervise(self, place: Place) -> None:
+        """Run the service of `place` and restart it when it ends: up to `_MOST_RESTARTS` times in a
+        row, with doubling delays.
         """
         restarts = 0
         while True:
-            code, served_seconds = await self._live(place)
+            code, served_seconds = await self._run_once(place)
             if self._stopping.is_set():
                 return
             end = f"{place.label} {exit_text(code)}{'' if served_seconds is not None else ' while loading'}"
@@ -149,7 +149,7 @@ class Stack:
                 raise StackFailed(end + self._last_words(place))
             restarts = 1 if served_seconds is not None and served_seconds > _STEADY_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
-                if not self._others_go_on(place):
+                if not self._has_other_replica(place):
                     raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
                 self._report(
                     f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on "
@@ -167,9 +167,10 @@ class Stack:
                     await self._stopping.wait()
                     return
 
-    async def _live(self, place: Place) -> tuple[int, float | None]:
-        """One life of one process: its exit code, and for how many seconds it served, None if it
-        never did. One that has served and freezes is killed."""
+    async def _run_once(self, place: Place) -> tuple[int, float | None]:
+        """Run one process once: its exit code, and for how many seconds it served, None if it never
+        did. A process that has served and freezes is killed.
+        """
         loop = asyncio.get_running_loop()
         begin = loop.time()
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
@@ -191,8 +192,9 @@ class Stack:
         return code, loop.time() - serving_since if child.serving else None
 
     async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
-        """Return when `child` has ended or the stack is being stopped; kill it when it answers no
-        more and frozen processes are to be restarted."""
+        """Return when `child` has ended or the services are being stopped; kill it if it stops
+        answering and frozen processes are to be restarted.
+        """
         judge = (
             until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS)
             if self._restart_frozen
@@ -213,13 +215,11 @@ class Stack:
         said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
         return f"; its last lines:{said}" if said else ""
 
-    def _others_go_on(self, place: Place) -> bool:
-        """Whether another replica of the same stage has not been given up, be it serving or about
-        to be.
-        """
+    def _has_other_replica(self, place: Place) -> bool:
+        """Whether another replica of the same stage is still supervised, serving or not."""
         return any(
-            not keeper.done()
-            for other, keeper in self._keepers.items()
+            not supervisor.done()
+            for other, supervisor in self._supervisors.items()
             if other.service == place.service and other is not place
         )
 
@@ -227,12 +227,12 @@ class Stack:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
         return any(child.serving and child.process.returncode is None for child in others)
 
-    def _on_kept(self, keeper: asyncio.Task[None]) -> None:
-        error = None if keeper.cancelled() else keeper.exception()
+    def _on_supervision_ended(self, supervisor: asyncio.Task[None]) -> None:
+        error = None if supervisor.cancelled() else supervisor.exception()
         if error is None or self._failed.done():
             return
         self._failed.set_exception(error)
-        self._failed.exception()  # whoever waits for it sees it; nobody has to
+        self._failed.exception()  # retrieved, since no task has to wait for it
         self._stopped = self._stopped or asyncio.create_task(self._stop())
 
 
@@ -253,22 +253,21 @@ async def running_stack(
     log: Log = lambda line: None,
     report: Log = lambda line: None,
 ) -> AsyncIterator[Stack]:
-    """All services of `model` while the block runs; the block begins when the public door is
+    """All services of `model` while the block runs; the block begins when the public service is
     SERVING.
 
-    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both
-    engines, or {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a
-    stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines
-    share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else
-    auto. log: gets each line that a child prints, with its name before it. report: gets what
-    happens to the children. A process that ends, or gives no health answer for 8 s, is started
-    again while the others serve on; when five restarts in a row did not help and its stage has no
-    other replica, all end and `Stack.wait` raises. restart_frozen: False leaves a process alone
-    that gives no answer, for a debugger that holds it, or a test that stops it and lets it go on.
-    Raises StackFailed when a child ends while loading, ModelError without a model directory,
-    SettingsError for the rest.
+    replicas: of each stage, such as {"token2wav": 2}; one by default. backend: of both engines, or
+    {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a stage, as in
+    `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU,
+    auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
+    gets each output line of the children, with their name. report: gets events of the children. A
+    process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
+    five restarts in a row did not help and its stage has no other replica, all end and `Stack.wait`
+    raises. restart_frozen: False does not restart a process that stops answering, for a debugger or
+    a test that suspends it. Raises StackFailed if a child ends while loading, ModelError without a
+    model directory, SettingsError for the rest.
     """
-    told = (
+    arguments = (
         ModelDirectory(model).path,
         listen,
         replicas or {},
@@ -279,7 +278,7 @@ async def running_stack(
         devices,
         ports,
     )
-    places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
+    places = await asyncio.to_thread(lay_out, *arguments)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
         stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
         try:

@@ -1,10 +1,10 @@
-"""How many requests are admitted: as many as the stages can speak in time, by what they measure,
-corrected when players run dry.
+"""Computes how many requests are admitted: as many as the stages can serve in time by their
+measured load, reduced when players run dry.
 
-A stage speaks as many streams as its replicas' real-time factors allow, the slowest stage decides,
-and a share of that is left free. The factors are measured at the load that there is; what they do
-not show, such as processes that take each other's cores, is learnt from pieces that come too late:
-the limit then falls below those under way, and rises again by one stream at a time.
+A stage serves as many streams as the real-time factors of its replicas allow; the slowest stage
+decides, and a share is left free. The factors are measured at the current load. What they do not
+show, such as processes that compete for cores, appears as late pieces of sound: the limit then
+falls below the number of running requests, and rises again by one stream at a time.
 """
 
 import math
@@ -16,52 +16,54 @@ from statistics import fmean
 from cosyserve.engines.engine_load import Load
 
 USED_SHARE = 0.85
-"""Of what the slowest stage can do: the rest is for what is unequal, as sentences of different
-lengths and requests that begin together.
+"""Share of the capacity of the slowest stage that is used; the rest absorbs variation, such as
+sentences of different lengths and requests that begin together.
 """
 BACK_OFF_SECONDS = 3.0
-"""The limit falls no more often than that: what was late before is late for some time."""
+"""Shortest time between two reductions of the limit: pieces stay late for some time."""
 RECOVER_SECONDS = 15.0
-"""For each of them without a late piece one more is admitted."""
+"""After each such period without a late piece the limit rises by one."""
 LATE_SHARE = 0.01
-"""Of the pieces since the last report: some may be late by chance, where there are many."""
+"""Share of the pieces since the last report that may be late by chance."""
 LEAST_LATE = 2
-"""A single late piece may be another program's doing."""
+"""Fewest late pieces that count: a single one may be caused by another program."""
 
 
 @dataclass(frozen=True)
 class StageLoad:
-    """stage: its name. replica: what tells this process from others of the stage. load: None for
-    one that serves and has spoken nothing.
-    """
+    """The measured load of one replica."""
 
     stage: str
+    """Name of the stage."""
     replica: str
+    """Distinguishes the replica from others of the stage, such as its address."""
     load: Load | None
+    """None for a replica that serves and has not generated speech yet."""
 
 
 class AdaptiveLimit:
-    """most: upper bound of the limit, at least 1. Moments are seconds of one clock."""
+    """most: upper bound of the limit, at least 1. Times are seconds of one monotonic clock."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._seen: dict[tuple[str, str], Load] = {}
         self._backed_off: int | None = None
-        """What late pieces have left of the limit."""
+        """The limit after reductions by late pieces; None: not reduced."""
         self._changed_at = -math.inf
 
     def of(self, loads: Sequence[StageLoad], active: int, now: float) -> int:
-        """The limit from now on. loads: of all replicas that tell theirs, none: the upper bound.
-        active: most requests under way at once since the last call."""
+        """The limit from now on. loads: of all replicas that report one; none: the upper bound
+        applies. active: most requests running at once since the last call.
+        """
         measured = self._measured(loads)
         pieces, late = self._since_last(loads)
         if late >= LEAST_LATE and late > LATE_SHARE * pieces and now - self._changed_at >= BACK_OFF_SECONDS:
             before = measured if self._backed_off is None else min(self._backed_off, measured)
-            # At most halved: with few requests under way, their number says little of how many
-            # could be.
+            # At most halved: with few running requests, their number says little about the
+            # capacity.
             self._backed_off, self._changed_at = max(min(before, active) - 1, before // 2, 1), now
         elif self._backed_off is not None and now - self._changed_at >= RECOVER_SECONDS:
-            # Nobody asks while there are no requests: that time counts, too.
+            # Without requests this is not called: that time counts as well.
             steps = int((now - self._changed_at) // RECOVER_SECONDS)
             self._backed_off, self._changed_at = self._backed_off + steps, self._changed_at + steps * RECOVER_SECONDS
         if self._backed_off is not None and self._backed_off >= measured:
@@ -74,14 +76,14 @@ class AdaptiveLimit:
         for one in loads:
             if one.load is not None:
                 streams.setdefault(one.stage, []).append(1 / one.load.real_time_factor)
-        # A replica that has spoken nothing counts as the others of its stage do: a limit without it
-        # might keep it from ever speaking.
+        # A replica without measurements counts like the others of its stage: a limit without it
+        # might keep it from ever getting a request.
         able = (replicas[stage] * fmean(each) for stage, each in streams.items())
         return max(min([self._most, *(math.floor(USED_SHARE * each) for each in able)]), 1)
 
     def _since_last(self, loads: Sequence[StageLoad]) -> tuple[int, int]:
-        """Pieces, and late ones, since the last call; nothing of a replica that is new or has begun
-        anew.
+        """Pieces, and late pieces, since the last call; none of a replica that is new or was
+        restarted.
         """
         pieces = late = 0
         now = {(one.stage, one.replica): one.load for one in loads if one.load is not None}

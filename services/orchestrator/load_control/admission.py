@@ -1,17 +1,20 @@
-"""Admission control: a limit of requests in flight with a retry hint, no queue."""
+"""Admission control: a limit of requests in flight with a retry hint, no queue; and the deadline of
+an admitted request.
+"""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
-from cosyserve.errors import Overloaded
-from services.orchestrator.load_control.preemptible_place import LentPlace
-from services.orchestrator.load_control.wait_estimate import ANYTHING, Departures, Kind
+from cosyserve.errors import DeadlineExceeded, Overloaded
+from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKind, WaitEstimator
 
 
-class Place:
-    """Of a request that was admitted. cut_short: its caller ended it early, so the time it took
-    says nothing about others.
+class AdmittedRequest:
+    """A request that was admitted. cut_short: its caller ended it early, so its duration says
+    nothing about others.
     """
 
     cut_short = False
@@ -21,7 +24,7 @@ class Admission:
     """Counts requests in flight. There is no queue: a talking agent is better served by another
     replica now than by this one later.
 
-    changed: called when a request begins, ends or is refused. now: seconds that only grow.
+    changed: called when a request begins, ends or is refused. now: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -36,18 +39,21 @@ class Admission:
             raise ValueError(f"at least one of the {what} must be admitted, got {limit}")
         self._what = what
         self.limit = limit
-        """May be changed at any time; requests under way stay."""
+        """May be changed at any time; running requests are not affected."""
         self.active = 0
         self.changed = changed
         self._now = now
-        self._departures = Departures()
-        self._lent: list[LentPlace] = []
+        self._departures = WaitEstimator()
+        self._preemptible: list[PreemptiblePlace] = []
 
     @contextlib.contextmanager
-    def admit(self, kind: Kind = ANYTHING, size: float = 1.0, lent: LentPlace | None = None) -> Iterator["Place"]:
-        """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the
-        place, when it may be given to another request while it is idle. Raises Overloaded with a
-        retry hint when there is none."""
+    def admit(
+        self, kind: RequestKind = ANYTHING, size: float = 1.0, preemptible: PreemptiblePlace | None = None
+    ) -> Iterator["AdmittedRequest"]:
+        """Hold a place while the block runs. kind, size: determine how long the request is expected
+        to take. preemptible: the place, if another request may take it while it is idle. Raises
+        Overloaded with a retry hint if no place is free.
+        """
         self._reclaim()
         if self.active >= self.limit:
             retry = self._departures.next_place(self.limit, self._now())
@@ -56,31 +62,44 @@ class Admission:
                 f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry
             )
         self.active += 1
-        if lent is not None:
-            self._lent.append(lent)
-        stay = self._departures.begins(kind, size, self._now())
+        if preemptible is not None:
+            self._preemptible.append(preemptible)
+        request = self._departures.begins(kind, size, self._now())
         self.changed()
-        place, completed = Place(), False
+        place, completed = AdmittedRequest(), False
         try:
             yield place
             completed = not place.cut_short
         finally:
-            if lent is None or not lent.reclaimed:
+            if preemptible is None or not preemptible.reclaimed:
                 self.active -= 1
-            if lent in self._lent:
-                self._lent.remove(lent)
-            self._departures.ends(stay, self._now(), completed=completed)
+            if preemptible in self._preemptible:
+                self._preemptible.remove(preemptible)
+            self._departures.ends(request, self._now(), completed=completed)
             self.changed()
 
     def _reclaim(self) -> None:
-        """Take back as many idle places, longest idle first, as make room for one request; none
-        when that would not be enough.
+        """Take back as many idle places, longest idle first, as one request needs; none if that
+        would not be enough.
         """
         missing = self.active - self.limit + 1
-        idle = sorted((place for place in self._lent if place.idle), key=lambda place: place.since)
+        idle = sorted((place for place in self._preemptible if place.idle), key=lambda place: place.since)
         if not 0 < missing <= len(idle):
             return
         for place in idle[:missing]:
             place.reclaim()
-            self._lent.remove(place)
+            self._preemptible.remove(place)
             self.active -= 1
+
+
+@contextlib.asynccontextmanager
+async def request_deadline(longest_seconds: float, callers_seconds: float | None) -> AsyncIterator[None]:
+    """End the block at the caller's deadline or after `longest_seconds`, whichever comes first.
+    Raises DeadlineExceeded then.
+    """
+    seconds = longest_seconds if callers_seconds is None else min(longest_seconds, callers_seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"the request took longer than {seconds:.1f} s") from error

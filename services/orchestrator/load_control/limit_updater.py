@@ -1,5 +1,5 @@
-"""Keeps the limit of requests up to date: asks the stages what speech costs them when requests come
-and go, not when nothing happens.
+"""Keeps the admission limit up to date: asks the stages for their load when requests begin and end,
+not while nothing happens.
 """
 
 import asyncio
@@ -12,33 +12,33 @@ from services.orchestrator.load_control.admission import Admission
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 1.0
-"""Between two rounds of asking."""
+"""Shortest time between two rounds of queries."""
 Ask = Callable[[], Awaitable[Sequence[StageLoad]]]
 
 
-class LoadWatch:
-    """Call `run` in a task of its own; `changed` says that it is worth asking. least_seconds:
-    between two rounds.
+class LimitUpdater:
+    """Run `run` in a task of its own; `changed` triggers a round of queries. least_seconds:
+    shortest time between two rounds.
     """
 
     def __init__(self, admission: Admission, ask: Ask, least_seconds: float = LEAST_SECONDS) -> None:
         self._admission, self._ask, self._least_seconds = admission, ask, least_seconds
         self._limit = AdaptiveLimit(admission.limit)
         self._most_active = 0
-        """Requests under way at once since the last round: what was late may have been over before
-        it was asked about.
+        """Most requests running at once since the last round: the requests that were late may have
+        ended before the query.
         """
         self._changed = asyncio.Event()
         admission.changed = self.changed
 
     def changed(self) -> None:
-        """A request begins, ends or was refused, or a stage may have come up."""
+        """A request began, ended or was refused, or a stage may have come up."""
         self._most_active = max(self._most_active, self._admission.active)
         self._changed.set()
 
     async def run(self) -> None:
-        """Ask and set the limit whenever something has changed, until cancelled. A round that fails
-        leaves the limit as it is.
+        """Query the stages and set the limit whenever something has changed, until cancelled. A
+        round that fails leaves the limit unchanged.
         """
         while True:
             await self._changed.wait()
@@ -48,9 +48,7 @@ class LoadWatch:
                 most_active, self._most_active = self._most_active, self._admission.active
                 limit = self._limit.of(loads, most_active, time.monotonic())
             except Exception:
-                log.exception(
-                    "what speech costs the stages could not be found out; the limit stays at %d", self._admission.limit
-                )
+                log.exception("the load of the stages could not be read; the limit stays at %d", self._admission.limit)
                 await asyncio.sleep(self._least_seconds)
                 continue
             if limit != self._admission.limit:

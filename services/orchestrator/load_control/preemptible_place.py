@@ -1,5 +1,5 @@
-"""A place that is held by a caller who may have nothing to speak yet: another request gets it when
-it needs it.
+"""The place of a stream that may have nothing to speak yet: another request takes it when it needs
+one.
 """
 
 import asyncio
@@ -12,10 +12,11 @@ from cosyserve.errors import Overloaded
 _RETRY_SECONDS = 1.0
 
 
-class LentPlace:
-    """Of a stream whose text arrives over time. Until the first text it is idle; after that, when
-    neither text came nor audio left for `idle_seconds`; never while audio waits for the caller to
-    take it. now: seconds that only grow."""
+class PreemptiblePlace:
+    """The place of a stream whose text arrives over time. It is idle until the first text, and when
+    neither text came nor audio was sent for `idle_seconds`; never while the caller still has to
+    read audio. now: a monotonic clock, in seconds.
+    """
 
     def __init__(self, idle_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_seconds = idle_seconds
@@ -27,28 +28,28 @@ class LentPlace:
 
     @property
     def reclaimed(self) -> bool:
-        """Whether another request has the place now."""
+        """Whether another request has taken the place."""
         return self._reclaimed.is_set()
 
     @property
     def idle(self) -> bool:
-        """Whether the place would not be missed."""
+        """Whether another request may take the place."""
         return not self._sending and (not self._written or self._now() - self._since > self._idle_seconds)
 
     @property
     def since(self) -> float:
-        """When it was last used, on the clock."""
+        """Time of the last use, on the clock `now`."""
         return self._since
 
     def used(self) -> None:
-        """Text came that can be spoken, or audio left."""
+        """Text that can be spoken came, or audio was sent."""
         self._written = True
         self._since = self._now()
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """The place is in use while the block runs, and until `idle_seconds` after it: audio is
-        being sent, however slowly it is taken.
+        """The place is in use while the block runs and for `idle_seconds` after it: audio is being
+        sent, however slowly the caller reads it.
         """
         self._sending += 1
         self.used()
@@ -59,7 +60,7 @@ class LentPlace:
             self.used()
 
     def reclaim(self) -> None:
-        """Give it to another request; who waits in `until_reclaimed` is told."""
+        """Give the place to another request; `until_reclaimed` then raises."""
         self._reclaimed.set()
 
     async def until_reclaimed(self) -> None:

@@ -1,90 +1,93 @@
-"""When will a place be free? Learnt from how long requests took, told to those who are refused.
+"""Estimates when a place will be free, from the durations of earlier requests; refused callers get
+the estimate as their retry hint.
 
-A request of some kind takes time in proportion to its size, such as the bytes of its text; the
-factor is the mean of the latest requests of that kind that were answered to their end. What a place
-takes in further rounds is the mean of the work that is under way now.
+The duration of a request of some kind is taken to be proportional to its size, such as the bytes of
+its text; the factor is a moving mean over completed requests of that kind. A place that is needed
+several times over is estimated with the mean of the requests now running.
 
-Everybody who is refused is told another moment than those before, as each place can be taken only
-once.
+Each refused caller gets a later time than the ones refused before it, because each place can be
+taken only once.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 SHORTEST_SECONDS = 0.2
-"""Nobody is told to come back sooner."""
+"""Shortest retry hint."""
 LONGEST_SECONDS = 30.0
-"""Nor later: what is further away is not known."""
+"""Longest retry hint: a later time cannot be predicted."""
 OVERDUE_SHARE = 0.25
-"""A request that takes longer than expected goes on for this share of what it has taken, as far as
-anybody knows.
+"""A request that takes longer than expected is assumed to need this share of its elapsed time
+again.
 """
 _NEW_SHARE = 0.1
-"""Of the latest request in the mean."""
-_KEPT_SECONDS = 0.5
-"""A caller may be so much later than it was told."""
+"""Weight of the latest request in the mean."""
+_RESERVED_SECONDS = 0.5
+"""How long a promised place is reserved after the time in the retry hint."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """name: of the door. first_guess: seconds for each unit of size before any request was seen."""
-
+class RequestKind:
     name: str
+    """Name of the kind, for the means."""
     first_guess: float
+    """Seconds for each unit of size before any request of the kind was completed."""
 
 
-TEXT = Kind("text", 0.02)
-"""By bytes of text: about 15 of them are a second of speech in English and Chinese alike."""
-ARRIVING_TEXT = Kind("arriving text", 10.0)
-"""By calls: how much text will come is not known."""
-RECORDING = Kind("recording", 1e-5)
-"""By bytes of the file."""
-ANYTHING = Kind("anything", 1.0)
-"""By calls."""
+TEXT = RequestKind("text", 0.02)
+"""Size in bytes of text: about 15 of them are a second of speech in English and Chinese alike."""
+ARRIVING_TEXT = RequestKind("arriving text", 10.0)
+"""Size in calls: the length of the text is not known in advance."""
+RECORDING = RequestKind("recording", 1e-5)
+"""Size in bytes of the file."""
+ANYTHING = RequestKind("anything", 1.0)
+"""Size in calls."""
 
 
 @dataclass(eq=False)
-class Stay:
-    """A request under way. begun: seconds of the clock."""
+class ActiveRequest:
+    """A running request. begun: time of its admission, in seconds."""
 
-    kind: Kind
+    kind: RequestKind
     size: float
     begun: float
 
 
-class Departures:
-    """Moments are seconds of one clock that only grows."""
+class WaitEstimator:
+    """Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
-        self._stays: list[Stay] = []
+        self._requests: list[ActiveRequest] = []
         self._per_size: dict[str, float] = {}
         self._promised: list[float] = []
 
-    def begins(self, kind: Kind, size: float, now: float) -> Stay:
-        """A request has got a place."""
-        stay = Stay(kind, size, now)
-        self._stays.append(stay)
+    def begins(self, kind: RequestKind, size: float, now: float) -> ActiveRequest:
+        """A request was admitted."""
+        request = ActiveRequest(kind, size, now)
+        self._requests.append(request)
         if self._promised:
             self._promised.pop(0)
-        return stay
+        return request
 
-    def ends(self, stay: Stay, now: float, *, completed: bool) -> None:
-        """It is over; completed: it was answered to its end, so its time says something about
-        others.
+    def ends(self, request: ActiveRequest, now: float, *, completed: bool) -> None:
+        """The request is over. completed: it was answered in full, so its duration counts for later
+        estimates.
         """
-        self._stays.remove(stay)
+        self._requests.remove(request)
         if not completed:
             return
-        before = self._per_size.get(stay.kind.name)
-        found = (now - stay.begun) / max(stay.size, 1.0)
-        self._per_size[stay.kind.name] = found if before is None else before + _NEW_SHARE * (found - before)
+        before = self._per_size.get(request.kind.name)
+        seconds_per_unit = (now - request.begun) / max(request.size, 1.0)
+        self._per_size[request.kind.name] = (
+            seconds_per_unit if before is None else before + _NEW_SHARE * (seconds_per_unit - before)
+        )
 
     def next_place(self, limit: int, now: float) -> float:
-        """Seconds until one of `limit` places is expected to be free for one more who is refused
-        now, those told before counted.
+        """Seconds until one of `limit` places is expected to be free for one more refused caller,
+        after the callers refused before.
         """
-        self._promised = [moment for moment in self._promised if moment + _KEPT_SECONDS > now]
-        remaining = sorted(self._remaining(stay, now) for stay in self._stays)
+        self._promised = [moment for moment in self._promised if moment + _RESERVED_SECONDS > now]
+        remaining = sorted(self._remaining(request, now) for request in self._requests)
         at = max(len(remaining) - limit, 0) + len(self._promised)
         wait = min(max(self._nth(remaining, at), SHORTEST_SECONDS), LONGEST_SECONDS)
         if len(self._promised) < 2 * limit:
@@ -92,15 +95,17 @@ class Departures:
         return wait
 
     def _nth(self, remaining: Sequence[float], at: int) -> float:
-        """When the place number `at` is free: those who come back stay, too."""
+        """When place number `at` is free, if each caller that comes back keeps its place in
+        turn.
+        """
         if not remaining:
             return SHORTEST_SECONDS
         rounds, place = divmod(at, len(remaining))
-        return remaining[place] + rounds * sum(map(self._expected, self._stays)) / len(self._stays)
+        return remaining[place] + rounds * sum(map(self._expected, self._requests)) / len(self._requests)
 
-    def _expected(self, stay: Stay) -> float:
-        return max(stay.size, 1.0) * self._per_size.get(stay.kind.name, stay.kind.first_guess)
+    def _expected(self, request: ActiveRequest) -> float:
+        return max(request.size, 1.0) * self._per_size.get(request.kind.name, request.kind.first_guess)
 
-    def _remaining(self, stay: Stay, now: float) -> float:
-        elapsed = now - stay.begun
-        return max(self._expected(stay) - elapsed, OVERDUE_SHARE * elapsed)
+    def _remaining(self, request: ActiveRequest, now: float) -> float:
+        elapsed = now - request.begun
+        return max(self._expected(request) - elapsed, OVERDUE_SHARE * elapsed)

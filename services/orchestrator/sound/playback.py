@@ -1,5 +1,5 @@
-"""How much the listener of a request still has to play, so that the stages know by when the next
-sound is due.
+"""Estimates how much sound the listener of a request still has to play, so that the stages know
+when the next sound is due.
 """
 
 import secrets
@@ -9,12 +9,11 @@ from collections.abc import Callable
 _UTTERANCE_BITS = 63
 
 
-class Playing:
-    """A player that begins with the first sound and waits when it has run dry. now: seconds that
-    only grow.
+class PlaybackClock:
+    """A simulated player: it starts with the first sound and waits when it has run dry. now: a
+    monotonic clock, in seconds.
 
-    utterance: a number of its own, by which token2wav knows which sentences are played one behind
-    the other.
+    utterance: a random number that lets token2wav recognise sentences played one after another.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -23,10 +22,10 @@ class Playing:
         self._until = 0.0
 
     def sent(self, seconds: float) -> None:
-        """So much sound was sent."""
+        """So many seconds of sound were sent."""
         self._until = max(self._until, self._now()) + seconds
 
     @property
     def left(self) -> float:
-        """Seconds; 0 before the first sound and when the player has run dry."""
+        """Seconds left to play; 0 before the first sound and when the player has run dry."""
         return max(self._until - self._now(), 0.0)

@@ -1,10 +1,14 @@
-"""What each network is shown of a voice before it speaks: the modes of CosyVoice2 (compatibility
+"""Which parts of a voice condition each network: the modes of CosyVoice2 (compatibility
 specification section 2.4).
 
-| | zero_shot | cross_lingual | instruct | sft | |---|---|---|---|---| | speech-token model: text in
-front of the text | transcript | - | instruction | - | | speech-token model: speech | prompt | - | -
-| - | | decoder: speech tokens and mel (the prompt's last ones where it was cut) | prompt | prompt |
-prompt | - | | decoder: speaker vector | voice's | voice's | voice's | voice's |
+| input                                  | zero_shot  | cross_lingual | instruct    | sft     |
+|----------------------------------------|------------|---------------|-------------|---------|
+| speech-token model: text before the    | transcript | -             | instruction | -       |
+| text                                   |            |               |             |         |
+| speech-token model: speech             | prompt     | -             | -           | -       |
+| decoder: speech tokens and mel (of a   | prompt     | prompt        | prompt      | -       |
+| cut prompt the last ones)              |            |               |             |         |
+| decoder: speaker vector                | voice's    | voice's       | voice's     | voice's |
 """
 
 import enum
@@ -25,7 +29,7 @@ class PromptMode(enum.Enum):
 
 @dataclass(frozen=True)
 class Recording:
-    """Somebody speaking, as a request brings it; fields as in PromptRecording of voice.proto."""
+    """The recording of a request; fields as in PromptRecording of voice.proto."""
 
     audio: bytes
     transcript: str = ""
@@ -35,19 +39,22 @@ class Recording:
 
 @dataclass(frozen=True)
 class Prompting:
-    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None:
-    by instruction and voice. allowed: modes that this kind of request has."""
+    """Voice and manner of speaking that a request asks for."""
 
     voice: str = ""
+    """Id of the voice; empty: the default voice, or `recording`."""
     recording: Recording | None = None
+    """Used instead of `voice`."""
     mode: PromptMode | None = None
+    """None: chosen by instruction and voice."""
     instruction: str = ""
     allowed: tuple[PromptMode, ...] = tuple(PromptMode)
+    """The modes that this kind of request supports."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """Everything a voice is, as voice.proto says."""
+    """All data of a voice, as in voice.proto."""
 
     id: str
     content_hash: str
@@ -58,14 +65,14 @@ class Voice:
 
     @property
     def decoder_tokens(self) -> tuple[int, ...]:
-        """The prompt's last tokens, those that prompt_mel is of."""
+        """The last tokens of the prompt, which prompt_mel covers."""
         count = len(self.prompt_mel) // (4 * spec.MEL_FRAMES_PER_TOKEN * spec.MEL_BINS)
         return self.prompt_speech_tokens[len(self.prompt_speech_tokens) - count :]
 
     @property
     def modes(self) -> tuple[PromptMode, ...]:
-        """What it can be shown in, an instruction provided; the first one is how it is shown when
-        nothing else is said.
+        """The modes that the voice supports, an instruction provided; the first one is the
+        default.
         """
         if self.prompt_speech_tokens and self.prompt_text_ids:
             return tuple(PromptMode)
@@ -75,40 +82,38 @@ class Voice:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One voice in one mode, the same for every sentence of a request and for every replica that
-    speaks it.
+class Conditioning:
+    """One voice in one mode: the same for every sentence of a request and every replica that speaks
+    it.
     """
 
     voice: str
-    """Id."""
+    """Id of the voice."""
     text_ids: tuple[int, ...]
-    """What the speech-token model reads in front of the text."""
-    heard_tokens: tuple[int, ...]
-    """What the speech-token model takes for its own speech, only ever beside the words that are
-    said in it: of speech without them it would take the words for its own and garble those it is to
-    say."""
+    """Text ids before the text, for the speech-token model."""
+    llm_prompt_tokens: tuple[int, ...]
+    """Speech tokens that the speech-token model continues. Only ever given together with their
+    transcript: without it the model would take the text for the words of the prompt and garble it.
+    """
     speech_tokens: tuple[int, ...]
-    """What the decoder is shown."""
+    """Speech tokens of the prompt, for the decoder."""
     mel: bytes
     """Of speech_tokens: little-endian float32 [2 * speech_tokens, 80]."""
     speaker_embedding: bytes
     key: str
-    """Under which a decoder may keep the state behind speech_tokens; empty: there is none worth
-    keeping.
-    """
+    """Cache key of the decoder state after speech_tokens; empty: there is nothing worth caching."""
 
 
-def show(
+def condition(
     voice: Voice,
     mode: PromptMode | None = None,
     instruction_ids: tuple[int, ...] = (),
     allowed: tuple[PromptMode, ...] = tuple(PromptMode),
-) -> Shown:
-    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of
-    PromptMode.INSTRUCT. allowed: as in `Prompting`.
+) -> Conditioning:
+    """The conditioning of `voice` in `mode`; None chooses by instruction and voice.
+    instruction_ids: of PromptMode.INSTRUCT. allowed: as in `Prompting`.
 
-    Raises FailedPrecondition when the mode needs what the voice lacks.
+    Raises FailedPrecondition if the voice lacks what the mode needs.
     """
     chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
     if chosen not in voice.modes:
@@ -119,10 +124,10 @@ def show(
         )
     decoder_listens = chosen is not PromptMode.SFT and bool(voice.prompt_speech_tokens)
     text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
-    return Shown(
+    return Conditioning(
         voice=voice.id,
         text_ids=text.get(chosen, ()),
-        heard_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
+        llm_prompt_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
         speech_tokens=voice.decoder_tokens if decoder_listens else (),
         mel=voice.prompt_mel if decoder_listens else b"",
         speaker_embedding=voice.speaker_embedding,

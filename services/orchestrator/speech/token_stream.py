@@ -1,5 +1,5 @@
-"""The speech tokens of one sentence while they are being made: written by one task, read by
-another, read again after a failure.
+"""The speech tokens of one sentence while they are generated: one task writes them, another reads
+them, and reads them again after a failure.
 """
 
 import asyncio
@@ -11,70 +11,72 @@ from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
 @dataclass(frozen=True)
-class Made:
-    """What it took to make a sentence's tokens, in milliseconds."""
+class GenerationTiming:
+    """How long the generation of a sentence took, in milliseconds."""
 
     prefill: float
-    """Waiting for the engine included."""
+    """Including the wait for the engine."""
     first_hop: float
     """From the end of prefill to the first message."""
     decode: float
     text_starts: tuple[int, ...] = ()
-    """For each text id the speech token with which it begins; empty when that is not known."""
+    """For each text id the speech token with which it begins; empty if unknown."""
 
 
 class TokenStream:
-    """Append-only, so that a replica that takes over in mid-sentence can be told everything from
-    the start. Bounded by the LLM's longest sentence."""
+    """Append-only, so that a replica that takes over in mid-sentence can get all tokens from the
+    start. Bounded by the longest sentence of the LLM.
+    """
 
     def __init__(self, sentence: Sentence | OpenSentence, seed: int, attempt: int = 0) -> None:
         self.sentence = sentence
         self.seed = seed
-        """Of this attempt, for all stages."""
+        """The seed of this attempt, for all stages."""
         self.attempt = attempt
         self.fault: SpeechFault | None = None
-        """Set when what is being made must not be spoken."""
+        """Set if the sentence must not be spoken."""
         self.tokens: list[int] = []
-        self.tells_starts: bool | None = None
-        """Whether `made` will have text_starts; None while that is not known."""
-        self.made: Made | None = None
-        """Set when the last token is there."""
+        self.has_text_starts: bool | None = None
+        """Whether `timing` will have text_starts; None while that is unknown."""
+        self.timing: GenerationTiming | None = None
+        """Set with the last token."""
         self._changed = asyncio.Event()
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
         self._wake()
 
-    def accept(self, *, tells_starts: bool) -> None:
-        """Generation begins."""
-        self.tells_starts = tells_starts
+    def accept(self, *, has_text_starts: bool) -> None:
+        """Generation has begun."""
+        self.has_text_starts = has_text_starts
         self._wake()
 
-    def finish(self, made: Made) -> None:
-        self.made = made
+    def finish(self, timing: GenerationTiming) -> None:
+        self.timing = timing
         self._wake()
 
     def fail(self, fault: SpeechFault) -> None:
-        """Whoever reads, or comes to read, gets `fault`."""
+        """Raise `fault` to all present and future readers."""
         self.fault = fault
         self._wake()
 
     async def judged(self) -> None:
-        """Wait until all is known that the words' times tell: until the last token is there, not at
-        all where there will be none. Raises the fault that ended the tokens."""
-        while self.made is None and self.fault is None and self.tells_starts is not False:
+        """Wait until the word times of the sentence are known, which is with the last token; return
+        at once if there will be none. Raises the fault of the sentence.
+        """
+        while self.timing is None and self.fault is None and self.has_text_starts is not False:
             await self._changed.wait()
         if self.fault is not None:
             raise self.fault
 
     async def settled(self) -> None:
-        """Wait until the last token is there or a fault has ended them."""
-        while self.made is None and self.fault is None:
+        """Wait until the last token or a fault."""
+        while self.timing is None and self.fault is None:
             await self._changed.wait()
 
     async def read(self) -> AsyncIterator[list[int]]:
-        """All tokens from the first one, in the pieces in which they are found. Raises the fault
-        that ended them.
+        """All tokens from the first one, in pieces as they become available. Raises the fault of
+        the sentence.
         """
         position = 0
         while True:
@@ -84,7 +86,7 @@ class TokenStream:
                 piece = self.tokens[position:]
                 position = len(self.tokens)
                 yield piece
-            elif self.made is not None:
+            elif self.timing is not None:
                 return
             else:
                 await self._changed.wait()

@@ -1,4 +1,4 @@
-"""A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
+"""A request as the pipeline sees it: validated, with defaults filled in, without protobuf."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -10,8 +10,8 @@ from services.orchestrator.speech.conditioning import Prompting
 
 @dataclass(frozen=True)
 class Utterance:
-    """What is to be said and how. `profile`, `growth` and `encoding` carry the numbers of their
-    protobuf enums.
+    """What to say and how. `profile`, `growth` and `encoding` are the numbers of their protobuf
+    enums.
     """
 
     text: str
@@ -28,20 +28,20 @@ class Utterance:
     start_sample: int = 0
     """At `sample_rate`, over the whole utterance."""
     engine: str = ""
-    """Name of the engines that must speak; empty: any."""
+    """Name of the engines that must serve the request; empty: any."""
     allow_control_tokens: bool = False
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     """Written form to respelling or /phonemes/; the frontend checks them."""
     sentence_pause_milliseconds: int | None = 0
-    """Silence between two sentences, where the text asks for none. None: as long as suits the
-    sentence before it.
+    """Silence between two sentences if the text asks for none. None: depends on the sentence before
+    it.
     """
     by_token: bool = False
-    """Sentences are spoken while they are being written."""
+    """Whether sentences are spoken while they are being written."""
     retry: bool = False
-    """Whether a sentence that fails a guard may be said anew with another seed."""
+    """Whether a sentence that fails a guard may be generated again with another seed."""
     retried_sentences: frozenset[int] = frozenset()
-    """Sentences that the lost request, of which this is the rest, has said with another seed."""
+    """Sentences that the lost request, which this one resumes, spoke with another seed."""
     trimmed: bool = False
     """Whether the silence at both ends is removed."""
 
@@ -52,7 +52,7 @@ class Utterance:
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """A word and the text ids that say it: the place of the first one, and how many."""
+    """A word and its text ids: index of the first one, and how many."""
 
     text: str
     first_id: int
@@ -61,20 +61,20 @@ class SpokenWord:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model: text token ids, and its place in the text. No ids:
-    the silence at its end.
+    """One sentence for the speech-token model: text token ids and its index in the text. Without
+    ids it is the silence at the end of the text.
     """
 
     index: int
     token_ids: tuple[int, ...]
     pause_before_milliseconds: int = 0
-    """Silence that the text asks for in front of it."""
+    """Silence that the text asks for before it."""
     words: tuple[SpokenWord, ...] = ()
     rate: float = 1.0
-    """Speaking rate that the text gives it, beside that of the request."""
+    """Speaking rate from the text, a factor on that of the request."""
     continues: bool = False
-    """Goes on in mid-sentence behind the one before it, from which only its rate or language
-    divides it.
+    """Whether it continues the previous sentence in mid-sentence, where only the rate or language
+    changes.
     """
 
     @property
@@ -83,13 +83,13 @@ class Sentence:
 
     @property
     def length(self) -> int:
-        """Its ids."""
+        """Number of ids."""
         return len(self.token_ids)
 
 
 class OpenSentence:
-    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends
-    a sentence after 200 of them.
+    """A sentence that is being written: its ids come in pieces. The frontend ends a sentence after
+    200 of them.
     """
 
     silent = False
@@ -101,16 +101,16 @@ class OpenSentence:
         self.pause_before_milliseconds = pause_before_milliseconds
         self.rate, self.continues = rate, continues
         self.pieces: list[tuple[int, ...]] = []
-        """As they came: a reader that begins anew is told the same pieces."""
+        """In the order of arrival: a reader that starts again gets the same pieces."""
         self.words: list[SpokenWord] = []
-        """Those that the ids so far say."""
+        """The words of the ids so far."""
         self.length = 0
-        """Ids so far."""
+        """Number of ids so far."""
         self.complete = False
         self._changed = asyncio.Event()
 
     def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord] = ()) -> None:
-        """words: those that `token_ids` say."""
+        """words: the words of `token_ids`."""
         self.words += words
         if token_ids:
             self.pieces.append(token_ids)

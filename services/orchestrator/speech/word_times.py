@@ -1,4 +1,4 @@
-"""When each word of a sentence is spoken, from the speech tokens that say it."""
+"""Times of the words of a sentence, from the alignment of its speech tokens."""
 
 from dataclasses import dataclass
 
@@ -18,9 +18,9 @@ class WordTime:
 
 def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[WordTime]:
     """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none
-    when its tokens are not aligned.
+    if its tokens are not aligned.
     """
-    starts = stream.made.text_starts if stream.made is not None else ()
+    starts = stream.timing.text_starts if stream.timing is not None else ()
     sentence = stream.sentence
     ids = sentence.length
     if len(starts) != ids:

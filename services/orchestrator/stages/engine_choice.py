@@ -1,4 +1,4 @@
-"""Which engines speak a request: the first of each stage to answer, and from then on no other."""
+"""Which engines serve a request: the first of each stage to answer, and then no other."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,33 +8,34 @@ from cosyserve.errors import FailedPrecondition
 
 ASSEMBLY = 2
 """Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with
-each change that moves a sample, so that a request which an earlier release began is refused in
-place of being resumed at other samples."""
+each change that moves a sample, so that a request from an earlier release is refused instead of
+resumed at other samples.
+"""
 
 
 @dataclass
 class Engines:
-    """Filled while a request runs: what one engine began no other carries on, in this sentence or
-    the next, so samples never mix.
+    """Filled while a request runs. No other engine continues what one has begun, in this sentence
+    or the next, so samples never mix.
     """
 
     wanted: str = ""
-    """Name that a resumed request brings; empty: any."""
+    """Name in the resumed request; empty: any engine."""
     llm: Identity | None = None
     token2wav: Identity | None = None
 
     @property
     def name(self) -> str:
-        """Opaque; equal exactly when both engines and ASSEMBLY are. Settled when the first audio is
+        """Opaque; equal exactly if both engines and ASSEMBLY are. Final when the first audio is
         there.
         """
         return hashlib.sha256(repr((self.llm, self.token2wav, ASSEMBLY)).encode()).hexdigest()[:16]
 
     def require(self) -> None:
-        """Raise FailedPrecondition when the request resumes one that other engines began. To be
-        called with the first audio.
+        """Raise FailedPrecondition if the request resumes one that other engines began. Call it
+        with the first audio.
         """
         if self.wanted and self.wanted != self.name:
             raise FailedPrecondition(
-                f"the request was begun by engines {self.wanted}, now there are {self.name}; start it anew"
+                f"the request was begun by engines {self.wanted}, now there are {self.name}; start it again"
             )

@@ -1,8 +1,8 @@
-"""What happens when a stage fails in mid-request: another replica goes on, told everything its
-predecessor was told.
+"""Retries a call on another replica when a stage fails in mid-request, with everything its
+predecessor received.
 
-Every stage is a pure function of its request, so the successor makes the same numbers; nothing that
-the caller has heard is repeated or changed.
+Every stage is a pure function of its request, so the next replica computes the same numbers;
+nothing that the caller has heard is repeated or changed.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import errors
-from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet
+from cosyserve.rpc.status import as_error
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
@@ -23,20 +24,20 @@ Call = TypeVar("Call", bound=grpc.aio.Call)
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long and how often a failing stage is borne with."""
+class RetryPolicy:
+    """Timeout and retry policy for calls to a stage."""
 
     stall_seconds: float
-    """A stage that owes an answer and gives none for this long is taken for dead."""
+    """Seconds without a response after which a stage that owes one is considered dead."""
     recovery_seconds: float
-    """How long a request that is under way waits for a replica to come up."""
+    """Seconds that a running request waits for a replica to come up."""
     attempts: int
-    """Calls to one stage for one piece of work."""
+    """Most calls to one stage for one piece of work."""
 
 
-class Pulse:
-    """Watches that a stage goes on answering. The clock stands still while the stage waits for
-    somebody else.
+class StallTimer:
+    """Time limit for the next response of a stage. It is suspended while the stage waits for
+    another party.
     """
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
@@ -46,12 +47,12 @@ class Pulse:
         self.beat()
 
     def beat(self) -> None:
-        """The stage gave a sign of life: start the clock anew."""
+        """The stage responded: restart the time limit."""
         self._limit.reschedule(None if self._pauses else asyncio.get_running_loop().time() + self._seconds)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """The stage owes nothing while the block runs."""
+        """The stage owes no response while the block runs."""
         self._pauses += 1
         self.beat()
         try:
@@ -61,30 +62,30 @@ class Pulse:
             self.beat()
 
 
-async def carried_on(
+async def call_with_failover(
     replicas: ReplicaSet,
-    patience: Patience,
-    attempt: Callable[[Replica, Pulse], Awaitable[None]],
+    policy: RetryPolicy,
+    attempt: Callable[[Replica, StallTimer], Awaitable[None]],
     *,
     under_way: bool = False,
 ) -> int:
-    """Run `attempt` on one replica after another until it returns; gives the number of failures
-    that were overcome.
+    """Run `attempt` on one replica after another until it returns; returns the number of failures
+    on the way.
 
-    A replica that is gone (UNAVAILABLE) is given up by all until its health is heard anew; one that
-    stalls, is full or is another engine is passed over by this request. under_way: the caller has
-    heard a part already, so a stage without a serving replica is waited for, and when all are full
-    their retry hint is kept to, instead of breaking off. Raises Unavailable when no replica is
-    serving, else the last failure when there is nobody left to ask.
+    A replica that is gone (UNAVAILABLE) is not used by any request until its health is known again;
+    one that stalls, is full or has another engine is skipped by this request. under_way: the caller
+    has already heard a part, so wait for a replica if none is serving, and for the retry hint if
+    all are full, instead of failing. Raises Unavailable if no replica is serving, else the last
+    failure when no replica is left to try.
     """
     declined: set[Replica] = set()
     failures = 0
     gone = False
     last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas.stage} is serving", retry_after=1.0)
-    full_until = asyncio.get_running_loop().time() + (patience.recovery_seconds if under_way else 0.0)
+    full_until = asyncio.get_running_loop().time() + (policy.recovery_seconds if under_way else 0.0)
     while True:
         awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
-        replica = await replicas.wait(patience.recovery_seconds, declined) if awaited else replicas.pick(declined)
+        replica = await replicas.wait(policy.recovery_seconds, declined) if awaited else replicas.pick(declined)
         if replica is None:
             remaining = full_until - asyncio.get_running_loop().time()
             if not isinstance(last, errors.Overloaded) or remaining <= 0:
@@ -94,8 +95,8 @@ async def carried_on(
             continue
         try:
             with replicas.busy(replica), _plain_errors(replicas.stage):
-                async with _watched(replicas.stage, patience.stall_seconds) as pulse:
-                    await attempt(replica, pulse)
+                async with _watched(replicas.stage, policy.stall_seconds) as timer:
+                    await attempt(replica, timer)
         except (errors.Overloaded, errors.FailedPrecondition) as error:
             declined.add(replica)
             last = error
@@ -113,12 +114,12 @@ async def carried_on(
                 replica.target,
                 error.message,
                 failures,
-                patience.attempts,
+                policy.attempts,
             )
-            if failures >= patience.attempts:
+            if failures >= policy.attempts:
                 raise
         except errors.InternalFault as error:
-            # Its text may quote the text that was to be spoken.
+            # The message may quote the text of the request.
             log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
             raise
         else:
@@ -126,8 +127,8 @@ async def carried_on(
 
 
 @contextlib.contextmanager
-def hung_up(call: Call) -> Iterator[Call]:
-    """End `call` when the block is left, however it is left: hanging up is what makes the stage
+def cancelling(call: Call) -> Iterator[Call]:
+    """Cancel `call` when the block is left, however it is left: only cancellation makes the stage
     stop its work.
     """
     try:
@@ -137,18 +138,18 @@ def hung_up(call: Call) -> Iterator[Call]:
 
 
 @contextlib.asynccontextmanager
-async def _watched(stage: str, seconds: float) -> AsyncIterator[Pulse]:
+async def _watched(stage: str, seconds: float) -> AsyncIterator[StallTimer]:
     try:
         async with asyncio.timeout(seconds) as limit:
-            yield Pulse(limit, seconds)
+            yield StallTimer(limit, seconds)
     except TimeoutError as error:
         raise errors.DeadlineExceeded(f"{stage} gave no answer for {seconds:g} s") from error
 
 
 @contextlib.contextmanager
 def _plain_errors(stage: str) -> Iterator[None]:
-    """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own
-    (playing failed) goes first.
+    """Translate failed calls to our exceptions, out of a TaskGroup too. Of several errors at once
+    the caller's own (playing failed) has priority.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The frontend as the pipeline calls it: text to sentences."""
+"""Client of the frontend: text to sentences."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -12,9 +12,9 @@ from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.text.deduplication import TakenSentences
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
+from services.orchestrator.text.deduplication import SentenceDeduplicator
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 from services.orchestrator.text.text_warnings import TextWarning
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
@@ -25,50 +25,52 @@ AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, front
 class FrontendStage:
     """Every call is repeated on another replica when one fails."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy) -> None:
         self.replicas = replicas
-        self._patience = patience
+        self._policy = policy
 
     async def analyze(self, utterance: Utterance, take: Take, warn: Warn) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`,
-        some perhaps twice. Returns the number of takeovers."""
+        some perhaps twice. Returns the number of takeovers.
+        """
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
-        taken = TakenSentences(take)
+        taken = SentenceDeduplicator(take)
 
-        async def attempt(replica: Replica, pulse: Pulse) -> None:
-            with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
+        async def attempt(replica: Replica, timer: StallTimer) -> None:
+            with cancelling(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in messages(call):
-                    pulse.beat()
+                    timer.beat()
                     warn(map(_warning, response.warnings))
-                    with pulse.paused():
+                    with timer.paused():
                         if response.HasField("sentence"):
                             await taken.add(_sentence(response.sentence, utterance), whole=True, unfinished=False)
                         if response.closing_pause_milliseconds:
                             await taken.close(response.closing_pause_milliseconds)
 
-        return await carried_on(self.replicas, self._patience, attempt)
+        return await call_with_failover(self.replicas, self._policy, attempt)
 
-    async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take, warn: Warn) -> int:
-        """The same for text that arrives over time; in utterance.by_token a sentence is handed over
-        when it begins. What the frontend needs no more is forgotten, and another replica begins
-        there. Returns the number of takeovers."""
-        taken = TakenSentences(take)
+    async def analyze_stream(self, utterance: Utterance, text: TextReplayBuffer, take: Take, warn: Warn) -> int:
+        """The same for text that arrives over time; with utterance.by_token a sentence is handed
+        over when it begins. Text that the frontend no longer needs is dropped, and another replica
+        begins after it. Returns the number of takeovers.
+        """
+        taken = SentenceDeduplicator(take)
         setup = _setup(utterance)
         setup.reports_progress, setup.partial_sentences = True, utterance.by_token
 
-        async def attempt(replica: Replica, pulse: Pulse) -> None:
-            begin, read, told = text.begin, asyncio.Event(), asyncio.Event()
-            taken.begin_anew()
-            with hung_up(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+        async def attempt(replica: Replica, timer: StallTimer) -> None:
+            begin, read, complete = text.begin, asyncio.Event(), asyncio.Event()
+            taken.restart()
+            with cancelling(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_pour(call, setup, text, read, told, pulse))
+                    group.create_task(_pour(call, setup, text, read, complete, timer))
                     async for response in messages(call):
-                        pulse.beat()
+                        timer.beat()
                         warn(map(_warning, response.warnings))
-                        with pulse.paused():
+                        with timer.paused():
                             if response.HasField("sentence"):
-                                found = _sentence(response.sentence, utterance)
-                                await taken.add(found, whole=not utterance.by_token, unfinished=response.unfinished)
+                                sentence = _sentence(response.sentence, utterance)
+                                await taken.add(sentence, whole=not utterance.by_token, unfinished=response.unfinished)
                             if response.closing_pause_milliseconds:
                                 await taken.close(response.closing_pause_milliseconds)
                         if response.HasField("progress"):
@@ -80,10 +82,10 @@ class FrontendStage:
                             setup.first_pause_milliseconds = response.progress.pause_milliseconds
                             setup.last_language_code = response.progress.last_language_code
                             read.set()
-                    if not told.is_set():
+                    if not complete.is_set():
                         raise InternalFault(f"{self.replicas.stage} ended a text before its end")
 
-        return await carried_on(self.replicas, self._patience, attempt)
+        return await call_with_failover(self.replicas, self._policy, attempt)
 
 
 def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
@@ -98,7 +100,7 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
 
 
 def _sentence(message: frontend_pb2.Sentence, utterance: Utterance) -> Sentence:
-    """Raises InvalidRequest for a speaking rate of the text that the profile does not have."""
+    """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
     words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
     rate = message.rate or 1.0
     if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
@@ -117,23 +119,23 @@ def _warning(message: warning_pb2.TextWarning) -> TextWarning:
 async def _pour(
     call: AnalyzeCall,
     setup: frontend_pb2.AnalyzeSetup,
-    text: ArrivingText,
+    text: TextReplayBuffer,
     read: asyncio.Event,
-    told: asyncio.Event,
-    pulse: Pulse,
+    complete: asyncio.Event,
+    timer: StallTimer,
 ) -> None:
-    """Write the setup and, once it is accepted, the text as it comes; each piece when the one
-    before it is read, so that no more than one waits at the stage. `read` is set when it is; `told`
-    gets set when all is written.
+    """Write the setup and, once it is accepted, the text as it comes; each piece after the previous
+    one was read, so that at most one waits at the stage. `read` is set by the reader of responses;
+    `complete` is set here when all is written.
 
-    A write on a dead call is passed over, as in token2wav_stage.
+    A write on a dead call is ignored, as in `stages.token2wav`.
     """
     place = text.start()
     try:
         await call.write(frontend_pb2.AnalyzeStreamRequest(setup=setup))
         await call.initial_metadata()
         while True:
-            with pulse.paused():
+            with timer.paused():
                 piece = await text.read(place)
             if piece is None:
                 break
@@ -146,7 +148,7 @@ async def _pour(
             read.clear()
             await call.write(request)
             await read.wait()
-        told.set()
+        complete.set()
         await call.done_writing()
     except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
         return

@@ -1,7 +1,7 @@
-"""What the stages say of themselves, and their warm-up, through the orchestrator.
+"""GetInfo and WarmUp of all replicas of the stages.
 
-A target that is a name with several addresses, as of a headless service, stands for as many
-processes; calls are spread over them, and here each is asked by itself.
+A target may be a name with several addresses, such as a headless service: calls are spread over its
+processes, and here each one is asked by itself.
 """
 
 import asyncio
@@ -15,73 +15,74 @@ import grpc
 
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Unavailable
-from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet
+from cosyserve.rpc.status import as_error
 from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import StageLoad
 
-PATIENCE_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0
-KEPT_ROUNDS = 30
-"""So many rounds in a row the last load of a replica that serves and does not answer is taken for
-its present one: it may have no time to answer because it has too much to speak."""
+MOST_SILENT_ROUNDS = 30
+"""A serving replica that does not answer keeps its last load for so many rounds in a row: it may be
+too busy to answer.
+"""
 T = TypeVar("T")
 
 
-class Answer(NamedTuple, Generic[T]):
-    """address: of the process that was asked; told: what it answered, or why not."""
+class StageReply(NamedTuple, Generic[T]):
+    """The answer of one process, or the error instead. address: of the process."""
 
     stage: ReplicaSet
     address: str
-    told: T | grpc.aio.AioRpcError
+    result: T | grpc.aio.AioRpcError
 
 
-class _Known(NamedTuple):
-    """load: what a replica said last. silent_rounds: so many times in a row it has not answered
-    since.
-    """
+class _LastReport(NamedTuple):
+    """The last load of a replica. silent_rounds: rounds in a row without an answer since then."""
 
     load: StageLoad
     silent_rounds: int = 0
 
 
 class StageInfo:
-    """Of these stages, all their replicas."""
+    """Queries all replicas of the given stages."""
 
     def __init__(self, stages: Sequence[ReplicaSet]) -> None:
         self._stages = stages
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known: dict[tuple[str, str], _LastReport] = {}
 
     async def ask(self) -> tuple[list[info_pb2.ServiceInfo], list[str]]:
-        """What each replica says of itself, and who did not answer: `stage: STATUS`."""
-        answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS))
-        told = [answer.told.info for answer in answers if isinstance(answer.told, info_pb2.GetInfoResponse)]
+        """The ServiceInfo of each replica, and those that did not answer, as `stage: STATUS`."""
+        answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS))
+        result = [answer.result.info for answer in answers if isinstance(answer.result, info_pb2.GetInfoResponse)]
         silent = [
-            (answer.stage.stage, answer.told) for answer in answers if isinstance(answer.told, grpc.aio.AioRpcError)
+            (answer.stage.stage, answer.result) for answer in answers if isinstance(answer.result, grpc.aio.AioRpcError)
         ]
-        return told, [f"{stage}: {error.code().name}" for stage, error in silent]
+        return result, [f"{stage}: {error.code().name}" for stage, error in silent]
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
-        """What speech costs each replica that serves. everywhere: on any device, otherwise on CPUs,
-        where speech is slow enough for it to be a limit; fakes cost nothing. One that does not
-        answer is taken to cost what it said last, `KEPT_ROUNDS` times in a row."""
+        """The load of each serving replica. everywhere: of any device; otherwise only of CPUs,
+        which are slow enough to limit the number of requests. Fakes have no load. A replica that
+        does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
+        """
         answers = await self._of_all(
-            lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True
+            lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS), serving=True
         )
-        known: dict[tuple[str, str], _Known] = {}
+        known: dict[tuple[str, str], _LastReport] = {}
         for stage, address, answer in answers:
             before = self._known.get((stage.stage, address))
             if isinstance(answer, info_pb2.GetInfoResponse):
                 if everywhere or _costs_much(answer.info):
-                    known[stage.stage, address] = _Known(StageLoad(stage.stage, address, _load_of(answer.info)))
-            elif before is not None and before.silent_rounds < KEPT_ROUNDS:
+                    known[stage.stage, address] = _LastReport(StageLoad(stage.stage, address, _load_of(answer.info)))
+            elif before is not None and before.silent_rounds < MOST_SILENT_ROUNDS:
                 known[stage.stage, address] = before._replace(silent_rounds=before.silent_rounds + 1)
         self._known = known
         return [one.load for one in known.values()]
 
     async def warm_up(self) -> None:
-        """Warm up every replica that serves. Raises what the first one that fails says, Unavailable
-        when a stage has none.
+        """Warm up every serving replica. Raises the error of the first one that fails, and
+        Unavailable if a stage has none.
         """
         for stage in self._stages:
             if not stage.serving:
@@ -91,7 +92,7 @@ class StageInfo:
         )
         warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, _, answer in answers:
-            # One of several behind a name that is still loading warms up by itself.
+            # A process that is still loading, one of several behind a name, warms up by itself.
             if isinstance(answer, grpc.aio.AioRpcError) and not (
                 stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE
             ):
@@ -99,17 +100,17 @@ class StageInfo:
 
     async def _of_all(
         self, call: "Callable[[info_pb2_grpc.InfoServiceAsyncStub], Awaitable[T]]", *, serving: bool = False
-    ) -> list[Answer[T]]:
+    ) -> list[StageReply[T]]:
         async def one(channel: grpc.aio.Channel) -> T | grpc.aio.AioRpcError:
             try:
                 return await call(cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel)))
             except grpc.aio.AioRpcError as error:
                 return error
 
-        async def each(stage: ReplicaSet, replica: Replica) -> list[Answer[T]]:
-            async with doors(replica) as channels:
+        async def each(stage: ReplicaSet, replica: Replica) -> list[StageReply[T]]:
+            async with channels_to(replica) as channels:
                 answers = await asyncio.gather(*map(one, channels.values()))
-                return [Answer(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
+                return [StageReply(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
 
         pairs = [
             (stage, replica)
@@ -120,13 +121,13 @@ class StageInfo:
 
 
 def _costs_much(info: info_pb2.ServiceInfo) -> bool:
-    """Whether a replica speaks so slowly that it may be a limit."""
+    """Whether a replica may be slow enough to be the limit."""
     return info.identity.device.startswith("cpu") and info.identity.backend != "fake"
 
 
 def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
-    """What speech costs a replica; None where it reports no cost that is possible, as before it has
-    spoken.
+    """The load of a replica; None if it reports none, or an impossible one, as before its first
+    speech.
     """
     if not info.HasField("load") or not 0 < info.load.real_time_factor < math.inf:
         return None
@@ -134,27 +135,29 @@ def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
 
 
 @contextlib.asynccontextmanager
-async def doors(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """A channel to each address behind the target; the replica's own where there is one."""
-    found = await addresses(replica.target)
-    if len(found) < 2:
-        yield {(found or [replica.target])[0]: replica.channel}
+async def channels_to(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
+    """A channel to each address of the target; the channel of the replica if there is only one."""
+    found_addresses = await addresses(replica.target)
+    if len(found_addresses) < 2:
+        yield {(found_addresses or [replica.target])[0]: replica.channel}
         return
     async with contextlib.AsyncExitStack() as held:
         yield {
             address: await held.enter_async_context(grpc.aio.insecure_channel(address, options=channel_options()))
-            for address in found
+            for address in found_addresses
         }
 
 
 async def addresses(target: str) -> list[str]:
-    """host:port of each address behind host:port or dns:///host:port, of the kind that comes first:
-    a process that has one of IPv4 and one of IPv6 is one process. None where nobody knows."""
+    """host:port of each address of host:port or dns:///host:port, all of the address family that is
+    listed first: a process with an IPv4 and an IPv6 address is one process. Empty if the name
+    cannot be resolved.
+    """
     host, _, port = target.removeprefix("dns:///").rpartition(":")
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            told = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            result = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError):
         return []
-    kind, hosts = told[0][0], {entry[4][0] for entry in told if entry[0] is told[0][0]}
+    kind, hosts = result[0][0], {entry[4][0] for entry in result if entry[0] is result[0][0]}
     return sorted(f"[{host}]:{port}" if kind is socket.AF_INET6 else f"{host}:{port}" for host in hosts)

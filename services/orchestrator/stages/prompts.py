@@ -1,6 +1,4 @@
-"""The frontend as the source of what the networks are shown: voices, recordings and
-instructions.
-"""
+"""Client of the frontend for voices, recordings and instructions."""
 
 import asyncio
 
@@ -9,68 +7,69 @@ from cosyserve.errors import InternalFault
 from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.speech.conditioning import Prompting, Recording, Shown, Voice, show
-from services.orchestrator.stages.failover import Patience
+from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
+from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.voices import ask
 
 
 class PromptStage:
     """Every call is repeated on another replica when one fails."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience, reading: Patience) -> None:
-        """reading: as `patience`, for the analysis of a recording."""
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, reading: RetryPolicy) -> None:
+        """reading: as `policy`, for the analysis of a recording."""
         self.replicas = replicas
-        self._patience = patience
+        self._policy = policy
         self._reading = reading
 
-    async def shown(self, prompting: Prompting) -> Shown:
-        """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks
-        what is asked for, NotFound when there is no such voice, InvalidRequest for a recording or
-        an instruction that nothing can be made of."""
+    async def conditioning(self, prompting: Prompting) -> Conditioning:
+        """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
+        lacks what is asked for, NotFound if there is no such voice, InvalidRequest for an unusable
+        recording or instruction.
+        """
         async with asyncio.TaskGroup() as group:
             voice = group.create_task(
                 self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
             )
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
-        return show(
+        return condition(
             voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
         )
 
     async def voice(self, name: str) -> Voice:
-        """The voice `name` with its content; NotFound when there is none."""
+        """The voice `name` with its content; NotFound if there is none."""
         request = pb.GetVoiceRequest(id=name)
         answer = await ask(
-            self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
+            self.replicas, self._policy, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
         )
         return _voice(answer.voice)
 
     async def recording(self, recording: Recording) -> Voice:
-        """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many
-        as they can.
+        """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
+        analyze another recording now.
         """
-        told = voice_pb2.PromptRecording(
+        message = voice_pb2.PromptRecording(
             audio=recording.audio,
             transcript=recording.transcript,
             language_code=recording.language_code,
             cut_prompt=recording.cut_prompt,
         )
-        request = pb.ReadRecordingRequest(recording=told)
+        request = pb.ReadRecordingRequest(recording=message)
         answer = await ask(
             self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing())
         )
         return _voice(answer.voice)
 
     async def instruction(self, text: str) -> tuple[int, ...]:
-        """The text ids of an instruction; FailedPrecondition when the model knows none."""
+        """The text ids of an instruction; FailedPrecondition if the model supports none."""
         request = pb.ReadInstructionRequest(instruction=text)
         answer = await ask(
-            self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
+            self.replicas, self._policy, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
         )
         return tuple(answer.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in
-        `recording`.
+        """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
+        `recording` does.
         """
         request = pb.ReadSpeechRequest(audio=audio)
         answer = await ask(

@@ -1,6 +1,4 @@
-"""token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz
-sound.
-"""
+"""Client of token2wav: the speech tokens of one sentence, as they come, to 24 kHz sound."""
 
 import asyncio
 import contextlib
@@ -12,16 +10,17 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault
+from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
 from cosyserve.rpc.reads import messages
-from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet
+from cosyserve.rpc.status import as_error
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.sound.silence import Play
-from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.stages.identity import from_message, to_message
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
@@ -29,7 +28,7 @@ DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2
 
 @dataclass
 class Decoded:
-    """What the decoder said of a sentence when it was through."""
+    """Summary of a decoded sentence."""
 
     summary: token2wav_pb2.DecodeSummary = field(default_factory=token2wav_pb2.DecodeSummary)
     takeovers: int = 0
@@ -37,27 +36,30 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who plays the sentences of a request. utterance: the number of the request. seconds: what is
-    to be played in front of a sentence, asked whenever a replica begins it."""
+    """The playback of a request."""
 
     utterance: int
+    """Number of the request."""
     seconds: Callable[[], float]
+    """Returns the seconds of sound still to be played before a sentence; called whenever a replica
+    begins it.
+    """
 
 
 class Token2WavStage:
-    """Decoding is carried on by another replica when one fails: it is told all tokens again and
-    sends only what was not yet heard.
+    """When a replica fails, another one gets all tokens again and sends only the samples that were
+    not yet received.
     """
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
         self.replicas = replicas
-        self._patience = patience
+        self._policy = policy
         self._guards = guards
 
     async def decode(
         self,
         utterance: Utterance,
-        shown: Shown,
+        conditioning: Conditioning,
         stream: TokenStream,
         play: Play,
         engines: Engines,
@@ -66,15 +68,16 @@ class Token2WavStage:
         may_be_silent: bool = False,
     ) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
-        listener: by when it is due. may_be_silent: silence is no fault."""
-        setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
+        listener: determines when it is due. may_be_silent: silence is not a fault.
+        """
+        setup = _setup(utterance, conditioning, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
-            setup.expected_identity.CopyFrom(to_message(engines.token2wav))
+            setup.expected_identity.CopyFrom(identity_to_proto(engines.token2wav))
         decoded = Decoded()
-        # Under full attention nothing can be told before the whole utterance is computed.
+        # With full attention there is no response before the whole utterance is computed.
         silent = utterance.profile == profile_pb2.PROFILE_OFFLINE
 
-        async def attempt(replica: Replica, pulse: Pulse) -> None:
+        async def attempt(replica: Replica, timer: StallTimer) -> None:
             finished = False
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
@@ -83,42 +86,42 @@ class Token2WavStage:
                 "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
             )
             with (
-                hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call,
-                pulse.paused() if silent else contextlib.nullcontext(),
+                cancelling(stub.DecodeStream(metadata=telemetry.outgoing())) as call,
+                timer.paused() if silent else contextlib.nullcontext(),
             ):
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_pour(call, setup, stream, pulse))
+                    group.create_task(_pour(call, setup, stream, timer))
                     async for response in messages(call):
-                        pulse.beat()
+                        timer.beat()
                         news = response.audio
                         if news.HasField("identity"):
                             setup.expected_identity.CopyFrom(news.identity)
-                            engines.token2wav = from_message(news.identity)
+                            engines.token2wav = identity_from_proto(news.identity)
                         if news.audio:
                             self._check_place(news, setup, replica)
                             setup.start_sample += len(news.audio) // 2
-                            with pulse.paused():
+                            with timer.paused():
                                 await play(news.audio)
                         if news.HasField("summary"):
                             decoded.summary, finished = news.summary, True
             if not finished:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
-        decoded.takeovers = await carried_on(
-            self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0
+        decoded.takeovers = await call_with_failover(
+            self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0
         )
         return decoded
 
-    async def warm(self, replica: Replica, shown: Shown) -> None:
-        """Let `replica` say one token to nobody, so that it keeps the state behind the voice's
+    async def warm(self, replica: Replica, conditioning: Conditioning) -> None:
+        """Let `replica` decode one token and discard the sound, so that it caches the state of the
         prompt.
         """
         stub = cast(
             "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
         )
-        request = token2wav_pb2.DecodeRequest(setup=_shown_setup(shown), speech_tokens=[0])
+        request = token2wav_pb2.DecodeRequest(setup=_conditioning_setup(conditioning), speech_tokens=[0])
         try:
-            with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
+            with cancelling(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
                 async for _ in messages(call):
                     pass
         except grpc.aio.AioRpcError as error:
@@ -134,23 +137,23 @@ class Token2WavStage:
 
 
 def is_served_profile(utterance: Utterance) -> bool:
-    """Whether its samples do not depend on where and when they are cut."""
+    """Whether its samples are independent of where and when they are cut."""
     return utterance.profile == profile_pb2.PROFILE_CONTINUOUS
 
 
-async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:
-    """Write the setup and, once it is accepted, the tokens as they are made.
+async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, timer: StallTimer) -> None:
+    """Write the setup and, once it is accepted, the tokens as they are generated.
 
-    A write on a dead call is passed over: reading tells why it died. That is also why acceptance,
-    which the initial metadata tell, is awaited: grpc.aio replaces the status of a refusal by its
-    own when a write crosses it.
+    A write on a dead call is ignored: the reader gets its status. That is also why this waits for
+    the initial metadata, which confirm the setup: grpc.aio replaces the status of a refusal by its
+    own if a write crosses it.
     """
     try:
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))
         await call.initial_metadata()
         tokens = stream.read()
         while True:
-            with pulse.paused():
+            with timer.paused():
                 piece = await anext(tokens, None)
             if piece is None:
                 break
@@ -160,13 +163,15 @@ async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: Toke
         return
 
 
-def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool) -> token2wav_pb2.DecodeSetup:
+def _setup(
+    utterance: Utterance, conditioning: Conditioning, stream: TokenStream, guards: bool
+) -> token2wav_pb2.DecodeSetup:
     hops = profile_pb2.HopSchedule(
         first_hop_tokens=utterance.first_hop_tokens,
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
         max_hop_tokens=utterance.max_hop_tokens,
     )
-    setup = _shown_setup(shown)
+    setup = _conditioning_setup(conditioning)
     setup.seed = stream.seed
     setup.guards = guards
     setup.holds_silence = guards and utterance.retry and not stream.attempt
@@ -177,10 +182,10 @@ def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool
     return setup
 
 
-def _shown_setup(shown: Shown) -> token2wav_pb2.DecodeSetup:
+def _conditioning_setup(conditioning: Conditioning) -> token2wav_pb2.DecodeSetup:
     return token2wav_pb2.DecodeSetup(
-        prompt_speech_tokens=shown.speech_tokens,
-        prompt_mel=shown.mel,
-        speaker_embedding=shown.speaker_embedding,
-        voice_hash=shown.key,
+        prompt_speech_tokens=conditioning.speech_tokens,
+        prompt_mel=conditioning.mel,
+        speaker_embedding=conditioning.speaker_embedding,
+        voice_hash=conditioning.key,
     )

@@ -1,5 +1,5 @@
-"""What the caller of a StreamingSynthesize says after its setup: text, flush, cancel, the end; or
-nothing for too long.
+"""Reads the messages of a StreamingSynthesize after its setup: text, flush, cancel or the end, with
+a time limit for each.
 """
 
 import asyncio
@@ -7,24 +7,24 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 FEWEST_DELAYED_WORDS = 4
-"""What a pause in the text cuts off is not shorter."""
+"""Fewest words in a part of a sentence that is spoken because of a pause in the text."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long the next message of a caller is waited for."""
+    """How long to wait for the next message of a caller."""
 
     delay_seconds: float | None
-    """Then the words that are complete are spoken; None: never."""
+    """After this time the complete words are spoken; None: never."""
     idle_seconds: float
-    """Then the stream ends."""
+    """After this time the stream ends with an error."""
 
 
 class CancelledByCaller(Exception):
-    """The caller wants no more of it."""
+    """The caller cancelled the synthesis."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class Fragment:
 
 
 async def listen(
-    fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting, most_characters: int
+    fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting, most_characters: int
 ) -> None:
-    """Write what `fragments` brings into `text` until their end. While too much of it waits to be
-    spoken nothing is read.
+    """Write the text of `fragments` into `text` until they end. While too much text waits to be
+    spoken, no message is read.
 
-    Raises CancelledByCaller; InvalidRequest when there are more than `most_characters`;
-    DeadlineExceeded when nothing comes in time.
+    Raises CancelledByCaller; InvalidRequest if there are more than `most_characters`;
+    DeadlineExceeded if no message comes in time.
     """
     while True:
         await text.room()
@@ -63,10 +63,10 @@ async def listen(
             text.flush(Flush())
 
 
-async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting) -> Fragment | None:
-    """The next message, None at the end. Waits for it with one read, which is never cancelled: that
-    may swallow a message, and keeps native memory (cosyserve.rpc.reads). A read that is not waited
-    for any longer ends with the call."""
+async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting) -> Fragment | None:
+    """The next message, None at the end. One read waits for it and is never cancelled: a cancelled
+    read may lose a message and leaks native memory (cosyserve.rpc.reads). It ends with the call.
+    """
     reading = asyncio.ensure_future(anext(fragments, None))
     reading.add_done_callback(_seen)
     if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
@@ -79,7 +79,7 @@ async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting:
     if await _done(reading, left):
         return reading.result()
     raise DeadlineExceeded(
-        f"no message came for {waiting.idle_seconds:g} s behind {text.received} characters of text; "
+        f"no message came for {waiting.idle_seconds:g} s after {text.received} characters of text; "
         "expected text, a flush, a cancel or the end of the stream"
     )
 
@@ -90,8 +90,8 @@ async def _done(reading: "asyncio.Future[Fragment | None]", seconds: float) -> b
 
 
 def _seen(reading: "asyncio.Future[Fragment | None]") -> None:
-    """Has the error of a read that is not waited for any longer not logged as one that was
-    forgotten: the call is over.
+    """Retrieve the error of a read that no task waits for any more, so that asyncio does not log
+    it: the call is over.
     """
     if not reading.cancelled():
         reading.exception()

@@ -1,5 +1,5 @@
-"""The text of a request while it arrives: written by whoever hears the caller, read by the
-frontend's stage, again after a failure.
+"""The text of a request while it arrives: the task that reads the caller writes it, the frontend
+stage reads it, and reads it again after a failure.
 """
 
 import asyncio
@@ -11,46 +11,45 @@ _LONGEST_PIECE = 4_000
 
 @dataclass(frozen=True)
 class Flush:
-    """Sentences are wanted out of the text up to here. least_words: as AnalyzeFlush of
-    frontend.proto.
-    """
+    """The text up to here is to be spoken now. least_words: as AnalyzeFlush of frontend.proto."""
 
     least_words: int = 0
 
 
 @dataclass
-class Place:
-    """How far a reader is: characters of the whole text, and flushes."""
+class ReadPosition:
+    """Position of a reader: characters of the whole text, and flushes."""
 
     characters: int
     flushes: int
 
 
-class ArrivingText:
-    """Append-only, and forgotten at its start as far as the frontend needs it no more. What is kept
-    is bounded by `most_waiting` characters and one fragment: who feeds it waits for `room`."""
+class TextReplayBuffer:
+    """An append-only text that drops its beginning when the frontend no longer needs it. It holds
+    at most `most_waiting` characters and one fragment, because the writer waits for `room`.
+    """
 
     def __init__(self, most_waiting: int) -> None:
         self.received = 0
-        """Characters so far."""
+        """Characters received so far."""
         self.ended = False
         self.begin = 0
-        """Place of the first character that is kept."""
+        """Position of the first character that is still held."""
         self._most_waiting = most_waiting
         self._is_document = False
-        self._kept = ""
+        self._text = ""
         self._flushes: deque[tuple[int, Flush]] = deque()
         self._flushes_forgotten = 0
         self._changed = asyncio.Event()
 
     def feed(self, fragment: str) -> None:
-        self._kept += fragment
+        self._text += fragment
         self.received += len(fragment)
         self._wake()
 
     def flush(self, flush: Flush) -> None:
-        """A flush where nothing waits, or where there is one already, says nothing new: so there
-        are no more flushes than characters.
+        """Add a flush. One at which no text waits, or a repeated one, is ignored: so there are no
+        more flushes than characters.
         """
         if self.received == self.begin or (
             self._flushes and self._flushes[-1] in ((self.received, flush), (self.received, Flush()))
@@ -64,19 +63,19 @@ class ArrivingText:
         self._wake()
 
     async def room(self) -> None:
-        """Wait until less than `most_waiting` characters are kept. A document is kept whole: the
-        frontend bounds it.
+        """Wait until fewer than `most_waiting` characters are held. A document is held whole: the
+        frontend limits its size.
         """
-        while len(self._kept) >= self._most_waiting and not self._is_document:
+        while len(self._text) >= self._most_waiting and not self._is_document:
             await self._changed.wait()
 
-    def start(self) -> Place:
-        """Where a new reader begins."""
-        return Place(self.begin, self._flushes_forgotten)
+    def start(self) -> ReadPosition:
+        """The position of a new reader."""
+        return ReadPosition(self.begin, self._flushes_forgotten)
 
-    async def read(self, place: Place) -> str | Flush | None:
-        """What comes next behind `place`, which is moved on: text, in pieces of at most 4000
-        characters, a flush, or None at the end.
+    async def read(self, place: ReadPosition) -> str | Flush | None:
+        """The next part after `place`, which moves on: text, in pieces of at most 4000 characters,
+        a flush, or None at the end.
         """
         while True:
             place.flushes = max(place.flushes, self._flushes_forgotten)
@@ -84,7 +83,7 @@ class ArrivingText:
             border, flush = self._flushes[ahead] if ahead < len(self._flushes) else (self.received, None)
             if border > place.characters:
                 offset = place.characters - self.begin
-                piece = self._kept[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
+                piece = self._text[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
                 place.characters += len(piece)
                 return piece
             if flush is not None:
@@ -95,10 +94,8 @@ class ArrivingText:
             await self._changed.wait()
 
     def forget(self, until: int) -> None:
-        """Text up to this place is needed no more, neither are the flushes up to there: nothing
-        waits at them.
-        """
-        self._kept = self._kept[until - self.begin :]
+        """Drop the text up to this position, and its flushes."""
+        self._text = self._text[until - self.begin :]
         self.begin = until
         while self._flushes and self._flushes[0][0] <= until:
             self._flushes.popleft()
@@ -106,7 +103,7 @@ class ArrivingText:
         self._wake()
 
     def keep_whole(self) -> None:
-        """The text is a document, of which the frontend needs all until its end."""
+        """The text is a document, all of which the frontend needs until its end."""
         if not self._is_document:
             self._is_document = True
             self._wake()

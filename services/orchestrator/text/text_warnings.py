@@ -1,15 +1,15 @@
-"""What of a request's text is not spoken as it is written, as the frontend tells it."""
+"""Warnings of the frontend about text that is not spoken as it is written."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST_WARNINGS = 50
-"""As many as one call of the frontend tells."""
+"""The most that one call of the frontend reports."""
 
 
 @dataclass(frozen=True)
 class TextWarning:
-    """As TextWarning of warning.proto; kind: the number of its enum."""
+    """TextWarning of warning.proto; kind: the number of its enum."""
 
     kind: int
     message: str
@@ -18,7 +18,9 @@ class TextWarning:
 
 
 class TextWarnings:
-    """Of one request, in order; each once, though a frontend that takes over tells some again."""
+    """The warnings of one request, in order and without repeats: a frontend that takes over reports
+    some again.
+    """
 
     def __init__(self) -> None:
         self.known: list[TextWarning] = []

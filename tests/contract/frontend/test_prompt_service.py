@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import retry_delay
+from cosyserve.rpc.status import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2

@@ -45,7 +45,8 @@ form.
 WRITTEN = {
     "good": CANARY,
     "bad": f"{CANARY} '<speak>\"\x07 " * 40,
-    "document": f'<speak>Hello <sub alias="{CANARY}">there</sub> <phoneme ph="{CANARY}">you</phoneme> <{CANARY}/></speak>',
+    "document": f'<speak>Hello <sub alias="{CANARY}">there</sub> '
+    f'<phoneme ph="{CANARY}">you</phoneme> <{CANARY}/></speak>',
 }
 DOORS = {"SynthesisService": synthesis_pb2.DESCRIPTOR, "FrontendService": frontend_pb2.DESCRIPTOR}
 SERVICES = [file.services_by_name[name] for name, file in DOORS.items()]

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import retry_delay
+from cosyserve.rpc.status import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
@@ -176,7 +176,7 @@ async def test_another_engine_than_the_one_that_began(service: Loopback) -> None
         await decode(service, tokens(5), expected_identity=other)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "backend='torch'" in str(caught.value.details())
-    assert "start it anew" in str(caught.value.details())
+    assert "start it again" in str(caught.value.details())
 
 
 async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) -> None:

@@ -22,7 +22,8 @@ from cosyserve.host.supervision.supervisor import running_stack
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
     "Hello ",
-    "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n",
+    "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301",
+    "👩‍👩‍👧 ", "\n",
     '"',
     " ",
     "Chapter IV ", "account number is ", "48210937", "5 ft ", "11 in ", "tall ", "a 20 A fuse ", "3-4 ", "million ",

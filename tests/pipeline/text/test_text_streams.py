@@ -131,11 +131,11 @@ async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(runni
         ([], "no message came, expected the setup"),
         (texts("hi"), "the first message carries text, expected the setup"),
         ([Request()], "the first message carries nothing, expected the setup"),
-        ([setup(), setup()], "a message behind the first carries setup, expected text, flush or cancel"),
-        ([setup(), Request()], "a message behind the first carries nothing, expected text, flush or cancel"),
+        ([setup(), setup()], "a message after the first carries setup, expected text, flush or cancel"),
+        ([setup(), Request()], "a message after the first carries nothing, expected text, flush or cancel"),
         (
             [setup(text="hi")],
-            "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup",
+            "setup.request.text is set; in StreamingSynthesize text comes in messages after the setup",
         ),
         ([setup(7)], "setup.mode is 7, no value of that number exists"),
         ([setup(delay=49)], "setup.buffer_delay_milliseconds is 49, allowed are 50 to 10000"),
@@ -177,7 +177,7 @@ async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) 
     assert 0.9 < time.monotonic() - begin < 5
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
     assert details == (
-        "no message came for 1 s behind 7 characters of text; expected text, a flush, a cancel or the end of the stream"
+        "no message came for 1 s after 7 characters of text; expected text, a flush, a cancel or the end of the stream"
     )
     await all_idle(running)
 

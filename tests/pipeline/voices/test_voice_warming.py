@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.errors import NotFound, Overloaded
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.speech.conditioning import Shown, Voice
+from services.orchestrator.speech.conditioning import Conditioning, Voice
 from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
@@ -59,7 +59,7 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
             raise NotFound("there is none")
         return Voice(name, "h", (), () if name == "later" else (1,), b"", b"")
 
-    async def warm(replica: object, shown: Shown) -> None:
+    async def warm(replica: object, shown: Conditioning) -> None:
         if shown.voice == "anna":
             raise Overloaded("full")
         warmed.append(shown.voice)

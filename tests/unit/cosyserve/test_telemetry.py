@@ -13,7 +13,8 @@ import sys
 from cosyserve import telemetry
 telemetry.configure("LlmService")
 with telemetry.tracer.start_as_current_span("request") as span:
-    print(span.is_recording(), bool(telemetry.outgoing()), any(name.startswith("opentelemetry.exporter") for name in sys.modules))
+    exporters = any(name.startswith("opentelemetry.exporter") for name in sys.modules)
+    print(span.is_recording(), bool(telemetry.outgoing()), exporters)
 """
 
 

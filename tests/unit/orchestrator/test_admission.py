@@ -18,17 +18,17 @@ from services.orchestrator.load_control.adaptive_limit import (
     StageLoad,
 )
 from services.orchestrator.load_control.admission import Admission
-from services.orchestrator.load_control.limit_updater import LoadWatch
-from services.orchestrator.load_control.preemptible_place import LentPlace
+from services.orchestrator.load_control.limit_updater import LimitUpdater
+from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
 from services.orchestrator.load_control.wait_estimate import (
     ANYTHING,
     ARRIVING_TEXT,
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     TEXT,
-    Departures,
+    WaitEstimator,
 )
-from services.orchestrator.sound.playback import Playing
+from services.orchestrator.sound.playback import PlaybackClock
 
 
 class Door:
@@ -99,7 +99,7 @@ def test_hints_leave_few_places_empty_when_more_come_than_can_be_served() -> Non
 
 
 def test_the_hint_is_when_the_first_of_those_under_way_will_be_done() -> None:
-    found = Departures()
+    found = WaitEstimator()
     for seconds in (2.0, 2.0, 2.0):
         found.ends(found.begins(TEXT, 100, 0.0), seconds, completed=True)
     found.begins(TEXT, 100, 10.0)
@@ -113,23 +113,23 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done() -> None:
 
 def test_with_fewer_places_than_requests_more_have_to_end() -> None:
     """The limit fell while three were under way."""
-    found = Departures()
+    found = WaitEstimator()
     for size in (100, 200, 300):
         found.begins(TEXT, size, 0.0)
     assert found.next_place(1, 0.0) == pytest.approx(300 * TEXT.first_guess)
 
 
 def test_what_takes_longer_than_expected_is_waited_for_in_proportion() -> None:
-    found = Departures()
+    found = WaitEstimator()
     found.begins(ARRIVING_TEXT, 1.0, 0.0)
     assert found.next_place(1, 4.0) == pytest.approx(6.0)
-    late = Departures()
+    late = WaitEstimator()
     late.begins(ARRIVING_TEXT, 1.0, 0.0)
     assert late.next_place(1, 40.0) == pytest.approx(10.0)
 
 
 def test_requests_that_were_hung_up_on_teach_nothing() -> None:
-    found = Departures()
+    found = WaitEstimator()
     found.ends(found.begins(TEXT, 100, 0.0), 0.01, completed=False)
     found.begins(TEXT, 100, 0.0)
     assert found.next_place(1, 0.0) == pytest.approx(100 * TEXT.first_guess)
@@ -171,7 +171,7 @@ def test_hang_ups_and_early_ends_do_not_shorten_the_hint() -> None:
 
 
 def test_a_flood_of_refusals_keeps_no_list_of_all() -> None:
-    found = Departures()
+    found = WaitEstimator()
     found.begins(ANYTHING, 1.0, 0.0)
     for _ in range(1000):
         found.next_place(1, 0.0)
@@ -250,7 +250,7 @@ async def test_the_limit_falls_below_those_who_were_under_way_when_a_piece_came_
         asked.set()
         return told
 
-    watch = LoadWatch(admission, ask, least_seconds=0.01)
+    watch = LimitUpdater(admission, ask, least_seconds=0.01)
     running = asyncio.create_task(watch.run())
     watch.changed()
     await asked.wait()
@@ -274,7 +274,7 @@ async def test_a_round_that_fails_is_not_the_last_one() -> None:
             raise RuntimeError("a stage answered nonsense")
         return loads(0.4)
 
-    watch = LoadWatch(admission, ask, least_seconds=0.01)
+    watch = LimitUpdater(admission, ask, least_seconds=0.01)
     running = asyncio.create_task(watch.run())
     watch.changed()
     async with asyncio.timeout(5):
@@ -296,7 +296,7 @@ async def test_a_round_whose_answer_cannot_be_reckoned_with_is_not_the_last_one(
     async def ask() -> list[StageLoad]:
         return told
 
-    watch = LoadWatch(admission, ask, least_seconds=0.01)
+    watch = LimitUpdater(admission, ask, least_seconds=0.01)
     running = asyncio.create_task(watch.run())
     watch.changed()
     async with asyncio.timeout(5):
@@ -349,25 +349,25 @@ def test_an_engine_that_shares_its_time_is_busy_while_anything_is_in() -> None:
 
 def test_a_player_has_what_was_sent_less_what_it_has_played() -> None:
     now = 10.0
-    playing = Playing(lambda: now)
-    assert playing.left == 0.0
-    playing.sent(1.0)
+    playback = PlaybackClock(lambda: now)
+    assert playback.left == 0.0
+    playback.sent(1.0)
     now = 10.4
-    playing.sent(0.5)
-    assert playing.left == pytest.approx(1.1)
+    playback.sent(0.5)
+    assert playback.left == pytest.approx(1.1)
     now = 20.0
-    assert playing.left == 0.0
-    playing.sent(0.5)
-    assert playing.left == pytest.approx(0.5)
+    assert playback.left == 0.0
+    playback.sent(0.5)
+    assert playback.left == pytest.approx(0.5)
 
 
 async def test_a_place_without_text_goes_to_another_request() -> None:
     clock = [0.0]
     door = Admission(2, now=lambda: clock[0])
-    places = [LentPlace(30.0, lambda: clock[0]) for _ in range(2)]
-    with door.admit(lent=places[0]):
+    places = [PreemptiblePlace(30.0, lambda: clock[0]) for _ in range(2)]
+    with door.admit(preemptible=places[0]):
         clock[0] = 1.0
-        with door.admit(lent=places[1]):
+        with door.admit(preemptible=places[1]):
             places[0].used()
             with door.admit():
                 assert [place.reclaimed for place in places] == [False, True]
@@ -381,7 +381,7 @@ async def test_a_place_without_text_goes_to_another_request() -> None:
     assert door.active == 0
 
 
-async def told(place: LentPlace) -> None:
+async def told(place: PreemptiblePlace) -> None:
     async with asyncio.timeout(1):
         await place.until_reclaimed()
 
@@ -389,8 +389,8 @@ async def told(place: LentPlace) -> None:
 def test_a_place_whose_text_was_spoken_is_kept_for_the_idle_time() -> None:
     clock = [0.0]
     door = Admission(1, now=lambda: clock[0])
-    place = LentPlace(30.0, lambda: clock[0])
-    with door.admit(lent=place):
+    place = PreemptiblePlace(30.0, lambda: clock[0])
+    with door.admit(preemptible=place):
         place.used()
         clock[0] = 29.0
         with pytest.raises(Overloaded), door.admit():
@@ -402,8 +402,8 @@ def test_a_place_whose_text_was_spoken_is_kept_for_the_idle_time() -> None:
 
 def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
     door = Admission(3)
-    place = LentPlace(30.0)
-    with door.admit(), door.admit(), door.admit(lent=place):
+    place = PreemptiblePlace(30.0)
+    with door.admit(), door.admit(), door.admit(preemptible=place):
         door.limit = 2
         with pytest.raises(Overloaded), door.admit():
             pass
@@ -415,8 +415,8 @@ def test_a_place_whose_audio_is_taken_slowly_is_in_use() -> None:
     """And for the idle time after the caller has taken it."""
     clock = [0.0]
     door = Admission(1, now=lambda: clock[0])
-    place = LentPlace(30.0, lambda: clock[0])
-    with door.admit(lent=place):
+    place = PreemptiblePlace(30.0, lambda: clock[0])
+    with door.admit(preemptible=place):
         place.used()
         with place.sending():
             clock[0] = 50.0

@@ -6,7 +6,7 @@ import asyncio
 
 from services.orchestrator.decode_ahead import Decode, sentences_ahead
 from services.orchestrator.sound.silence import Play
-from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence
 from services.orchestrator.stages.token2wav import Decoded
 
@@ -14,7 +14,7 @@ from services.orchestrator.stages.token2wav import Decoded
 def written(index: int) -> TokenStream:
     stream = TokenStream(Sentence(index, (1,)), seed=0)
     stream.extend([1] * 20)
-    stream.finish(Made(0.0, 0.0, 0.0))
+    stream.finish(GenerationTiming(0.0, 0.0, 0.0))
     return stream
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
-from services.orchestrator.text.deduplication import TakenSentences
+from services.orchestrator.text.deduplication import SentenceDeduplicator
 
 IDS = tuple(range(100, 120))
 WORDS = tuple(
@@ -33,10 +33,10 @@ async def test_an_open_sentence_that_is_told_again_has_its_ids_and_words_once(
     async def take(sentence: Sentence | OpenSentence) -> None:
         taken.append(sentence)
 
-    sentences = TakenSentences(take)
+    sentences = SentenceDeduplicator(take)
     for part in parts(0, BORDERS)[:told_before]:
         await sentences.add(part, whole=False, unfinished=True)
-    sentences.begin_anew()
+    sentences.restart()
     for part in parts(0, retold):
         await sentences.add(part, whole=False, unfinished=True)
     await sentences.add(Sentence(0, ()), whole=False, unfinished=False)

@@ -4,7 +4,7 @@ import pytest
 
 from cosyserve.errors import LeftOut
 from services.orchestrator.speech.missing_words import require_all_words
-from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
 
 WORDS = (SpokenWord("or", 0, 2), SpokenWord("me", 2, 3), SpokenWord("a", 5, 1), SpokenWord("/nˈIki/", 6, 6))
@@ -13,13 +13,13 @@ SENTENCE = Sentence(3, tuple(range(12)), 0, WORDS)
 SPOKEN = (0, 2, 4, 6, 8, 10, 11, 13, 15, 16, 17, 19)
 
 
-def made(*starts: int) -> Made:
-    return Made(0.0, 0.0, 0.0, starts)
+def timing(*starts: int) -> GenerationTiming:
+    return GenerationTiming(0.0, 0.0, 0.0, starts)
 
 
 def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence | OpenSentence = SENTENCE) -> str:
     try:
-        require_all_words(sentence, made(*starts), tokens)
+        require_all_words(sentence, timing(*starts), tokens)
     except LeftOut as fault:
         return fault.message
     return ""
@@ -64,11 +64,11 @@ def test_a_sentence_that_was_written_meanwhile_is_judged_alike() -> None:
 
 async def test_what_is_waited_for() -> None:
     stream = TokenStream(SENTENCE, 1)
-    stream.accept(tells_starts=False)
+    stream.accept(has_text_starts=False)
     await stream.judged()
     stream = TokenStream(SENTENCE, 1)
-    stream.accept(tells_starts=True)
-    stream.finish(made(*SPOKEN))
+    stream.accept(has_text_starts=True)
+    stream.finish(timing(*SPOKEN))
     await stream.judged()
     stream.fail(LeftOut("x"))
     with pytest.raises(LeftOut):

@@ -7,7 +7,7 @@ import pytest
 from cosyserve.errors import Overloaded
 from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, tokens_to_first_border
 
 
@@ -58,7 +58,7 @@ async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
     late = asyncio.create_task(_all(stream))
     await asyncio.sleep(0)
     stream.extend([4])
-    stream.finish(Made(0.0, 0.0, 0.0))
+    stream.finish(GenerationTiming(0.0, 0.0, 0.0))
     assert await early == await late == await _all(stream) == [1, 2, 3, 4]
 
 

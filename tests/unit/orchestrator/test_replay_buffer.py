@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from services.orchestrator.speech.utterance import OpenSentence, Sentence
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
-from services.orchestrator.text.deduplication import TakenSentences
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.text.deduplication import SentenceDeduplicator
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 
 
-async def told(text: ArrivingText) -> list[str | Flush]:
+async def told(text: TextReplayBuffer) -> list[str | Flush]:
     """All that a new reader is told, up to the end, pieces between two flushes joined."""
     place, found = text.start(), list[str | Flush]()
     while (piece := await text.read(place)) is not None:
@@ -35,7 +35,7 @@ async def told(text: ArrivingText) -> list[str | Flush]:
 )
 def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
     async def check() -> None:
-        text, places, flushes = ArrivingText(10**6), "", list[tuple[int, Flush]]()
+        text, places, flushes = TextReplayBuffer(10**6), "", list[tuple[int, Flush]]()
         for part in parts:
             if isinstance(part, Flush):
                 text.flush(part)
@@ -60,7 +60,7 @@ def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flu
 
 
 async def test_flushes_of_nothing_do_not_pile_up() -> None:
-    text = ArrivingText(100)
+    text = TextReplayBuffer(100)
     text.feed("ab")
     for _ in range(1_000):
         text.flush(Flush())
@@ -77,7 +77,7 @@ async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragmen
 
 
 async def test_nothing_is_read_while_too_much_waits() -> None:
-    text, seen = ArrivingText(most_waiting=10), list[int]()
+    text, seen = TextReplayBuffer(most_waiting=10), list[int]()
 
     async def fragments() -> AsyncIterator[Fragment]:
         for number in range(5):
@@ -98,7 +98,7 @@ async def test_nothing_is_read_while_too_much_waits() -> None:
 
 
 async def test_a_document_is_kept_whole_and_still_read() -> None:
-    text = ArrivingText(most_waiting=10)
+    text = TextReplayBuffer(most_waiting=10)
     listening = asyncio.create_task(listen(messages(*[Fragment("123456")] * 5), text, PATIENT, 1_000))
     await asyncio.sleep(0.05)
     assert text.received == 12
@@ -112,8 +112,8 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
 
 
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
-    text = ArrivingText(100)
-    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s behind 5 characters"):
+    text = TextReplayBuffer(100)
+    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s after 5 characters"):
         await listen(messages(Fragment("ab cd"), then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
     text.end()
     assert await told(text) == ["ab cd", Flush(4)]
@@ -125,16 +125,16 @@ async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
         await asyncio.sleep(0.15)
         yield Fragment("cd")
 
-    text = ArrivingText(100)
+    text = TextReplayBuffer(100)
     await listen(fragments(), text, Waiting(delay_seconds=0.05, idle_seconds=5.0), 100)
     assert await told(text) == ["ab", Flush(4), "cd"]
 
 
 async def test_too_much_text_and_a_cancel_end_it() -> None:
     with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
-        await listen(messages(Fragment("abc"), Fragment("def")), ArrivingText(100), PATIENT, 5)
+        await listen(messages(Fragment("abc"), Fragment("def")), TextReplayBuffer(100), PATIENT, 5)
     with pytest.raises(CancelledByCaller):
-        await listen(messages(Fragment("abc"), Fragment(cancel=True)), ArrivingText(100), PATIENT, 5)
+        await listen(messages(Fragment("abc"), Fragment(cancel=True)), TextReplayBuffer(100), PATIENT, 5)
 
 
 async def test_a_sentence_told_again_is_taken_once() -> None:
@@ -143,9 +143,9 @@ async def test_a_sentence_told_again_is_taken_once() -> None:
     async def take(sentence: Sentence | OpenSentence) -> None:
         taken.append(sentence)
 
-    sentences = TakenSentences(take)
+    sentences = SentenceDeduplicator(take)
     for again in range(2):
-        sentences.begin_anew()
+        sentences.restart()
         await sentences.add(Sentence(0, (1, 2)), whole=False, unfinished=True)
         await sentences.add(Sentence(0, (3,)), whole=False, unfinished=False)
         await sentences.add(Sentence(1, (4,) if again == 0 else (4, 5)), whole=False, unfinished=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from cosyserve.errors import FailedPrecondition
-from services.orchestrator.sound.sentence_pause import (
+from services.orchestrator.sound.silence import (
     LONG_TOKENS,
     SENTENCE_PAUSE_MILLISECONDS,
     SHORT_TOKENS,

@@ -52,7 +52,7 @@ async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replic
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_info, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.1)
 
 
 async def factors(info: StageInfo) -> list[float | None]:
@@ -74,9 +74,9 @@ async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last() ->
 
 
 async def test_it_does_so_for_some_rounds_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_info, "PATIENCE_SECONDS", 0.02)
-    assert stage_info.KEPT_ROUNDS > 3
-    monkeypatch.setattr(stage_info, "KEPT_ROUNDS", 3)
+    monkeypatch.setattr(stage_info, "ANSWER_SECONDS", 0.02)
+    assert stage_info.MOST_SILENT_ROUNDS > 3
+    monkeypatch.setattr(stage_info, "MOST_SILENT_ROUNDS", 3)
     teller = Telling(0.4)
     async with stage(teller) as (info, _):
         async with asyncio.timeout(10):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import recommended
 from cosyserve.settings import load
@@ -116,7 +116,7 @@ def test_an_image_has_one_generation_of_cuda() -> None:
     """
     (base,) = re.findall(r"^ARG CUDA_IMAGE=nvidia/cuda:(\d+)\.", JOINED, re.MULTILINE)
     (package, release) = re.findall(r"^ARG TENSORRT_PACKAGE=(\S+)==(\S+)", JOINED, re.MULTILINE)[0]
-    (doctor,) = (library.install for library in SUPPORT if library.name == "tensorrt")
+    (doctor,) = (library.install for library in SUPPORTED_LIBRARIES if library.name == "tensorrt")
     extra = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]["gpu"]

@@ -130,7 +130,7 @@ async def test_a_text_that_is_too_long_to_be_kept_is_forgotten(monkeypatch: pyte
         with pytest.raises(errors.Unavailable, match="going away"):
             await asyncio.wait_for(speech.read(), 20)
     assert len(door.setups) == 1
-    kept = written.Written()
+    kept = written.MessageReplayBuffer()
     for fragment in ("abc", "def", "g"):
         kept.add(synthesis_pb2.StreamingSynthesizeRequest(text=fragment))
     kept.passed(2)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import backend, replicas
-from cosyserve.commands.up import strictness
+from cosyserve.commands.terminal.argument_types import backend, replicas
+from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.layout import lay_out
 
 MODEL = Path(__file__).parents[4] / "models" / "demo"
@@ -52,8 +52,8 @@ def test_who_is_given_no_backend_has_what_the_environment_says(
 
 
 def test_strict_is_for_both_engines() -> None:
-    assert strictness(argparse.Namespace(strict=False)) == {}
-    assert strictness(argparse.Namespace(strict=True)) == {
+    assert strictness(False) == {}
+    assert strictness(True) == {
         "COSYSERVE_LLM_STRICT": "true",
         "COSYSERVE_TOKEN2WAV_STRICT": "true",
     }

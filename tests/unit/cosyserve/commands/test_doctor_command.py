@@ -57,7 +57,7 @@ def test_problems_are_the_exit_status_and_come_with_a_remedy(tmp_path: Path) -> 
     assert done.returncode == 1
     assert "PROBLEM driver" in done.stdout
     assert "no such model directory" in done.stdout
-    assert f"mend: cosyserve model download {tmp_path / 'nowhere'}" in done.stdout
+    assert f"fix: cosyserve model download {tmp_path / 'nowhere'}" in done.stdout
     assert "COSYSERVE_TOKEN2WAV_DEVICE=cpu" in done.stdout
 
 

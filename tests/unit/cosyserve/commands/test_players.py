@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.players import PROGRAMS, NoPlayer, Player, Program, found_program
+from cosyserve.commands.terminal.players import PROGRAMS, Player, PlayerError, Program, installed_player
 
 PCM = bytes(range(256)) * 400
 
@@ -39,7 +39,7 @@ async def played(program: Program) -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 async def test_each_program_gets_all_samples_and_their_rate(programs: Path, program: Program) -> None:
     install(programs, program.name, READS_FILE if program.takes == "file" else KEEPS)
-    assert found_program() is program
+    assert installed_player() is program
     await played(program)
     heard = (programs / "heard").read_bytes()
     if program.takes == "raw":
@@ -56,24 +56,25 @@ async def test_each_program_gets_all_samples_and_their_rate(programs: Path, prog
 
 def test_the_first_that_is_there_is_taken_and_none_is_said(programs: Path) -> None:
     with pytest.raises(
-        NoPlayer, match=r"no player is installed; looked for pw-play, paplay, aplay, ffplay, afplay, play\. Install one"
+        PlayerError,
+        match=r"no player is installed; looked for pw-play, paplay, aplay, ffplay, afplay, play\. Install one",
     ):
-        found_program()
+        installed_player()
     for name in ("play", "aplay"):
         install(programs, name, KEEPS)
-    assert found_program().name == "aplay"
+    assert installed_player().name == "aplay"
 
 
 @pytest.mark.parametrize("reads", ["", "sys.stdin.buffer.read();"])
 async def test_a_player_that_fails_is_named_with_what_it_said(programs: Path, reads: str) -> None:
     install(programs, "aplay", f"{reads}sys.exit('audio open error: no such device')")
-    with pytest.raises(NoPlayer, match="--play: aplay ended with status 1: audio open error: no such device"):
-        await played(found_program())
+    with pytest.raises(PlayerError, match="--play: aplay ended with status 1: audio open error: no such device"):
+        await played(installed_player())
 
 
 async def test_a_speech_that_fails_ends_the_player(programs: Path) -> None:
     install(programs, "aplay", "sys.stdin.buffer.read(1); import time; time.sleep(60)")
-    player = Player(found_program(), 16_000)
+    player = Player(installed_player(), 16_000)
 
     async def fail() -> None:
         async with player:

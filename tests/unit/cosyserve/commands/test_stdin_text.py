@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from cosyserve.commands.terminal.stdin_text import typed
+from cosyserve.commands.terminal.stdin_text import read_text
 
 
 async def test_characters_come_whole_however_their_bytes_are_cut() -> None:
     reading, writing = os.pipe()
-    arriving = typed(reading)
+    arriving = read_text(reading)
     os.write(writing, "é".encode()[:1])
     os.write(writing, "é".encode()[1:] + b" \xff ")
     os.close(writing)
@@ -20,6 +20,6 @@ async def test_characters_come_whole_however_their_bytes_are_cut() -> None:
 async def test_what_cannot_be_read_is_an_error_and_no_silence() -> None:
     reading, writing = os.pipe()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        await anext(typed(writing))
+        await anext(read_text(writing))
     os.close(reading)
     os.close(writing)

@@ -58,7 +58,7 @@ def test_where_nothing_can_be_kept_there_is_a_warning_and_a_start(
     directory = keep_kernels(KEY, environ)
     assert directory.is_dir()
     assert environ["TRITON_CACHE_DIR"] == str(directory)
-    assert "they are compiled anew at each start. COSYSERVE_CACHE_DIR names a directory" in caplog.text
+    assert "they are compiled again at each start. COSYSERVE_CACHE_DIR names a directory" in caplog.text
     directory.rmdir()
 
 

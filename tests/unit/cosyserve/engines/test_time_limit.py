@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from cosyserve.engines.time_limit import OutOfTime, within
+from cosyserve.engines.time_limit import CallTimedOut, run_with_time_limit
 
 
 class Engine:
@@ -18,14 +18,14 @@ class Engine:
 
 
 def test_results_and_errors_are_those_of_the_call() -> None:
-    assert within(10, lambda: "engine") == "engine"
+    assert run_with_time_limit(10, lambda: "engine") == "engine"
     with pytest.raises(ZeroDivisionError):
-        within(10, lambda: 1 / 0)
+        run_with_time_limit(10, lambda: 1 / 0)
 
 
 def test_calls_one_after_another_share_a_thread_that_lives_on() -> None:
-    first = within(10, threading.current_thread)
-    assert within(10, threading.current_thread) is first
+    first = run_with_time_limit(10, threading.current_thread)
+    assert run_with_time_limit(10, threading.current_thread) is first
     assert first.is_alive()
     assert first.daemon
 
@@ -43,10 +43,10 @@ def test_a_call_that_hangs_is_given_up_and_the_next_one_runs() -> None:
         released.set()
 
     began = time.monotonic()
-    with pytest.raises(OutOfTime):
-        within(0.1, late, discard)
+    with pytest.raises(CallTimedOut):
+        run_with_time_limit(0.1, late, discard)
     assert time.monotonic() - began < 5
-    assert within(10, lambda: "next engine") == "next engine"
+    assert run_with_time_limit(10, lambda: "next engine") == "next engine"
     assert given == []
     go_on.set()
     assert released.wait(10)
@@ -55,14 +55,17 @@ def test_a_call_that_hangs_is_given_up_and_the_next_one_runs() -> None:
 
 def test_nothing_is_kept_of_what_was_loaded() -> None:
     gone = threading.Event()
-    engine = within(10, Engine)
+    engine = run_with_time_limit(10, Engine)
     weakref.finalize(engine, gone.set)
     del engine
     assert gone.wait(5)
 
 
 def test_a_process_with_a_call_that_hangs_can_end() -> None:
-    program = "import threading\nfrom cosyserve.engines.time_limit import within\nwithin(0.1, threading.Event().wait)"
+    program = (
+        "import threading\nfrom cosyserve.engines.time_limit import run_with_time_limit\n"
+        "run_with_time_limit(0.1, threading.Event().wait)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "OutOfTime" in done.stderr
+    assert "CallTimedOut" in done.stderr

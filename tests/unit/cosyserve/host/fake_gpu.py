@@ -16,7 +16,8 @@ if complaint := os.environ.get("FAKE_GPU_FAILS"):
 gpus = json.loads(os.environ["FAKE_GPUS"])
 query = next((word for word in sys.argv[1:] if word.startswith("--query-gpu=")), None)
 if query is None:
-    print("| NVIDIA-SMI 570.86.15   Driver Version: 570.86.15   CUDA Version: " + os.environ.get("FAKE_CUDA", "12.8") + " |")
+    cuda = os.environ.get("FAKE_CUDA", "12.8")
+    print("| NVIDIA-SMI 570.86.15   Driver Version: 570.86.15   CUDA Version: " + cuda + " |")
     sys.exit(0)
 if "--format=csv,noheader,nounits" not in sys.argv:
     sys.exit("only known without header and units")

@@ -8,17 +8,17 @@ import contextlib
 import pytest
 
 from cosyserve.errors import DeadlineExceeded, Overloaded, Unavailable
-from cosyserve.rpc import first_message_limit as intake
-from cosyserve.rpc.first_message_limit import Intake, Turn
+from cosyserve.rpc import first_message_limit as limit
+from cosyserve.rpc.first_message_limit import FirstMessageLimit, Turn
 
 HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"
 
 
-def brief(limit: int, seconds: float = 5.0) -> Intake:
-    return Intake(limit, seconds, 0.2)
+def brief(limit: int, seconds: float = 5.0) -> FirstMessageLimit:
+    return FirstMessageLimit(limit, seconds, 0.2)
 
 
-async def linger(gate: Intake, peer: str = HERE) -> Turn:
+async def linger(gate: FirstMessageLimit, peer: str = HERE) -> Turn:
     """A call that begins to send, and never ends by itself."""
     taken: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
 
@@ -70,7 +70,7 @@ async def test_a_call_that_has_just_begun_is_left_alone() -> None:
     assert turn.lost.is_set()
 
 
-async def order_of(gate: Intake, peers: list[str]) -> list[int]:
+async def order_of(gate: FirstMessageLimit, peers: list[str]) -> list[int]:
     """The numbers of calls of `peers`, which all wait at once, in the order in which they are
     read.
     """
@@ -110,7 +110,7 @@ async def test_the_host_with_the_most_turns_loses_one() -> None:
 
 async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
     """Fifty a second on one connection; turns of a second would be enough for eight."""
-    gate = Intake(8, 30.0)
+    gate = FirstMessageLimit(8, 30.0)
     loop = asyncio.get_running_loop()
     attack = asyncio.create_task(empty_calls(gate, 50))
     try:
@@ -123,7 +123,7 @@ async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
         attack.cancel()
 
 
-async def empty_calls(gate: Intake, a_second: int) -> None:
+async def empty_calls(gate: FirstMessageLimit, a_second: int) -> None:
     async with asyncio.TaskGroup() as calls:
         while True:
             calls.create_task(linger(gate))
@@ -131,7 +131,7 @@ async def empty_calls(gate: Intake, a_second: int) -> None:
 
 
 async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
-    gate = Intake(1, 5.0)
+    gate = FirstMessageLimit(1, 5.0)
     turn = await linger(gate)
 
     async def call() -> None:
@@ -151,7 +151,7 @@ async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
 
 
 async def test_waiting_has_an_end() -> None:
-    gate = Intake(1, 0.1)
+    gate = FirstMessageLimit(1, 0.1)
     async with gate.turn(HERE):
         with pytest.raises(DeadlineExceeded, match=r"not read in 0\.1 s"):
             async with gate.turn(HERE):
@@ -161,8 +161,8 @@ async def test_waiting_has_an_end() -> None:
 
 
 async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_MOST_WAITING", 2)
-    gate = Intake(1, 5.0)
+    monkeypatch.setattr(limit, "_MOST_WAITING", 2)
+    gate = FirstMessageLimit(1, 5.0)
 
     async def call(peer: str) -> str:
         async with gate.turn(peer):

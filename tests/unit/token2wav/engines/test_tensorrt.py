@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
-from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
@@ -162,7 +162,7 @@ def test_a_release_that_has_not_been_run_is_refused(version: str, monkeypatch: p
 
 
 def test_releases_that_are_served_are_those_of_the_doctor() -> None:
-    (library,) = (library for library in SUPPORT if library.name == "tensorrt")
+    (library,) = (library for library in SUPPORTED_LIBRARIES if library.name == "tensorrt")
     assert (library.oldest, library.below) == (OLDEST, BELOW)
 
 

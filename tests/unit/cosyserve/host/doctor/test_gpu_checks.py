@@ -59,20 +59,20 @@ def test_what_cuda_does_not_see_is_not_there(named: str, seen: list[str], smi: p
     assert [gpu.name for gpu in gpus()] == [gpu["gpu"] for gpu in visible_gpus()] == seen
     assert [gpu["gpu"] for gpu in machine_gpus()] == ["NVIDIA H200", "second"]
     found = check_driver(this_machine(), wanted=True)
-    assert (found.state is State.PROBLEM, "hides every GPU" in found.found) == (not seen, not seen)
+    assert (found.state is State.PROBLEM, "hides every GPU" in found.observed) == (not seen, not seen)
 
 
 def test_a_driver_that_works(smi: pytest.MonkeyPatch) -> None:
     found = check_driver(this_machine(), wanted=True)
-    assert (found.state, found.found) == (State.OK, "NVIDIA 570.86.15, 2 GPUs")
+    assert (found.state, found.observed) == (State.OK, "NVIDIA 570.86.15, 2 GPUs")
 
 
 def test_a_driver_that_fails_is_a_problem_in_its_own_words(smi: pytest.MonkeyPatch) -> None:
     smi.setenv("FAKE_GPU_FAILS", "NVML: Driver/library version mismatch")
     found = check_driver(this_machine(), wanted=False)
     assert found.state is State.PROBLEM
-    assert "Driver/library version mismatch" in found.found
-    assert "reboot" in found.mend
+    assert "Driver/library version mismatch" in found.observed
+    assert "reboot" in found.fix
 
 
 @pytest.mark.parametrize(("wanted", "state"), [(False, State.NOTE), (True, State.PROBLEM)])
@@ -80,7 +80,7 @@ def test_no_gpu_is_a_problem_for_who_wants_one(
     wanted: bool, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: False)
+    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.has_nvidia_device", lambda: False)
     assert check_driver(machine(), wanted).state is state
 
 
@@ -88,8 +88,8 @@ def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: True)
-    assert "docker run --gpus all" in check_driver(machine(), wanted=False).mend
+    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.has_nvidia_device", lambda: True)
+    assert "docker run --gpus all" in check_driver(machine(), wanted=False).fix
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_cuda_of_driver_and_torch(cuda: tuple[int, int], runtime: str, state: St
     (found,) = check_cuda(machine(gpu(), cuda=cuda, nvidia__cuda__runtime__cu12=runtime))
     assert found.state is state
     if state is State.PROBLEM:
-        assert "580" in found.mend
+        assert "580" in found.fix
 
 
 def test_a_driver_that_names_no_cuda() -> None:
@@ -128,7 +128,7 @@ def test_age_and_memory_of_a_gpu(capability: tuple[int, int], memory: int, free:
     found = check_gpu(3, gpu(memory, capability, free))
     assert [finding.state for finding in found] == states
     assert all(finding.check.startswith("GPU 3") for finding in found)
-    assert all(finding.means and finding.mend for finding in found if finding.state is not State.OK)
+    assert all(finding.means and finding.fix for finding in found if finding.state is not State.OK)
 
 
 def test_a_torch_for_cpus_beside_a_gpu(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_compiler_and_mps_are_looked_for_where_there_is_a_gpu(tmp_path: Path) ->
     nothing = {"PATH": str(tmp_path)}
     assert check_compiler(machine()) == check_sharing(machine(), nothing) == []
     assert check_compiler(machine(gpu(), compiler=None))[0].state is State.NOTE
-    assert check_compiler(machine(gpu()))[0].found == "/usr/bin/gcc"
+    assert check_compiler(machine(gpu()))[0].observed == "/usr/bin/gcc"
     assert c_compiler(nothing) is None
     assert check_sharing(machine(gpu()), nothing)[0].state is State.NOTE
     assert check_sharing(machine(gpu(), gpu()), nothing)[0].state is State.OK

@@ -59,7 +59,7 @@ def test_memory_counts_the_weights_twice() -> None:
     assert check_memory(machine(memory=3 * GIB), 31 << 20).state is State.OK
     found = check_memory(machine(memory=3 * GIB), 2 * GIB)
     assert found.state is State.PROBLEM
-    assert "6.0 wanted" in found.found
+    assert "6.0 wanted" in found.observed
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_port_that_somebody_has() -> None:
         listen = f"127.0.0.1:{holder.getsockname()[1]}"
         found = check_public_port(listen)
         assert found.state is State.PROBLEM
-        assert f"ss -ltnp 'sport = :{holder.getsockname()[1]}'" in found.mend
+        assert f"ss -ltnp 'sport = :{holder.getsockname()[1]}'" in found.fix
     assert check_public_port(listen).state is State.OK
     assert check_inner_ports().state is State.OK
     with pytest.raises(SettingsError, match="is not an address"):

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library, dotted, parsed
+from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
+from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
 
-LIBRARIES = {library.name: library for library in SUPPORT}
+LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"
 
 
@@ -37,23 +38,23 @@ def test_each_version_is_judged(name: str, versions: dict[str, str], has_gpu: bo
     assert found.state == state
     if state != "ok":
         assert found.means
-        assert found.mend.startswith("pip install ")
+        assert found.fix.startswith("pip install ")
 
 
 def test_the_line_of_tensorrt_llm_that_the_guides_pin() -> None:
-    assert check_company({"tensorrt_llm": "0.20.0", "tensorrt": "10.10.0.31", "protobuf": "5.29.5"}) == []
-    found = check_company({"tensorrt_llm": "0.20.0", "tensorrt": "10.13.0.35", "protobuf": "7.36.2"})
+    assert check_library_combinations({"tensorrt_llm": "0.20.0", "tensorrt": "10.10.0.31", "protobuf": "5.29.5"}) == []
+    found = check_library_combinations({"tensorrt_llm": "0.20.0", "tensorrt": "10.13.0.35", "protobuf": "7.36.2"})
     assert [finding.check for finding in found] == ["tensorrt_llm and tensorrt", "tensorrt_llm and protobuf"]
-    assert check_company({"tensorrt_llm": "1.0.0", "tensorrt": "10.13.0.35", "protobuf": "5.29.5"}) == []
+    assert check_library_combinations({"tensorrt_llm": "1.0.0", "tensorrt": "10.13.0.35", "protobuf": "5.29.5"}) == []
 
 
 def test_two_packages_that_write_the_same_files() -> None:
-    (found,) = check_company({"onnxruntime": "1.31.1", "onnxruntime-gpu": "1.31.1"})
-    assert "uninstall" in found.mend
+    (found,) = check_library_combinations({"onnxruntime": "1.31.1", "onnxruntime-gpu": "1.31.1"})
+    assert "uninstall" in found.fix
 
 
 def test_versions_of_every_form() -> None:
-    assert [parsed(text) for text in ("2.13.0+cpu", "1.0.0rc2", "10.13.0.35", "unknown")] == [
+    assert [parse_version(text) for text in ("2.13.0+cpu", "1.0.0rc2", "10.13.0.35", "unknown")] == [
         (2, 13, 0),
         (1, 0, 0),
         (10, 13, 0, 35),
@@ -68,6 +69,6 @@ def test_the_page_shows_the_table() -> None:
         if line.startswith("|")
     ]
     shown = {row[0]: row[1:4] for row in rows}
-    for library in SUPPORT:
-        below = f", below {dotted(library.below)}" if library.below else ""
-        assert shown[f"`{library.name}`"] == [f"{dotted(library.oldest)}{below}", library.seen, library.what]
+    for library in SUPPORTED_LIBRARIES:
+        below = f", below {format_version(library.below)}" if library.below else ""
+        assert shown[f"`{library.name}`"] == [f"{format_version(library.oldest)}{below}", library.seen, library.what]

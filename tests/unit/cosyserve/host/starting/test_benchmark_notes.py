@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from cosyserve.engines import benchmark_note as engine_note
-from cosyserve.host.starting.benchmark_notes import keep, kept
+from cosyserve.host.starting.benchmark_notes import SERVICES, read_notes, write_notes
 from cosyserve.host.starting.trial import Trial
+from services.llm.settings import NOTED as OF_LLM
+from services.token2wav.loading import NOTED as OF_TOKEN2WAV
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 GPU = {"gpu": "NVIDIA Test", "compute_capability": "9.0", "driver": "580.1"}
@@ -42,7 +44,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("measured", "told", "after"),
+    ("measured", "preferred", "after"),
     [
         ({"compile": 0.20, "vllm": 0.10, "trt": 0.30}, {"llm": "vllm", "token2wav": ""}, {"llm": "vllm"}),
         (
@@ -57,28 +59,32 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_the_faster_one_is_kept(
-    measured: dict[str, float | None], told: dict[str, str], after: dict[str, str] | None, tmp_path: Path
+    measured: dict[str, float | None], preferred: dict[str, str], after: dict[str, str] | None, tmp_path: Path
 ) -> None:
-    assert keep(trials(**measured), MODEL, environ(tmp_path)) == told
-    assert kept(MODEL, environ(tmp_path)) == (told if after is None else after)
+    assert write_notes(trials(**measured), MODEL, environ(tmp_path)) == preferred
+    assert read_notes(MODEL, environ(tmp_path)) == (preferred if after is None else after)
 
 
 def test_another_driver_library_or_precision_is_another_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(trials(compile=0.2, vllm=0.1, trt=0.1), MODEL, environ(tmp_path))
-    assert kept(MODEL, environ(tmp_path)) == {"llm": "vllm", "token2wav": "tensorrt"}
-    assert kept(MODEL, environ(tmp_path) | {"COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"}) == {"llm": "vllm"}
+    write_notes(trials(compile=0.2, vllm=0.1, trt=0.1), MODEL, environ(tmp_path))
+    assert read_notes(MODEL, environ(tmp_path)) == {"llm": "vllm", "token2wav": "tensorrt"}
+    assert read_notes(MODEL, environ(tmp_path) | {"COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"}) == {"llm": "vllm"}
     (note,) = (tmp_path / "llm").iterdir()
-    told = json.loads(note.read_text())
-    assert told["real_time_factors"] == {"compile+fp16": 0.2, "vllm+fp16": 0.1}
-    assert told["facts"].items() >= GPU.items()
+    preferred = json.loads(note.read_text())
+    assert preferred["real_time_factors"] == {"compile+fp16": 0.2, "vllm+fp16": 0.1}
+    assert preferred["facts"].items() >= GPU.items()
     monkeypatch.setattr(engine_note, "library_versions", lambda *names: {"torch": "9.9"})
-    assert kept(MODEL, environ(tmp_path)) == {}
+    assert read_notes(MODEL, environ(tmp_path)) == {}
 
 
 def test_a_note_of_this_name_about_something_else_does_not_count(tmp_path: Path) -> None:
-    keep(trials(compile=0.2, vllm=0.1), MODEL, environ(tmp_path))
+    write_notes(trials(compile=0.2, vllm=0.1), MODEL, environ(tmp_path))
     (note,) = (tmp_path / "llm").iterdir()
     note.write_text(note.read_text().replace("NVIDIA Test", "another"))
-    assert kept(MODEL, environ(tmp_path)) == {}
+    assert read_notes(MODEL, environ(tmp_path)) == {}
+
+
+def test_services_find_the_notes_that_start_writes() -> None:
+    assert SERVICES == {"llm": OF_LLM, "token2wav": OF_TOKEN2WAV}

@@ -9,8 +9,8 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, Configuration
-from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, built, commands, converted_directory
-from cosyserve.host.starting.plan import chosen, compared, forced, planned
+from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
+from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
 from services.token2wav.engines import cache_keys as keys
@@ -40,8 +40,8 @@ def fill(root: Path, **other: str) -> dict[str, str]:
 
 def steps(configuration: Configuration, found: Machine, environ: dict[str, str]) -> list[list[str]]:
     """What --precompile runs."""
-    plan = planned(configuration, found, MODEL, forced=False, environ=environ)
-    return commands(plan.backends, found, MODEL, {**environ, **plan.environ})
+    plan = make_plan(configuration, found, MODEL, forced=False, environ=environ)
+    return build_commands(plan.backends, found, MODEL, {**environ, **plan.environ})
 
 
 def test_names_are_those_of_the_service() -> None:
@@ -53,38 +53,42 @@ def test_names_are_those_of_the_service() -> None:
 
 def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
     environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
-    assert (chosen(FULL)[0].name, chosen(FULL)[1]) == ("compile+fp16", [])
-    found, left = compared(FULL, MODEL, will_build=False, environ=environ)
+    assert (choose_configuration(FULL)[0].name, choose_configuration(FULL)[1]) == ("compile+fp16", [])
+    found, left = configurations_to_compare(FULL, MODEL, will_build=False, environ=environ)
     assert (found, [step.name for step in left]) == ([], ["trt+fp16"])
     assert "--precompile builds them" in left[0].reason
-    assert compared(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert configurations_to_compare(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], [])
     fill(tmp_path / "engines")
-    assert compared(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], [])
-    assert compared(FULL, MODEL, will_build=True, environ=environ | {"COSYSERVE_LLM_BACKEND": "vllm"}) == ([], [])
-    assert compared(machine(), MODEL, will_build=True, environ=environ) == ([], [])
+    assert configurations_to_compare(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert configurations_to_compare(
+        FULL, MODEL, will_build=True, environ=environ | {"COSYSERVE_LLM_BACKEND": "vllm"}
+    ) == ([], [])
+    assert configurations_to_compare(machine(), MODEL, will_build=True, environ=environ) == ([], [])
     vllm = machine(gpu(), triton="3.7.1", vllm="0.33.0")
-    assert [step.name for step in compared(vllm, MODEL, will_build=False, environ=environ)[1]] == ["vllm+fp16"]
+    assert [step.name for step in configurations_to_compare(vllm, MODEL, will_build=False, environ=environ)[1]] == [
+        "vllm+fp16"
+    ]
     directory = converted_directory(MODEL, "vllm", environ)
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text("{}")
-    assert compared(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], [])
+    assert configurations_to_compare(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], [])
 
 
 def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp_path: Path) -> None:
     compiled, environ = BY_NAME["compile+fp16"], {"COSYSERVE_CACHE_DIR": str(tmp_path)}
     found, noted = machine(gpu(), triton="3.7.1", vllm="0.33.0"), {"llm": "vllm", "token2wav": "tensorrt"}
-    told = planned(compiled, found, MODEL, forced=False, environ=environ, noted=noted)
+    told = make_plan(compiled, found, MODEL, forced=False, environ=environ, noted=noted)
     assert told.backends == noted
     assert told.environ["COSYSERVE_TOKEN2WAV_ENGINE_PRECISION"] == "fp16"
     assert told.environ["COSYSERVE_LLM_CONVERTED"] == str(converted_directory(MODEL, "vllm", environ))
     assert sum("measured to be faster here" in line for line in told.why) == 2
-    mine = planned(
+    mine = make_plan(
         compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted
     )
     assert mine.backends == {"llm": "torch", "token2wav": "tensorrt"}
-    assert planned(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
+    assert make_plan(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
     assert (
-        planned(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends
+        make_plan(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends
         == BY_NAME["cpu"].backends
     )
 
@@ -93,21 +97,23 @@ def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp
     "other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}]
 )
 def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
-    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
 
 
 @pytest.mark.parametrize(
     "other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}]
 )
 def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
-    assert built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+    assert engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
 
 
 def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -> None:
     environ = fill(tmp_path, compatibility="hardware", gpu="any", driver="any")
-    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
-    assert built(BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"})
-    assert not built(
+    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
+    assert engines_are_built(
+        BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"}
+    )
+    assert not engines_are_built(
         BY_NAME["trt+fp16"],
         FULL,
         MODEL,
@@ -120,7 +126,7 @@ def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -
 
 
 def test_steps_down_say_why() -> None:
-    taken, steps = chosen(machine())
+    taken, steps = choose_configuration(machine())
     assert taken.name == "cpu"
     assert [step.name for step in steps] == ["compile+fp16", "fp16"]
     assert {step.reason for step in steps} == {"there is no NVIDIA GPU"}
@@ -129,9 +135,9 @@ def test_steps_down_say_why() -> None:
 def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
     environ = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
     compiled = BY_NAME["compile+fp16"]
-    free = planned(compiled, FULL, MODEL, forced=False, environ=environ)
+    free = make_plan(compiled, FULL, MODEL, forced=False, environ=environ)
     assert not environ.keys() & free.environ.keys()
-    told = planned(compiled, FULL, MODEL, forced=True, environ=environ)
+    told = make_plan(compiled, FULL, MODEL, forced=True, environ=environ)
     assert told.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
     assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
 
@@ -139,11 +145,11 @@ def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
 def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
     environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
     compiled = BY_NAME["compile+fp16"]
-    assert planned(compiled, FULL, MODEL, forced=False, environ=environ).backends == {
+    assert make_plan(compiled, FULL, MODEL, forced=False, environ=environ).backends == {
         "llm": "vllm",
         "token2wav": "torch",
     }
-    assert planned(compiled, FULL, MODEL, forced=True, environ=environ).backends == {
+    assert make_plan(compiled, FULL, MODEL, forced=True, environ=environ).backends == {
         "llm": "torch",
         "token2wav": "torch",
     }
@@ -173,17 +179,17 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
         ["convert", str(MODEL), "--target", "trtllm-0.20", "--output", checkpoint],
         ["build", "llm", checkpoint],
     ]
-    assert planned(trtllm, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
-    assert "COSYSERVE_LLM_CONVERTED" not in planned(trtllm, old, MODEL, forced=False, environ=environ).environ
+    assert make_plan(trtllm, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
+    assert "COSYSERVE_LLM_CONVERTED" not in make_plan(trtllm, old, MODEL, forced=False, environ=environ).environ
     vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
     export = str(converted_directory(MODEL, "vllm", environ))
     assert steps(BY_NAME["vllm+fp16"], vllm, environ) == [
         ["convert", str(MODEL), "--target", "vllm", "--output", export]
     ]
     first = environ | {"COSYSERVE_LLM_BACKEND": "auto", "COSYSERVE_LLM_AUTO_FIRST": "vllm"}
-    assert planned(trt, vllm, MODEL, forced=False, environ=first).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert make_plan(trt, vllm, MODEL, forced=False, environ=first).environ["COSYSERVE_LLM_CONVERTED"] == export
     assert (
-        planned(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"]
+        make_plan(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"]
         == export
     )
     assert steps(onnx, FULL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]

@@ -125,11 +125,11 @@ async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
 ) -> None:
     lines: list[str] = []
     fake = told(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
-    monkeypatch.setattr(gpu_sharing, "gpu_is_there", lambda: False)
+    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: False)
     for before in (fake, told(devices=("auto", "auto")), told(devices=("", ""))):
         async with shared_gpu(before, "auto", lines.append) as places:
             assert places is before
-    monkeypatch.setattr(gpu_sharing, "gpu_is_there", lambda: True)
+    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: True)
     async with shared_gpu(told(devices=("auto", "")), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" in places[1].environ
     assert len(lines) == 1
@@ -268,7 +268,9 @@ from cosyserve.host.supervision.gpu_sharing import shared_gpu
 from cosyserve.host.supervision.layout import Place
 
 async def hold():
-    places = [Place(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")]
+    places = [
+        Place(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")
+    ]
     async with shared_gpu(places, "auto", lambda line: None) as told:
         print(told[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
         await asyncio.sleep(600)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import devices, ports
+from cosyserve.commands.terminal.argument_types import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import devices as module
 from cosyserve.host.supervision.layout import Place, lay_out
