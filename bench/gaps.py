@@ -21,7 +21,7 @@ from typing import cast
 import grpc
 
 from bench.load.player import Heard, listen
-from bench.serving import TEXTS, setting
+from bench.load.requests import TEXTS, setting
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack

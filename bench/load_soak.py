@@ -15,18 +15,14 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from bench.load.arrivals import closed_loop
+from bench.load.flat_memory import sample, slopes, verdict
+from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.progress import bar
 from bench.parts.results_file import Kept
-from bench.serving import TEXTS, gpu_megabytes, room_for, setting
-from bench.soak import FLAT_MEGABYTES, sample
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
@@ -81,29 +77,6 @@ class Looks:
 
     def _from(self, name: str, after: float) -> list[tuple[float, float]]:
         return [point for point in self.samples[name] if point[0] >= after]
-
-
-def slopes(lines: Mapping[str, Sequence[tuple[float, float]]], least: float = 0.0) -> dict[str, float]:
-    """Least squares, by process; none for one that has fewer than three points, or less than
-    `least` between the first and the last.
-    """
-    found = {}
-    for name, points in lines.items():
-        places = [place for place, _ in points]
-        if len(points) >= 3 and max(places) - min(places) >= least:
-            found[name] = float(np.polyfit(places, [held for _, held in points], 1)[0])
-    return found
-
-
-def verdict(kept: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a run; nothing if it holds."""
-    grown = {name: slope for name, slope in kept["by_requests"].items() if slope > FLAT_MEGABYTES}
-    wrong = [f"{name} grows by {slope:.2f} MB in 100 requests" for name, slope in grown.items()]
-    if not kept["by_requests"]:
-        wrong.append("too few requests to tell whether memory grows")
-    if not kept["heard_out"]:
-        wrong.append("no answer was heard to its end")
-    return wrong + [f"failed {count} times: {message}" for message, count in list(kept["errors"].items())[:3]]
 
 
 async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> None:

@@ -12,51 +12,18 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
+from bench.load.requests import TEXTS
 from bench.parts.results_file import Kept
-from bench.serving import TEXTS
+from bench.reports.offline_table import HEAD, Cost, row
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher
 
 BATCHES = (1, 2, 4, 8, 16)
 STATE_BYTES = 16 << 30
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of `sentences` sentences in batches of `batch`; seconds."""
-
-    engines: str
-    batch: int
-    sentences: int
-    audio: float
-    llm: float
-    token2wav: float
-
-    @property
-    def total(self) -> float:
-        return self.llm + self.token2wav
-
-    @property
-    def real_time_factor(self) -> float:
-        return self.total / self.audio
-
-
-HEAD = (
-    "| engines | batch | sentences | audio s | LLM s | token2wav s | total s | RTF |\n|---|---|---|---|---|---|---|---|"
-)
-
-
-def row(cost: Cost) -> str:
-    """A line under HEAD."""
-    return (
-        f"| {cost.engines} | {cost.batch} | {cost.sentences} | {cost.audio:.1f} | {cost.llm:.2f} | "
-        f"{cost.token2wav:.2f} | "
-        f"{cost.total:.2f} | {cost.real_time_factor:.4f} |"
-    )
 
 
 async def sound(

@@ -22,26 +22,15 @@ from pathlib import Path
 
 from bench.load.arrivals import closed_loop, poisson
 from bench.load.player import Heard, listen
-from bench.parts.provenance import gpu, machine
+from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
+from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 
 _BACK_OFF_SECONDS = 0.2
-_MOST_SEQUENCES = 128
-"""Of a step of the speech-token model on a GPU."""
 ARRIVALS = ("closed", "poisson", "listening")
-TEXTS = (
-    "Thank you for calling, how can I help you today?",
-    "Your parcel left our house on Monday and should be with you by Friday.",
-    "I have found two flights in the morning and one late in the evening.",
-    "One moment please, I am looking at your account.",
-    "It will rain until noon, and then the sun comes out.",
-    "Could you tell me the number that is printed on the back of the card?",
-    "The meeting has been moved to half past three, in the room on the second floor.",
-    "That is a good question, and the answer depends on where you live.",
-)
 
 
 @dataclass
@@ -98,12 +87,6 @@ async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -
     return level(arrivals, streams, tally.heard, tally.refused, tally.failed, time.monotonic() - begin, gpu_megabytes())
 
 
-def gpu_megabytes() -> float | None:
-    """In use on all GPUs by all processes, as nvidia-smi tells; None without one."""
-    used = gpu("memory.used")
-    return sum(float(megabytes) for (megabytes,) in used) if used else None
-
-
 @asynccontextmanager
 async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
     """The address to ask: of --server, or of services that live as long as the block."""
@@ -115,19 +98,6 @@ async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
         told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report
     ) as stack:
         yield stack.address
-
-
-def room_for(streams: int) -> dict[str, str]:
-    """Settings with which no stage refuses so many: what is measured is the machine, not a
-    limit.
-    """
-    return {
-        "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
-        "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
-        "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
-        "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
-        "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
-    }
 
 
 def _report(line: str) -> None:
@@ -187,13 +157,6 @@ def _ways(text: str) -> list[str]:
     if not set(ways) <= set(ARRIVALS):
         raise argparse.ArgumentTypeError(f"{text!r} is no list out of {', '.join(ARRIVALS)}")
     return ways
-
-
-def setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.startswith("COSYSERVE_"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
-    return name, value
 
 
 def main(arguments: list[str] | None = None) -> int:

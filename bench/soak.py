@@ -14,16 +14,12 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
+from bench.load.flat_memory import FLAT_MEGABYTES, sample, slopes_by_hundred
+from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.errors import InternalFault
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 
-ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
-"""Environment of a stack whose callers are not to be refused, however busy the machine is."""
-FLAT_MEGABYTES = 1.0
-"""Allowed growth per 100 requests."""
 TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.", "Numbers: 1, 2 and 30.")
 
 
@@ -90,26 +86,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         sample(stack, requests, samples)
         print(file=sys.stderr)
         resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
-        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes(samples), resident)
-
-
-def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
-    """Note the resident megabytes of every process of `stack` under its name, `done` beside
-    them.
-    """
-    for child in stack.children:
-        for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                samples.setdefault(f"{child.name}.{child.replica}", []).append((done, int(line.split()[1]) / 1024))
-
-
-def slopes(samples: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
-    """Least squares, MB per 100 requests."""
-    lines = {
-        name: np.polyfit([done for done, _ in points], [held for _, held in points], 1)
-        for name, points in samples.items()
-    }
-    return {name: float(line[0]) * 100 for name, line in lines.items()}
+        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes_by_hundred(samples), resident)
 
 
 def main() -> int:

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from bench.soak import ALL_ADMITTED, sample, slopes
+from bench.load.flat_memory import sample, slopes_by_hundred
+from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary
 from cosyserve.errors import InternalFault
@@ -93,7 +94,7 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
         summary.sentences,
         summary.audio_seconds,
         seconds,
-        {name: slope * 6 for name, slope in slopes(counted).items()},
+        {name: slope * 6 for name, slope in slopes_by_hundred(counted).items()},
         {name: (points[0][1], points[-1][1]) for name, points in counted.items()},
     )
 

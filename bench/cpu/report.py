@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.offline import HEAD, Cost, row
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
-from bench.reports.part_states import state
+from bench.reports.offline_table import HEAD, Cost, row
 from bench.reports.plots import can_plot
 from bench.reports.serving_report import Level, plot
-from bench.reports.tables import first_sound, served, table
+from bench.reports.tables import first_sound, served, state, table
 
 SERVED = ("closed", "poisson")
 

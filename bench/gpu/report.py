@@ -9,14 +9,13 @@ from bench.gpu import stage_tables as stages
 from bench.gpu.lower_bounds import Floors
 from bench.gpu.sharing.figures import sharing
 from bench.gpu.targets import Demand, demands, levels, rows
-from bench.offline import HEAD, Cost, row
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
 from bench.reports import plots
-from bench.reports.part_states import state
+from bench.reports.offline_table import HEAD, Cost, row
 from bench.reports.serving_report import plot
-from bench.reports.tables import Cell, first_sound, served, table
+from bench.reports.tables import Cell, first_sound, served, state, table
 
 SERVED = ("closed", "poisson", "most", "slow")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.gpu.lower_bounds import Floors
 from bench.gpu.stage_tables import WINDOW_FRAMES, windows
-from bench.load_soak import verdict
+from bench.load.flat_memory import verdict
 from bench.reports.serving_report import Level
 
 MEL_RELATIVE = 1e-2

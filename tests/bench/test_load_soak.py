@@ -5,7 +5,8 @@ fails.
 import argparse
 from pathlib import Path
 
-from bench.load_soak import soak, verdict
+from bench.load.flat_memory import verdict
+from bench.load_soak import soak
 from bench.parts.results_file import Kept
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.soak import Soaked, slopes, soak
+from bench.load.flat_memory import slopes_by_hundred
+from bench.soak import Soaked, soak
 
 
 async def test_a_short_soak_loses_nothing() -> None:
@@ -26,4 +27,4 @@ def test_growth_is_seen() -> None:
 
 def test_the_slope_is_per_hundred_requests() -> None:
     samples = {"grows": [(0, 50.0), (50, 51.0), (100, 52.0)], "flat": [(0, 9.0), (50, 9.0), (100, 9.0)]}
-    assert slopes(samples) == {"grows": pytest.approx(2.0), "flat": pytest.approx(0.0)}
+    assert slopes_by_hundred(samples) == {"grows": pytest.approx(2.0), "flat": pytest.approx(0.0)}

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.ceilings import ceilings
+from bench.gpu.device.timing import ceilings
 from bench.gpu.llm.checks import same, soak
 from bench.gpu.llm.kernels import kernels, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.ceilings import ceilings
+from bench.gpu.device.timing import ceilings
 from bench.gpu.token2wav.flow import correctness, passes, recompute
 from bench.gpu.token2wav.random_models import RUN
 from bench.gpu.token2wav.readable_path import readable

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.parts.results_file import Kept
-from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.real_size.tensors import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, expected_tensors

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow import shipped
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.held_out import BRIEF, KINDS, HeldOut
@@ -26,6 +25,7 @@ from recipes.demo_voice.flow.pieces import GRANULE, Draws, Piece
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.network import Network

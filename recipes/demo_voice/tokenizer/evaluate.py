@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.examples import Batch, Examples
 from recipes.demo_voice.tokenizer.network import Network, mask_of
 from recipes.demo_voice.tokenizer.phones import distance, greedy
 from recipes.demo_voice.training import batches
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 
 _BATCH_TOKENS = 24_000
 _SMALL_NOISE = 0.02

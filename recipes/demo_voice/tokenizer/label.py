@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.evaluate import exact
 from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES, TrainedTokenizer
 from recipes.demo_voice.training import batches
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 
 _BATCH_TOKENS = 48_000
 

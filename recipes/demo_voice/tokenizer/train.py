@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
 from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss
@@ -33,6 +32,7 @@ from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
 from recipes.demo_voice.training import batches, parameters
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.training.progress import Journal, Schedule
 
 _LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}

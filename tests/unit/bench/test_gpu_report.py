@@ -17,7 +17,8 @@ from bench.gpu.report import write
 from bench.gpu.sharing.figures import spans
 from bench.gpu.sharing.rows import ROWS
 from bench.gpu.targets import Demand, demands, most_without_gap
-from bench.load_soak import Looks, verdict
+from bench.load.flat_memory import verdict
+from bench.load_soak import Looks
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level

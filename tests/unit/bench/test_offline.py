@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.offline import Cost, measure, row
+from bench.offline import measure
 from bench.parts.results_file import Kept
+from bench.reports.offline_table import Cost, row
 
 
 def test_the_factor_is_all_seconds_by_audio() -> None:

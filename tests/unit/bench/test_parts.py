@@ -20,8 +20,7 @@ from bench.parts.progress import Progress, bar
 from bench.parts.provenance import Subject, source, subject
 from bench.parts.results_file import Kept
 from bench.parts.runner import run
-from bench.reports.part_states import state
-from bench.reports.tables import table
+from bench.reports.tables import state, table
 
 HERE = Subject("a machine", {"torch": "2"}, "abc", "1")
 

@@ -4,8 +4,9 @@ nobody's player runs dry.
 
 import pytest
 
-from bench.simulation.engines import Times
-from bench.token2wav_schedule import Simulation, closed_loop, main, poisson
+from bench.token2wav_schedule.__main__ import main
+from bench.token2wav_schedule.engines import Times
+from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
 
 SHORT = (60, 95)
 

@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import torch
 
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
 from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.prompts.features.fbank import speaker_features
 from services.frontend.prompts.features.resample import resample

@@ -15,11 +15,11 @@ from cosyserve.client.types import WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from tools.quality.recordings.added_voices import with_voices
 from tools.quality.recordings.collect import client_of, voices_of
 from tools.quality.recordings.collect import from_folder as recordings_of
 from tools.quality.recordings.recording import Recording, file_name
 from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.voice_making import SECONDS, make_voices, read_originals, with_voices
 from tools.quality.short_replies.outcome import judged
 from tools.quality.short_replies.report import RepliesQuality
 from tools.quality.words.recognition import Recogniser, base_weights
@@ -120,17 +120,13 @@ def ears(*, one_ear: bool, threads: int) -> Iterator[dict[str, Ear]]:
 @contextlib.contextmanager
 def cloning_model(model: Path, recordings: Sequence[Path], threads: int) -> Iterator[tuple[Path, list[str] | None]]:
     """`model`, or with recordings a copy of it that has a voice of each, thrown away behind the
-    block; and the new voices' names. Raises as `clone.read_originals` and `clone.make_voices` do.
+    block; and the new voices' names. Raises as `read_originals` and `make_voices` do.
     """
     if not recordings:
         yield model, None
         return
-    from tools.quality import clone
-
     recogniser = Recogniser(threads)
-    _, voices = clone.make_voices(
-        ModelDirectory(model), clone.read_originals(recordings, None, clone.SECONDS, recogniser.text_of)
-    )
+    _, voices = make_voices(ModelDirectory(model), read_originals(recordings, None, SECONDS, recogniser.text_of))
     with tempfile.TemporaryDirectory() as folder:
         yield with_voices(model, voices, Path(folder)), [voice.id for voice in voices]
 
