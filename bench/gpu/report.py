@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import stage_tables as stages
+from bench.gpu import stage_tables
 from bench.gpu.lower_bounds import Floors
 from bench.gpu.sharing.figures import sharing
 from bench.gpu.targets import Demand, demands, levels, rows
@@ -40,12 +40,12 @@ def text(
     lines = ["# Measured on one GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
     sections = {
         "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(told)),
-        "Ceilings": stages.ceilings(found),
-        "Speech tokens": [*stages.speech_tokens(found), *stages.prompts(found)],
-        "Flow": stages.flow(found, floors),
-        "Vocoder": stages.vocoder(found, floors),
-        "Lengths and memory": stages.memory(found),
-        "Correctness": stages.correctness(found),
+        "Ceilings": stage_tables.ceilings(found),
+        "Speech tokens": [*stage_tables.speech_tokens(found), *stage_tables.prompts(found)],
+        "Flow": stage_tables.flow(found, floors),
+        "Vocoder": stage_tables.vocoder(found, floors),
+        "Lengths and memory": stage_tables.memory(found),
+        "Correctness": stage_tables.correctness(found),
         "A first pass beside the speech-token model": sharing(found),
         "Served over gRPC": [line for part in SERVED for line in served(levels(found, part))],
         "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(found, part))],

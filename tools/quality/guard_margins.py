@@ -22,7 +22,8 @@ import numpy as np
 from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.split_mode import split_mode
@@ -34,8 +35,7 @@ from services.llm.generation.request import FinishReason, Generation, Prompt, Sa
 from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.settings import LlmSettings
-from tools.quality.recordings import sentences as lists
-from tools.quality.recordings.sentences import HELD_OUT, read_sentences, spread
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
 from tools.quality.words.word_margins import WordMargin, extremes, word_margin
 
 
@@ -106,7 +106,7 @@ def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tu
 
 
 async def measure(
-    model: Path, sentences: Sequence[lists.Sentence], seeds: int
+    model: Path, sentences: Sequence[Sentence], seeds: int
 ) -> tuple[Margins, LengthBounds, list[tuple[str, WordMargin]]]:
     """The margins, the bounds that they are margins to, and those of the words, sentence by
     sentence and each with its voice.
@@ -147,7 +147,7 @@ async def measure(
 
 
 def _word_margins(
-    backend: Backend, voices: Sequence[str], texts: Sequence[Sentence], said: Sequence[SpokenTokens]
+    backend: Backend, voices: Sequence[str], texts: Sequence[AnalyzedSentence], said: Sequence[SpokenTokens]
 ) -> list[tuple[str, WordMargin]]:
     """None for a model without an alignment table, and for sentences that did not end."""
     if backend.alignment is None:

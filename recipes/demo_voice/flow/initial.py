@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
-from recipes.demo_voice.training.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"

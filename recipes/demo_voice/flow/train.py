@@ -24,7 +24,7 @@ from recipes.demo_voice.flow.initial import Initial, shapes
 from recipes.demo_voice.flow.pieces import GRANULE, Draws, Piece
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
@@ -50,8 +50,10 @@ class Training:
         torch.manual_seed(SEED + schedule.step)
         self.config, self.corpus, self.schedule, self._rate = config, corpus, schedule, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
-        self.parameters = store.make(shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device)
-        self.average = store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
+        self.parameters = parameter_store.make(
+            shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device
+        )
+        self.average = parameter_store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
         self.update = Update(config, corpus, self.parameters, SEED + schedule.step, graphs=graphs)
 
     @property
@@ -94,7 +96,7 @@ class Training:
             "average": self.average.values,
             "optimiser": self.update.state(),
         }
-        store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
+        parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
     def load(self, found: Mapping[str, object]) -> None:
@@ -102,7 +104,7 @@ class Training:
         optimiser = found["optimiser"]
         if not isinstance(optimiser, dict):
             raise ValueError("not a checkpoint of this training")
-        store.restore(self.parameters, self.average, found)
+        parameter_store.restore(self.parameters, self.average, found)
         self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
@@ -113,7 +115,7 @@ class Training:
             raise FloatingPointError(
                 f"values that are not finite before the first checkpoint, at step {self.schedule.step}"
             )
-        self.load(store.load(checkpoint, self.corpus.mel.device))
+        self.load(parameter_store.load(checkpoint, self.corpus.mel.device))
         self._rate /= 2
 
 
@@ -151,7 +153,7 @@ def train(
     features = Features.read(work, speech, device, only=("mel",))
     corpus = Corpus.read(work, tokenizer, speech, features)
     checkpoint = folder / "checkpoint.pt"
-    found = store.load(checkpoint, device) if checkpoint.exists() else None
+    found = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
     done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)

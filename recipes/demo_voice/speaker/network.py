@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.training.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.frontend.prompts.features.fbank import BINS
 
 WIDTH = 192

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.vocoder.segments import Stretch
 from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig
@@ -38,7 +38,7 @@ def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
     With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes
     long to leave.
     """
-    made = store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
+    made = parameter_store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
     with torch.no_grad():
         for name, tensor in made.items():
             if is_gain(name):
@@ -58,14 +58,14 @@ def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor
         # first.
         return torch.ones(shape)
     if name == f"{PITCH}classifier.weight":
-        return _PITCH_SCALE * store.uniform_by_inputs(shape)
+        return _PITCH_SCALE * parameter_store.uniform_by_inputs(shape)
     if name.startswith("ups."):
         rate = config.upsample_rates[int(name.split(".")[1])]
         return torch.randn(shape) * math.sqrt(rate / (shape[0] * shape[2]))
     if name.startswith(("resblocks.", "source_resblocks.", "conv_post.")):
         scale = 1.0 if name.startswith("conv_post.") else _BRANCH_SCALE
         return torch.randn(shape) * scale / math.sqrt(shape[1] * shape[2])
-    return store.uniform_by_inputs(shape)
+    return parameter_store.uniform_by_inputs(shape)
 
 
 def fused(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

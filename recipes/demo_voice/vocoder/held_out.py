@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import losses
@@ -53,14 +53,14 @@ class HeldOut:
     @classmethod
     def read(cls, path: Path, config: VocoderConfig, device: torch.device) -> "HeldOut":
         """What `save` wrote."""
-        found = store.load(path, device)
+        found = parameter_store.load(path, device)
         waves, f0 = found["waves"], found["f0"]
         if not isinstance(waves, list) or not isinstance(f0, list):
             raise ValueError(f"{path} holds no held-out sentences")
         return cls(config, waves, f0, device)
 
     def save(self, path: Path) -> None:
-        store.save(
+        parameter_store.save(
             path, {"waves": [wave.clone() for wave in self._waves], "f0": [values.clone() for values in self._f0]}
         )
 
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held_out = HeldOut.read(folder / SENTENCES, read_config(model_directory(options.work)), device)
     weights = {
         name: torch.as_tensor(value).to(device, torch.float32)
-        for name, value in store.load(folder / FILE, device).items()
+        for name, value in parameter_store.load(folder / FILE, device).items()
     }
     journal = Journal(folder, options.name, Schedule(1, spent=options.seconds, step=options.step))
     journal.report(held_out.measure(weights))

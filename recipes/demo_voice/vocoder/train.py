@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
@@ -84,7 +84,7 @@ def train(
     speech = Speech.read(work, device)
     f0, first_frames = pitch.of_speech(speech)
     checkpoint = folder / "checkpoint.pt"
-    found = store.load(checkpoint, device) if checkpoint.exists() else None
+    found = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
     done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     draws = Draws(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
@@ -106,7 +106,7 @@ def train(
 
     def save() -> None:
         training.save(checkpoint)
-        store.save(folder / FILE, training.shipped())
+        parameter_store.save(folder / FILE, training.shipped())
 
     def run() -> None:
         nonlocal measured, saved

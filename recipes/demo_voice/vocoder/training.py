@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.vocoder import generator, losses
 from recipes.demo_voice.vocoder.descent import Descent
@@ -54,7 +54,7 @@ class Training:
         torch.manual_seed(SEED + schedule.step)
         self.config, self.draws, self.schedule, self.device = config, draws, schedule, device
         self.parameters = generator.make(config, device)
-        self.average = store.Average(self.parameters, DECAY)
+        self.average = parameter_store.Average(self.parameters, DECAY)
         self.discriminators = Discriminators(width).to(device)
         of_pitch = [tensor for name, tensor in self.parameters.items() if name.startswith(generator.PITCH)]
         of_sound = [tensor for name, tensor in self.parameters.items() if not name.startswith(generator.PITCH)]
@@ -147,7 +147,7 @@ class Training:
 
     def shipped(self) -> dict[str, Tensor]:
         """The average, weight norm fused, rounded to half precision."""
-        return store.halved(fused(self.average.values))
+        return parameter_store.halved(fused(self.average.values))
 
     @property
     def skipped(self) -> Tensor:
@@ -165,7 +165,7 @@ class Training:
             "step": self.schedule.step,
             "seconds": self.schedule.seconds,
         }
-        store.save(path, content)
+        parameter_store.save(path, content)
 
     @torch.no_grad()
     def load(self, found: Mapping[str, object]) -> None:
@@ -173,7 +173,7 @@ class Training:
         optimisers = found["optimisers"]
         if not isinstance(optimisers, dict):
             raise ValueError("not a checkpoint of this training")
-        store.restore(self.parameters, self.average, found)
+        parameter_store.restore(self.parameters, self.average, found)
         self.discriminators.load_state_dict(found["discriminators"])  # type: ignore[arg-type]
         for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
             descent.load(optimisers[name])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import stage_tables as stages
+from bench.gpu import stage_tables
 from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.lower_bounds import Floors, estimator_weights
 from bench.gpu.parts import Plan, parts
@@ -148,8 +148,8 @@ def test_windows_of_the_vocoder_are_told_apart() -> None:
             "float16, one after the other 50 1": 1.4,
         }
     }  # fmt: skip
-    assert stages.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
-    assert "| float16 | 10 | 1 | 0.9 |  |" in stages.vocoder(figures, Floors(CEILINGS))
+    assert stage_tables.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
+    assert "| float16 | 10 | 1 | 0.9 |  |" in stage_tables.vocoder(figures, Floors(CEILINGS))
     told = by_name(demands(figures))
     assert told["vocoder for it, float16"].seen == "1.1 ms"
     assert told["sound of the vocoder in float16, relative error"].holds is True
@@ -247,7 +247,9 @@ def test_every_part_ends_within_four_minutes_but_the_soak() -> None:
     assert {part.name for part in every if part.limit > 240} == {"soak"}
     assert len({part.name for part in every}) == len(every)
     assert not [
-        table for table in (stages.ceilings, stages.speech_tokens, stages.memory, stages.correctness) if table({})
+        table
+        for table in (stage_tables.ceilings, stage_tables.speech_tokens, stage_tables.memory, stage_tables.correctness)
+        if table({})
     ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import ModelError
-from tools.model.output import complete_directory as published
+from tools.model.output import complete_directory
 from tools.model.output.complete_directory import Assembly, damage, publish, read_manifest, staging
 
 IDENTITY = {"kind": "a test", "source": "one"}
@@ -157,7 +157,7 @@ def test_room_is_checked_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"files": {"a": {}}, "identity": {}}', "[1]"])
 def test_a_broken_manifest_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / published.MANIFEST).write_text(text)
+    (tmp_path / complete_directory.MANIFEST).write_text(text)
     assert read_manifest(tmp_path) is None
-    (tmp_path / published.MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
+    (tmp_path / complete_directory.MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
     assert read_manifest(tmp_path) is not None

@@ -9,7 +9,7 @@ from cosyserve.client.types import WordTime
 from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
 from tools.quality.replies import REPLIES, main
-from tools.quality.short_replies import spoken as replies_spoken
+from tools.quality.short_replies import spoken
 from tools.quality.short_replies.outcome import Reply, judged
 from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
 from tools.quality.words.alignment import differences
@@ -112,5 +112,5 @@ def test_nothing_recorded_is_nothing_heard() -> None:
 
 def test_without_the_weights_of_base_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.quality.words.recognition.importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match="extra `quality`"), replies_spoken.ears(one_ear=False, threads=1):
+    with pytest.raises(ModuleNotFoundError, match="extra `quality`"), spoken.ears(one_ear=False, threads=1):
         pass

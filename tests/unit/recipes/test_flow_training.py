@@ -153,7 +153,9 @@ def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
     assert after[0] < 0.8 * before[0]
     assert after[1] < 0.7 * before[1]
     assert [
-        name for name, tensor in training.parameters.items() if tensor.grad is None or not tensor.grad.isfinite().all()
+        name
+        for name, tensor in training.parameter_store.items()
+        if tensor.grad is None or not tensor.grad.isfinite().all()
     ] == []
 
 
