@@ -135,7 +135,10 @@ async def admitted(address: str) -> int:
     return int(told.info.admitted_streams)
 
 
-HEAD = "row         streams  requests  ran dry  longest stall  first sound p50     p95 ms  real-time factor  refused  failed"
+HEAD = (
+    "row         streams  requests  ran dry  longest stall  first sound p50     p95 ms  real-time factor  refused  "
+    "failed"
+)
 
 
 def row(name: str, streams: int, tally: Tally) -> str:

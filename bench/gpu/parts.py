@@ -131,7 +131,8 @@ def _services(plan: Plan) -> list[Part]:
     told = ("--model", str(plan.model), "--json", str(plan.out / "sharing.json"))
     return [
         Part(
-            "sharing", "a first pass of the flow beside a speech-token model that decodes on the same GPU, and through the service alone",
+            "sharing", "a first pass of the flow next to a speech-token model that decodes on the same GPU, and through "
+            "the service alone",
             (("-m", "bench.gpu.sharing", *told),), needs=(PREPARE,),
         ),
         serving("closed", "the services over gRPC, so many askers in a closed loop", "fast", "closed", LEVELS),

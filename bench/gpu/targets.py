@@ -149,7 +149,10 @@ def _soak(found: Mapping[str, Any]) -> Iterator[Demand]:
         yield Demand(what, goal)
         return
     wrong = verdict(soak)
-    counted = f"{soak['seconds'] / 60:.1f} minutes, {soak['heard_out']} heard out, {soak['hung_up']} hung up, {soak['failed']} errors"
+    counted = (
+        f"{soak['seconds'] / 60:.1f} minutes, {soak['heard_out']} heard out, {soak['hung_up']} hung up, "
+        f"{soak['failed']} errors"
+    )
     yield Demand(what, goal, "; ".join([counted, *wrong]), holds=not wrong and soak["seconds"] >= 8 * 60)
 
 

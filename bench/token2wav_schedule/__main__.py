@@ -2,7 +2,7 @@
 [--streams 1,8,64] [--throws 6]`
 
 The batcher that serves, between a speech-token model and a decoder that only take time
-(bench/token2wav_schedule/engines.py: what one H200 was seen to take), on a clock of its own: a minute of 64
+(bench/token2wav_schedule/engines.py: as measured on one H200), on a virtual clock: a minute of 64
 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
 """
 
@@ -15,7 +15,10 @@ from bench.token2wav_schedule.outcome import Outcome
 from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
 from services.token2wav.inputs.request import MAX_TOKENS
 
-HEAD = "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-free  longest stall  audio s/s  blocks/step  busy"
+HEAD = (
+    "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-free  longest stall  audio s/s  "
+    "blocks/step  busy"
+)
 
 
 def row(arrivals: str, streams: int, tokens: tuple[int, int], found: Outcome) -> str:

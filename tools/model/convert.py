@@ -99,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--model",
         type=Path,
         metavar="DIR",
-        help="model directory that a Hugging Face directory of others was made of: weights are compared, and it can be served beside it",
+        help="model directory from which somebody else made the Hugging Face directory: compares the weights, so that "
+        "the conversion can be served with it",
     )
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -106,7 +106,8 @@ def check(work: Path, device: torch.device, batches: Sequence[int], steps: int, 
     for batch, judging in itertools.product(batches, (False, True)):
         training = start()
         training.adversarial_from = 0.0 if judging else 2.0
-        line = f"batch {batch}, {'with' if judging else 'without'} judges: {per_second(training, batch, steps):.1f} steps/s"
+        judges = "with" if judging else "without"
+        line = f"batch {batch}, {judges} judges: {per_second(training, batch, steps):.1f} steps/s"
         if device.type == "cuda":
             with on_recording_stream(training) as replayed:
                 line += f", replayed {per_second(training, batch, steps):.1f}"

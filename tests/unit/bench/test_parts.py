@@ -155,7 +155,10 @@ def test_another_subject_begins_anew(tmp_path: Path) -> None:
 
 def test_a_part_is_stopped_at_its_limit_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    code = f"import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
+        f"open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    )
     slow = Part("slow", "", (("-c", code),), limit=3.0)
     ledger = Ledger.go_on(tmp_path, HERE)
     began = time.monotonic()

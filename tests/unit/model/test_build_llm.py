@@ -28,8 +28,8 @@ TINY = ROOT / "tests" / "golden" / "tiny"
 BUILDER = """#!{python}
 import argparse, json, os, pathlib, sys
 parser = argparse.ArgumentParser()
-for name in ("checkpoint_dir", "output_dir", "kv_cache_type", "remove_input_padding", "use_paged_context_fmha", "context_fmha",
-             "gemm_plugin", "gpt_attention_plugin"):
+for name in ("checkpoint_dir", "output_dir", "kv_cache_type", "remove_input_padding", "use_paged_context_fmha",
+             "context_fmha", "gemm_plugin", "gpt_attention_plugin"):
     parser.add_argument("--" + name, required=True)
 for name in ("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens", "max_beam_width", "workers"):
     parser.add_argument("--" + name, type=int, required=True)

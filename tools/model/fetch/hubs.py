@@ -56,10 +56,12 @@ class HuggingFace:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def address(self, path: str) -> str:
-        return f"{self.endpoint}/{quote(self.repository.name)}/resolve/{quote(self.repository.revision, safe='')}/{quote(path)}"
+        revision = quote(self.repository.revision, safe="")
+        return f"{self.endpoint}/{quote(self.repository.name)}/resolve/{revision}/{quote(path)}"
 
     def known(self, web: Web) -> dict[str, Known]:
-        url = f"{self.endpoint}/api/models/{quote(self.repository.name)}/tree/{quote(self.repository.revision, safe='')}?recursive=true"
+        revision = quote(self.repository.revision, safe="")
+        url = f"{self.endpoint}/api/models/{quote(self.repository.name)}/tree/{revision}?recursive=true"
         listing = _json(web, url, self.headers())
         if not isinstance(listing, list):
             raise ModelError(f"{url}: not the listing of a repository")

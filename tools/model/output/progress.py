@@ -44,7 +44,8 @@ class Progress:
         if self._total:
             left = (self._total - self._done) / rate if rate > 0 else 0.0
             filled = min(20, 20 * self._done // self._total)
-            line = f"{self._label}  [{'#' * filled}{'.' * (20 - filled)}] {in_units(self._done)} of {in_units(self._total)}"
+            bar = "#" * filled + "." * (20 - filled)
+            line = f"{self._label}  [{bar}] {in_units(self._done)} of {in_units(self._total)}"
             line += f"  {in_units(rate)}/s, {left:.0f} s left" if self._done < self._total else f"  {in_units(rate)}/s"
         self._out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
         self._out.flush()

@@ -8,8 +8,9 @@ two words, as "their" and "there" do.
 """
 
 _LISTED = """
-a eh, b be bee, c see sea, d dee, f eff, g gee, h aitch, i eye aye, j jay, k kay, l el ell, m em, n en, o oh owe, p pea pee, q cue queue,
-r are, s ess, t tea tee, u you ewe, v vee, x ex, y why, z zee, eh a, oh o owe, phew few, yay yea, aw awe, whoa wo, hey hay
+a eh, b be bee, c see sea, d dee, f eff, g gee, h aitch, i eye aye, j jay, k kay, l el ell, m em, n
+en, o oh owe, p pea pee, q cue queue, r are, s ess, t tea tee, u you ewe, v vee, x ex, y why, z zee,
+eh a, oh o owe, phew few, yay yea, aw awe, whoa wo, hey hay
 """
 _ALIKE = {
     first: frozenset(others) for first, *others in (line.split() for line in _LISTED.replace("\n", " ").split(","))

@@ -44,13 +44,14 @@ _CONTRACTIONS = (
     (re.compile(r"'d\b"), " would"),
 )
 _BRITISH = """
-behaviour behavior, centre center, centres centers, cheque check, colour color, colours colors, coloured colored, defence defense,
-favour favor, favourite favorite, grey gray, harbour harbor, honour honor, honourable honorable, humour humor, jewellery jewelry,
-labour labor, licence license, litre liter, litres liters, metre meter, metres meters, moustache mustache, moustaches mustaches,
-kilometre kilometer, kilometres kilometers,
-neighbour neighbor, neighbours neighbors, neighbourhood neighborhood, organise organize, parlour parlor, programme program,
-programmes programs, realise realize, realised realized, recognise recognize, recognised recognized, rumour rumor, theatre theater,
-travelled traveled, traveller traveler, travelling traveling, tyre tire, tyres tires
+behaviour behavior, centre center, centres centers, cheque check, colour color, colours colors,
+coloured colored, defence defense, favour favor, favourite favorite, grey gray, harbour harbor,
+honour honor, honourable honorable, humour humor, jewellery jewelry, labour labor, licence license,
+litre liter, litres liters, metre meter, metres meters, moustache mustache, moustaches mustaches,
+kilometre kilometer, kilometres kilometers, neighbour neighbor, neighbours neighbors, neighbourhood
+neighborhood, organise organize, parlour parlor, programme program, programmes programs, realise
+realize, realised realized, recognise recognize, recognised recognized, rumour rumor, theatre
+theater, travelled traveled, traveller traveler, travelling traveling, tyre tire, tyres tires
 """
 _SAME = dict(pair.split() for pair in _BRITISH.replace("\n", " ").split(",")) | {
     "okay": "ok",
