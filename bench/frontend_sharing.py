@@ -56,11 +56,11 @@ async def beside(address: str, unit: str, callers: int, requests: int) -> list[f
         try:
             stub = frontend_pb2_grpc.FrontendServiceStub(calm)
             await asyncio.sleep(0.5 if callers else 0.0)
-            found = []
+            milliseconds = []
             for _ in range(requests):
-                found.append(await short_text(stub))
+                milliseconds.append(await short_text(stub))
                 await asyncio.sleep(0.02)
-            return found
+            return milliseconds
         finally:
             for task in crowd:
                 task.cancel()

@@ -131,8 +131,8 @@ async def admitted(address: str) -> int:
     """How many requests the server takes at once now; 0 when it does not say so."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
-        told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=10)
-    return int(told.info.admitted_streams)
+        reply = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=10)
+    return int(reply.info.admitted_streams)
 
 
 HEAD = (
@@ -169,12 +169,12 @@ def extra_row(streams: int, tally: Tally) -> str:
 
 
 @contextlib.asynccontextmanager
-async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
+async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
     """The address to ask: of --server, or of services that live as long as the block."""
-    if told.server:
-        yield told.server
+    if options.server:
+        yield options.server
         return
-    async with running_stack(told.model, device=told.device, environ=dict(told.set), report=_report) as stack:
+    async with running_stack(options.model, device=options.device, environ=dict(options.set), report=_report) as stack:
         yield stack.address
 
 
@@ -182,23 +182,23 @@ def _report(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-async def run(told: argparse.Namespace) -> None:
-    async with endpoint(told) as address:
-        callers = Callers(address, told.voices.split(","), told.buffer_ms / 1000)
+async def run(options: argparse.Namespace) -> None:
+    async with endpoint(options) as address:
+        callers = Callers(address, options.voices.split(","), options.buffer_ms / 1000)
         try:
             print(HEAD)
-            if told.lone:
-                print(row("lone", 1, await callers.one_after_the_other(told.lone)), flush=True)
+            if options.lone:
+                print(row("lone", 1, await callers.one_after_the_other(options.lone)), flush=True)
             # Measured under the load that is meant; the limit is settled when it has been followed
             # for a while.
-            streams = told.streams or await admitted(address) or 1
-            if told.requests:
-                if not told.streams:
+            streams = options.streams or await admitted(address) or 1
+            if options.requests:
+                if not options.streams:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(SETTLED_SECONDS):
                             await callers.at_once(streams, 4 * streams)
                     streams = await admitted(address) or 1
-                print(row("admitted", streams, await callers.at_once(streams, told.requests)), flush=True)
+                print(row("admitted", streams, await callers.at_once(streams, options.requests)), flush=True)
             streams = await admitted(address) or streams
             print(extra_row(streams, await callers.one_too_many(streams)), flush=True)
         finally:
@@ -231,9 +231,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--requests", type=int, default=200, help="of all streams together (default: %(default)s; 0: none)"
     )
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        asyncio.run(run(told))
+        asyncio.run(run(options))
     except (CosyserveError, StackFailed, ValueError, OSError, grpc.RpcError) as error:
         print(f"bench.gaps: {error}", file=sys.stderr)
         return 1

@@ -68,16 +68,16 @@ def measure(model: SpeechTokenModel, prompt: Prompt, text: tuple[int, ...], repe
         "readable": lambda: ReadablePasses(model),
         "served": lambda: CpuPasses(model, KEPT_BYTES),
     }
-    kept = {name: new() for name, new in ways.items()}
-    found: dict[str, list[Round]] = {name: [] for name in ways}
+    engines = {name: new() for name, new in ways.items()}
+    rounds_by_way: dict[str, list[Round]] = {name: [] for name in ways}
     with torch.inference_mode():
         for seed in range(-1, repeats):
             for name, new in ways.items():
                 first, _, _ = _speak(model, new(), prompt, text, seed, 1)
-                one = (first, *_speak(model, kept[name], prompt, text, seed, MOST_TOKENS))
+                one = (first, *_speak(model, engines[name], prompt, text, seed, MOST_TOKENS))
                 if seed >= 0:
-                    found[name].append(one)
-    return [_cost(name, prompt, text, rounds) for name, rounds in found.items()]
+                    rounds_by_way[name].append(one)
+    return [_cost(name, prompt, text, rounds) for name, rounds in rounds_by_way.items()]
 
 
 def _cost(name: str, prompt: Prompt, text: tuple[int, ...], rounds: list[Round]) -> Cost:
@@ -158,10 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 3
     if options.json:
-        told = f"published sizes, {options.published} layers" if options.published else str(options.model)
+        model_name = f"published sizes, {options.published} layers" if options.published else str(options.model)
         print(
             json.dumps(
-                {"model": told, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]}, indent=1
+                {"model": model_name, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]},
+                indent=1,
             )
         )
     else:

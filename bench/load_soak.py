@@ -22,7 +22,7 @@ from bench.load.arrivals import closed_loop
 from bench.load.flat_memory import sample, slopes, verdict
 from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.progress import bar
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
@@ -93,17 +93,17 @@ async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> 
         await asyncio.sleep(BACK_OFF_SECONDS)
 
 
-async def soak(told: argparse.Namespace, kept: Kept) -> None:
-    """Samples and counts are in `kept` after each look."""
-    looks, tally, rng, seconds = Looks(), Tally(), random.Random(told.seed), 60 * told.minutes
-    environ = room_for(2 * told.streams) | dict(told.set)
-    async with running_stack(told.model, device=told.device, environ=environ) as stack:
-        clients = [Client(stack.address) for _ in range(told.connections)]
+async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
+    """Samples and counts are in `results` after each look."""
+    looks, tally, rng, seconds = Looks(), Tally(), random.Random(options.seed), 60 * options.minutes
+    environ = room_for(2 * options.streams) | dict(options.set)
+    async with running_stack(options.model, device=options.device, environ=environ) as stack:
+        clients = [Client(stack.address) for _ in range(options.connections)]
         began = time.monotonic()
-        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, kept))
+        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
         try:
             await closed_loop(
-                lambda number: ask(clients[number % len(clients)], number, rng, tally), told.streams, seconds
+                lambda number: ask(clients[number % len(clients)], number, rng, tally), options.streams, seconds
             )
         finally:
             watching.cancel()
@@ -112,11 +112,11 @@ async def soak(told: argparse.Namespace, kept: Kept) -> None:
         # Whatever ended the watching early is told: a slope of a part of the time would say little.
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-        _note(kept, looks, tally, time.monotonic() - began)
+        _note(results, looks, tally, time.monotonic() - began)
         print(file=sys.stderr)
 
 
-async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally: Tally, kept: Kept) -> None:
+async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally: Tally, results: ResultsFile) -> None:
     while True:
         passed = time.monotonic() - began
         sample(stack, passed, looks.samples)
@@ -124,7 +124,7 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
         used = await asyncio.to_thread(gpu_megabytes)
         if used is not None:
             looks.samples.setdefault(GPU, []).append((passed, used))
-        _note(kept, looks, tally, passed)
+        _note(results, looks, tally, passed)
         done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {tally.errors.total()} errors"
         print(
             f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True
@@ -132,18 +132,18 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(kept: Kept, looks: Looks, tally: Tally, passed: float) -> None:
+def _note(results: ResultsFile, looks: Looks, tally: Tally, passed: float) -> None:
     after = WARM_UP_SHARE * passed
     # Written with the last of them, all at once.
-    kept.update(
+    results.update(
         seconds=passed,
         heard_out=tally.heard_out,
         hung_up=tally.hung_up,
         failed=tally.errors.total(),
         errors=dict(tally.errors),
     )
-    kept.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
-    kept["samples"] = looks.samples
+    results.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
+    results["samples"] = looks.samples
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -169,25 +169,28 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where samples and counts go")
-    told = parser.parse_args(arguments)
-    kept = Kept(told.json)
-    kept.clear()
+    options = parser.parse_args(arguments)
+    results = ResultsFile(options.json)
+    results.clear()
     try:
-        asyncio.run(soak(told, kept))
+        asyncio.run(soak(options, results))
     except (StackFailed, CosyserveError) as error:
         print(f"bench.load_soak: {error}", file=sys.stderr)
         return 1
-    print(f"{kept['seconds']:.0f} s: {kept['heard_out']} heard out, {kept['hung_up']} hung up, {kept['failed']} errors")
-    for name, slope in kept["slopes"].items():
-        held = [megabytes for _, megabytes in kept["samples"][name]]
-        hundred = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
+    print(
+        f"{results['seconds']:.0f} s: {results['heard_out']} heard out, {results['hung_up']} hung up, "
+        f"{results['failed']} errors"
+    )
+    for name, slope in results["slopes"].items():
+        held = [megabytes for _, megabytes in results["samples"][name]]
+        hundred = f", {results['by_requests'][name]:+.4f} in 100 requests" if name in results["by_requests"] else ""
         print(
             f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a "
             f"minute{hundred}"
         )
-    for wrong in verdict(kept):
+    for wrong in verdict(results):
         print(wrong, file=sys.stderr)
-    return int(bool(verdict(kept)))
+    return int(bool(verdict(results)))
 
 
 if __name__ == "__main__":

@@ -88,14 +88,14 @@ async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -
 
 
 @asynccontextmanager
-async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
+async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
     """The address to ask: of --server, or of services that live as long as the block."""
-    if told.server:
-        yield told.server
+    if options.server:
+        yield options.server
         return
-    most = max(told.streams) * 2 + 8
+    most = max(options.streams) * 2 + 8
     async with running_stack(
-        told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report
+        options.model, device=options.device, environ=room_for(most) | dict(options.set), report=_report
     ) as stack:
         yield stack.address
 
@@ -104,27 +104,27 @@ def _report(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-async def run(told: argparse.Namespace) -> list[Level]:
+async def run(options: argparse.Namespace) -> list[Level]:
     """All loads that are not known yet; each is printed, and kept in --json, as soon as it is
     measured.
     """
-    found = read_json(told.json, machine()) if told.json else []
-    known = {(one.arrivals, one.streams) for one in found}
+    levels = read_json(options.json, machine()) if options.json else []
+    known = {(one.arrivals, one.streams) for one in levels}
     known |= {
         (one.arrivals, streams)
-        for one in found
-        for streams in told.streams
-        if one.gap_free < told.stop_below and streams > one.streams
+        for one in levels
+        for streams in options.streams
+        if one.gap_free < options.stop_below and streams > one.streams
     }
-    wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
+    wanted = [load for load in itertools.product(options.arrivals, options.streams) if load not in known]
     print(HEAD)
-    for one in found:
+    for one in levels:
         print(row(one))
     if not wanted:
-        return found
-    async with endpoint(told) as address:
-        clients = tuple(Client(address) for _ in range(told.connections))
-        askers = Askers(clients, told.voice)
+        return levels
+    async with endpoint(options) as address:
+        clients = tuple(Client(address) for _ in range(options.connections))
+        askers = Askers(clients, options.voice)
         try:
             over: set[str] = set()
             for number, (arrivals, streams) in enumerate(wanted):
@@ -133,16 +133,16 @@ async def run(told: argparse.Namespace) -> list[Level]:
                 print(
                     f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True
                 )
-                found.append(await measure(askers, arrivals, streams, told.seconds))
-                print(row(found[-1]), flush=True)
-                if told.json:
-                    write_json(told.json, machine(), found)
-                if found[-1].gap_free < told.stop_below:
+                levels.append(await measure(askers, arrivals, streams, options.seconds))
+                print(row(levels[-1]), flush=True)
+                if options.json:
+                    write_json(options.json, machine(), levels)
+                if levels[-1].gap_free < options.stop_below:
                     over.add(arrivals)
         finally:
             for client in clients:
                 await client.close()
-    return found
+    return levels
 
 
 def _numbers(text: str) -> list[int]:
@@ -199,14 +199,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        found = asyncio.run(run(told))
+        levels = asyncio.run(run(options))
     except (CosyserveError, StackFailed, ValueError, OSError) as error:
         print(f"bench.serving: {error}", file=sys.stderr)
         return 1
-    if told.plot:
-        plot(told.plot, machine(), found)
+    if options.plot:
+        plot(options.plot, machine(), levels)
     return 0
 
 

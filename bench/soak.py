@@ -98,19 +98,21 @@ def main() -> int:
     parser.add_argument("--stretch", type=int, default=50, help="requests between two looks at the memory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    found = asyncio.run(soak(told.model, told.requests, told.warm_up, told.clients, told.stretch, told.seed))
-    if told.json:
-        print(json.dumps({**asdict(found), "flat": found.flat}))
+    options = parser.parse_args()
+    result = asyncio.run(
+        soak(options.model, options.requests, options.warm_up, options.clients, options.stretch, options.seed)
+    )
+    if options.json:
+        print(json.dumps({**asdict(result), "flat": result.flat}))
     else:
         print(
-            f"{found.requests} requests in {found.seconds:.0f} s; heard out (warm-up included) {found.heard_out}, hung "
-            f"up {found.hung_up}"
+            f"{result.requests} requests in {result.seconds:.0f} s; heard out (warm-up included) "
+            f"{result.heard_out}, hung up {result.hung_up}"
         )
-        for name, slope in found.slopes.items():
-            first, last = found.megabytes[name]
+        for name, slope in result.slopes.items():
+            first, last = result.megabytes[name]
             print(f"{name:16} {first:7.1f} MB -> {last:7.1f} MB   {slope:+.3f} MB per 100 requests")
-    return 0 if found.flat else 1
+    return 0 if result.flat else 1
 
 
 if __name__ == "__main__":

@@ -60,14 +60,14 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     long as its tokens and pauses.
     """
     samples: dict[str, list[tuple[float, float]]] = {}
-    told = 0
+    written = 0
 
     async def text() -> AsyncIterator[str]:
-        nonlocal told
+        nonlocal written
         whole = itertools.chain.from_iterable(itertools.cycle(SENTENCES))
-        while told < characters:
+        while written < characters:
             fragment = "".join(itertools.islice(whole, FRAGMENT))
-            told += len(fragment)
+            written += len(fragment)
             yield fragment
 
     async with running_stack(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
@@ -90,7 +90,7 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     }
     return Soaked(
         mode,
-        told,
+        written,
         summary.sentences,
         summary.audio_seconds,
         seconds,
@@ -105,21 +105,21 @@ def main() -> int:
     parser.add_argument("--characters", type=int, default=60_000, help="an hour of speech is about 55,000")
     parser.add_argument("--mode", choices=("sentences", "tokens", "both"), default="both")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
+    options = parser.parse_args()
     flat = True
-    for mode in ("sentences", "tokens") if told.mode == "both" else (told.mode,):
-        found = asyncio.run(soak(told.model, told.characters, mode))
-        flat = flat and found.flat
-        if told.json:
-            print(json.dumps({**asdict(found), "flat": found.flat}))
+    for mode in ("sentences", "tokens") if options.mode == "both" else (options.mode,):
+        result = asyncio.run(soak(options.model, options.characters, mode))
+        flat = flat and result.flat
+        if options.json:
+            print(json.dumps({**asdict(result), "flat": result.flat}))
             continue
         print(
-            f"{mode}: {found.characters} characters, {found.sentences} sentences, {found.audio_seconds / 60:.0f} "
+            f"{mode}: {result.characters} characters, {result.sentences} sentences, {result.audio_seconds / 60:.0f} "
             "minutes of sound "
-            f"in {found.seconds:.0f} s"
+            f"in {result.seconds:.0f} s"
         )
-        for name, slope in found.slopes.items():
-            first, last = found.megabytes[name]
+        for name, slope in result.slopes.items():
+            first, last = result.megabytes[name]
             print(f"{name:16} {first:7.1f} MB -> {last:7.1f} MB   {slope:+.3f} MB per ten minutes")
     return 0 if flat else 1
 

@@ -78,14 +78,14 @@ class _Caller:
         self._made += 1
         name = self._rng.choice(sorted(self._recordings))
         try:
-            made = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)
+            voice = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)
         except AlreadyExists:
             self._count("create", "taken" if not own else "fault")
             if own:
                 self._wrong(f"own {voice_id} was taken")
             return
         self._count("create", "ok")
-        self._check(made.content_hash, name, voice_id)
+        self._check(voice.content_hash, name, voice_id)
         if own:
             self._own[voice_id] = name
 
@@ -197,15 +197,15 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    found = asyncio.run(soak(told.model, told.operations, told.clients, told.seed))
-    if told.json:
-        print(json.dumps({**asdict(found), "sound": found.sound}))
+    options = parser.parse_args()
+    result = asyncio.run(soak(options.model, options.operations, options.clients, options.seed))
+    if options.json:
+        print(json.dumps({**asdict(result), "sound": result.sound}))
     else:
-        print(f"{found.operations} operations from {found.clients} clients in {found.seconds:.1f} s: {found.done}")
-        print(f"{len(found.faults)} faults, {len(found.left)} files left")
-        print("\n".join([*found.faults[:20], *found.left[:20]]))
-    return 0 if found.sound else 1
+        print(f"{result.operations} operations from {result.clients} clients in {result.seconds:.1f} s: {result.done}")
+        print(f"{len(result.faults)} faults, {len(result.left)} files left")
+        print("\n".join([*result.faults[:20], *result.left[:20]]))
+    return 0 if result.sound else 1
 
 
 if __name__ == "__main__":

@@ -35,20 +35,20 @@ def slopes(lines: Mapping[str, Sequence[tuple[float, float]]], least: float = 0.
     """Least squares, by process; none for one that has fewer than three points, or less than
     `least` between the first and the last.
     """
-    found = {}
+    slope = {}
     for name, points in lines.items():
         places = [place for place, _ in points]
         if len(points) >= 3 and max(places) - min(places) >= least:
-            found[name] = float(np.polyfit(places, [held for _, held in points], 1)[0])
-    return found
+            slope[name] = float(np.polyfit(places, [held for _, held in points], 1)[0])
+    return slope
 
 
-def verdict(kept: Mapping[str, Any]) -> list[str]:
+def verdict(results: Mapping[str, Any]) -> list[str]:
     """What is wrong with a run; nothing if it holds."""
-    grown = {name: slope for name, slope in kept["by_requests"].items() if slope > FLAT_MEGABYTES}
+    grown = {name: slope for name, slope in results["by_requests"].items() if slope > FLAT_MEGABYTES}
     wrong = [f"{name} grows by {slope:.2f} MB in 100 requests" for name, slope in grown.items()]
-    if not kept["by_requests"]:
+    if not results["by_requests"]:
         wrong.append("too few requests to tell whether memory grows")
-    if not kept["heard_out"]:
+    if not results["heard_out"]:
         wrong.append("no answer was heard to its end")
-    return wrong + [f"failed {count} times: {message}" for message, count in list(kept["errors"].items())[:3]]
+    return wrong + [f"failed {count} times: {message}" for message, count in list(results["errors"].items())[:3]]

@@ -44,7 +44,7 @@ def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]
     """The bundled voices with prompts of PROMPT_TOKENS: their own, said again from the start where
     they are shorter.
     """
-    made = {}
+    longer = {}
     for name, voice in bundled.items():
         tokens, mel = voice["flow_prompt_speech_token"], voice["prompt_speech_feat"]
         again = torch.arange(PROMPT_TOKENS) % tokens.shape[1]
@@ -55,8 +55,8 @@ def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]
             for stage in ("llm", "flow")
             for part, value in (("", tokens[:, again]), ("_len", count))
         }
-        made[name] = voice | prompt | {"prompt_speech_feat": mel[:, frames], "prompt_speech_feat_len": 2 * count}
-    return made
+        longer[name] = voice | prompt | {"prompt_speech_feat": mel[:, frames], "prompt_speech_feat_len": 2 * count}
+    return longer
 
 
 def write(target: Path) -> None:

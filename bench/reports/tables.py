@@ -66,7 +66,7 @@ def state(parts: Sequence[Part], ledger: Ledger) -> list[str]:
         if run is None or run.state != DONE:
             lines.append(
                 f"* **{part.name}: {run.state if run else 'not run'}**"
-                + "".join(f"\n      {told}" for told in (run.told if run else []))
+                + "".join(f"\n      {line}" for line in (run.told if run else []))
             )
     done = [
         (part.name, part.about, run.seconds)

@@ -21,25 +21,25 @@ HEAD = (
 )
 
 
-def row(arrivals: str, streams: int, tokens: tuple[int, int], found: Outcome) -> str:
-    width = sum(found.widths) / max(len(found.widths), 1)
+def row(arrivals: str, streams: int, tokens: tuple[int, int], outcome: Outcome) -> str:
+    width = sum(outcome.widths) / max(len(outcome.widths), 1)
     return (
-        f"{arrivals:8} {streams:8} {tokens[0]:4}-{tokens[1]:<4} {len(found.first):8} "
-        f"{1000 * found.first_sound(0.5):16.0f} "
-        f"{1000 * found.first_sound(0.95):9.0f} {found.gap_free:9.1%} {max(found.stalls):12.2f} s "
-        f"{found.audio / found.seconds:10.1f} "
-        f"{width:12.1f} {found.busy / found.seconds:5.0%}"
+        f"{arrivals:8} {streams:8} {tokens[0]:4}-{tokens[1]:<4} {len(outcome.first):8} "
+        f"{1000 * outcome.first_sound(0.5):16.0f} "
+        f"{1000 * outcome.first_sound(0.95):9.0f} {outcome.gap_free:9.1%} {max(outcome.stalls):12.2f} s "
+        f"{outcome.audio / outcome.seconds:10.1f} "
+        f"{width:12.1f} {outcome.busy / outcome.seconds:5.0%}"
     )
 
 
-def lengths_of(parser: argparse.ArgumentParser, told: str) -> tuple[int, int]:
+def lengths_of(parser: argparse.ArgumentParser, text: str) -> tuple[int, int]:
     """The two numbers of --tokens."""
     try:
-        shortest, longest = map(int, told.split(","))
+        shortest, longest = map(int, text.split(","))
     except ValueError:
-        parser.error(f"--tokens is {told!r}, wanted are two numbers such as 14,40")
+        parser.error(f"--tokens is {text!r}, wanted are two numbers such as 14,40")
     if not 1 <= shortest <= longest <= MAX_TOKENS:
-        parser.error(f"--tokens is {told!r}, allowed are 1 to {MAX_TOKENS}, the smaller one first")
+        parser.error(f"--tokens is {text!r}, allowed are 1 to {MAX_TOKENS}, the smaller one first")
     return shortest, longest
 
 
@@ -78,31 +78,33 @@ def main(arguments: list[str] | None = None) -> int:
         default=1,
         help="of the dice: each load is run so often, and told as one (default: %(default)s)",
     )
-    told = parser.parse_args(arguments)
-    lengths = [(60, 95), (230, 270)] if told.tokens is None else [lengths_of(parser, told.tokens)]
+    options = parser.parse_args(arguments)
+    lengths = [(60, 95), (230, 270)] if options.tokens is None else [lengths_of(parser, options.tokens)]
     print(HEAD)
     for arrivals, tokens, streams in itertools.product(
-        ("closed", "poisson"), lengths, map(int, told.streams.split(","))
+        ("closed", "poisson"), lengths, map(int, options.streams.split(","))
     ):
-        found = Outcome()
-        for seed in range(told.throws):
+        outcome = Outcome()
+        for seed in range(options.throws):
             simulation = Simulation(
-                Times.of_two_cores(told.jitter, seed) if told.cpu else Times(jitter=told.jitter, seed=seed),
+                Times.of_two_cores(options.jitter, seed) if options.cpu else Times(jitter=options.jitter, seed=seed),
                 tokens,
                 seed=seed + 1,
-                hold_seconds=told.hold,
-                widest_step=1 if told.cpu else 32,
-                limited=told.limited,
-                sentences=told.sentences,
-                ahead=not told.in_turn,
-                replicas=told.replicas,
-                tells=not told.untold,
+                hold_seconds=options.hold,
+                widest_step=1 if options.cpu else 32,
+                limited=options.limited,
+                sentences=options.sentences,
+                ahead=not options.in_turn,
+                replicas=options.replicas,
+                tells=not options.untold,
             )
             if arrivals == "closed":
-                found.join(closed_loop(simulation, streams, told.seconds))
+                outcome.join(closed_loop(simulation, streams, options.seconds))
             else:
-                found.join(poisson(simulation, streams, told.seconds, told.sentences * sum(tokens) / 50, seed=seed + 2))
-        print(row(arrivals, streams, tokens, found), flush=True)
+                outcome.join(
+                    poisson(simulation, streams, options.seconds, options.sentences * sum(tokens) / 50, seed=seed + 2)
+                )
+        print(row(arrivals, streams, tokens, outcome), flush=True)
     return 0
 
 

@@ -31,10 +31,10 @@ class VirtualClock:
         return lambda: self._forget(number)
 
     def _forget(self, number: int) -> None:
-        kept = [event for event in self._events if event[1] != number]
-        if len(kept) < len(self._events):
-            heapq.heapify(kept)
-            self._events[:] = kept
+        left = [event for event in self._events if event[1] != number]
+        if len(left) < len(self._events):
+            heapq.heapify(left)
+            self._events[:] = left
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Until the next event has happened or `seconds` are over."""

@@ -182,13 +182,13 @@ class _Sequence:
     left: int
     message: int
     deliver: Callable[[int, bool], None]
-    made: int = 0
+    unsent: int = 0
 
     def one_more(self) -> None:
-        self.left, self.made = self.left - 1, self.made + 1
-        if self.made == self.message or not self.left:
-            made, self.made, self.message = self.made, 0, CHUNK_TOKENS
-            self.deliver(made, not self.left)
+        self.left, self.unsent = self.left - 1, self.unsent + 1
+        if self.unsent == self.message or not self.left:
+            count, self.unsent, self.message = self.unsent, 0, CHUNK_TOKENS
+            self.deliver(count, not self.left)
 
 
 def at_most(times: dict[int, float], size: int) -> float:

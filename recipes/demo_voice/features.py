@@ -68,8 +68,8 @@ def features_of(wave: Tensor, device: torch.device) -> dict[str, Tensor]:
     banks = fbank.kaldi_fbank(low[0].cpu())
     missing = FBANK_PER_TOKEN * tokens - banks.shape[0]
     banks = torch.cat([banks, banks[-1:].expand(missing, -1)])
-    found = {"mel": mel.mel_spectrogram(there)[0].T, "log_mel": whisper_mel.whisper_log_mel(low)[0].T, "fbank": banks}
-    return {name: values.to("cpu", torch.float16) for name, values in found.items()}
+    streams = {"mel": mel.mel_spectrogram(there)[0].T, "log_mel": whisper_mel.whisper_log_mel(low)[0].T, "fbank": banks}
+    return {name: values.to("cpu", torch.float16) for name, values in streams.items()}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -143,13 +143,13 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
     for worker in workers:
         worker.start()
     running = len(workers)
-    made = 0
+    written = 0
     with tqdm(
         total=hours if hours < float("inf") else None, initial=samples / 3600 / SAMPLE_RATE, unit="h", desc="speech"
     ) as bar:
         bar.bar_format = "{desc}: {n:.2f} h {bar:20} {elapsed} {postfix}"
         while running:
-            if time.monotonic() - began > 60 * minutes or samples + made >= hours * 3600 * SAMPLE_RATE:
+            if time.monotonic() - began > 60 * minutes or samples + written >= hours * 3600 * SAMPLE_RATE:
                 stop.set()
             if any(worker.exitcode for worker in workers):
                 stop.set()
@@ -161,11 +161,11 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
             if report is None:
                 running -= 1
                 continue
-            made += report.samples
+            written += report.samples
             refused += report.refused
             bar.update(report.samples / 3600 / SAMPLE_RATE)
             bar.set_postfix_str(
-                f"{made / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused"
+                f"{written / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused"
             )
     for worker in workers:
         worker.join()

@@ -145,11 +145,11 @@ class Subject:
 
 
 def _check_warnings(reading: Reading) -> None:
-    found = [] if reading.log is None else reading.log.take()
-    _require(len(found) <= MOST_WARNINGS, f"{len(found)} warnings")
-    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in found), "a warning names more than it may")
+    warnings = [] if reading.log is None else reading.log.take()
+    _require(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings")
+    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in warnings), "a warning names more than it may")
     _require(
-        all(len(stretch) <= LONGEST_STRETCH for warning in found for stretch in warning.left_out),
+        all(len(stretch) <= LONGEST_STRETCH for warning in warnings for stretch in warning.left_out),
         "a stretch is too long",
     )
 

@@ -67,15 +67,15 @@ def convert(
             assembly.file(name, lambda path, tensors=tensors: write(path, tensors, precision, progress.add))  # type: ignore[misc]
 
     with Progress(f"{target} {precision}", size) as progress:
-        manifest, made = publish(
+        manifest, is_new = publish(
             output,
             identity(checkpoint, target, precision),
             make,
             needed=size + (64 << 20),
             replace=replace,
-            on_wait=lambda told: print(told, file=sys.stderr),
+            on_wait=lambda line: print(line, file=sys.stderr),
         )
-    return {"directory": str(output), "made": made, "bytes": manifest.size, **manifest.identity}
+    return {"directory": str(output), "made": is_new, "bytes": manifest.size, **manifest.identity}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

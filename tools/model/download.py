@@ -47,16 +47,16 @@ def fetch_all(
     with FileLock(target / ".download.lock", f"the download to {target}", _say):
         have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
         try:
-            told = hub.known(transfer.web)
+            known_files = hub.known(transfer.web)
         except WebError as error:
             raise ModelError(str(error)) from error
         plan, done = [], {}
         for file in wanted:
-            known = _expected(file, pins, have, told)
+            known = _expected(file, pins, have, known_files)
             present = _present(target / file.path, have.get(file.path), known, check=check)
             if present is not None:
                 done[file.path] = present
-            elif file.path in told or not told:
+            elif file.path in known_files or not known_files:
                 plan.append((file, known))
             elif not file.optional:
                 raise ModelError(f"{hub.name}: has no {file.path}, which serving needs ({file.purpose})")
@@ -82,7 +82,7 @@ def copy_all(
     target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".download.lock", f"the download to {target}", _say):
         have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
-        told = read_record(source / RECORD).files if (source / RECORD).exists() else {}
+        known_files = read_record(source / RECORD).files if (source / RECORD).exists() else {}
         missing = [file.path for file in wanted if not file.optional and not (source / file.path).is_file()]
         if missing:
             raise ModelError(f"{source}: has no {', '.join(missing)}")
@@ -94,14 +94,14 @@ def copy_all(
         )
         done = {}
         for file in files:
-            known = _expected(file, pins, have, told)
+            known = _expected(file, pins, have, known_files)
             present = _present(target / file.path, have.get(file.path), known, check=check)
             done[file.path] = present or _copy(source / file.path, target / file.path, known)
             write_record(target, str(source), {**have, **done})
     return done
 
 
-def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], told: dict[str, Known]) -> Known:
+def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], known_files: dict[str, Known]) -> Known:
     """What the file has to be: the most trusted that says anything about its sha256, and the hub's
     size where nobody else names one.
     """
@@ -109,7 +109,7 @@ def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], 
         Known(file.size, file.sha256),
         pins.get(file.path, Known()),
         have.get(file.path, Known()),
-        told.get(file.path, Known()),
+        known_files.get(file.path, Known()),
     )
     chosen = next((known for known in sources if known.sha256 is not None), Known())
     size = next((known.size for known in (chosen, *sources) if known.size is not None), None)
@@ -125,11 +125,11 @@ def _present(path: Path, recorded: Known | None, known: Known, *, check: bool) -
     size = path.stat().st_size
     if not check and recorded is not None and recorded.size == size and known.sha256 in (None, recorded.sha256):
         return recorded
-    found = Known(size, sha256_of(path))
-    if known.sha256 in (None, found.sha256) and known.size in (None, size):
-        return found
+    present = Known(size, sha256_of(path))
+    if known.sha256 in (None, present.sha256) and known.size in (None, size):
+        return present
     raise ModelError(
-        f"{path}: has sha256 {found.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
+        f"{path}: has sha256 {present.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
     )
 
 
@@ -155,14 +155,14 @@ def _copy(source: Path, path: Path, known: Known) -> Known:
             progress.add(len(block))
         stream.flush()
         os.fsync(stream.fileno())
-    found = Known(part.stat().st_size, digest.hexdigest())
-    if known.sha256 not in (None, found.sha256) or known.size not in (None, found.size):
+    copied = Known(part.stat().st_size, digest.hexdigest())
+    if known.sha256 not in (None, copied.sha256) or known.size not in (None, copied.size):
         part.unlink()
         raise ModelError(
-            f"{source}: {found.size} bytes with sha256 {found.sha256}, expected {known.size} with {known.sha256}"
+            f"{source}: {copied.size} bytes with sha256 {copied.sha256}, expected {known.size} with {known.sha256}"
         )
     part.replace(path)
-    return found
+    return copied
 
 
 def _begun(path: Path) -> int:
@@ -170,8 +170,8 @@ def _begun(path: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _say(told: str) -> None:
-    print(told, file=sys.stderr)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

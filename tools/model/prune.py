@@ -109,12 +109,12 @@ def remove(verdict: Verdict) -> bool:
 
 def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     """The hashes that engines of these model directories are kept under. Raises ModelError."""
-    found = set()
+    hashes = set()
     for path in models:
         directory = ModelDirectory(path)
         for names in (_LLM_FILES, _TOKEN2WAV_FILES):
-            found.add(directory.content_hash([*names, directory.yaml_name]))
-    return frozenset(found)
+            hashes.add(directory.content_hash([*names, directory.yaml_name]))
+    return frozenset(hashes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -149,8 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         removed = [{"path": str(verdict.path), "bytes": verdict.bytes, "reason": verdict.reason} for verdict in going]
         staying = (verdict for verdict in verdicts if verdict not in going)
-        kept = [{"path": str(verdict.path), "bytes": verdict.bytes, "in_use": verdict.held} for verdict in staying]
-        print(json.dumps({"freed_bytes": freed, "dry_run": options.dry_run, "removed": removed, "kept": kept}))
+        files = [{"path": str(verdict.path), "bytes": verdict.bytes, "in_use": verdict.held} for verdict in staying]
+        print(json.dumps({"freed_bytes": freed, "dry_run": options.dry_run, "removed": removed, "kept": files}))
         return 0
     for verdict in verdicts:
         what = "kept, in use" if verdict.held else "kept"
@@ -175,8 +175,8 @@ def _set_aside(folder: Path) -> list[tuple[Path, str]]:
     """Directories that are built or deleted under another name, and whose they are:
     `.building-NAME-PID-TIME` -> `.NAME`.
     """
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
-    return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in found]
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
+    return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in folders]
 
 
 def _target_of(name: str) -> str:

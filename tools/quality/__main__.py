@@ -135,14 +135,14 @@ def _references(
     folders = voice_folders(directory)
     if list(folders.values()) == [directory]:
         folders = {voices[0].voice: directory} if len(voices) == 1 else {}
-    found = {
+    references = {
         voice.voice: read_recordings(folders[voice.voice], sentences) for voice in voices if voice.voice in folders
     }
-    if not found:
+    if not references:
         raise ValueError(
             f"{directory} has a folder for none of the voices {', '.join(voice.voice for voice in voices)}"
         )
-    return found
+    return references
 
 
 def _measure(

@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
-        found = measure(directory, originals, presets, voices, speech)
+        likenesses = measure(directory, originals, presets, voices, speech)
     except (InvalidRequest, ValueError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
@@ -98,9 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for each in speech:
             for recording in each.streamed:
                 write_recording(arguments.keep / each.voice, recording)
-    decisive = [each.vocoded if arguments.vocoded else each.recorded for each in found]
+    decisive = [each.vocoded if arguments.vocoded else each.recorded for each in likenesses]
     good = all(near is not None and near.is_own for near in decisive)
-    print(json.dumps(as_json(voices, originals, found, ok=good), indent=1) if arguments.json else as_table(found))
+    print(
+        json.dumps(as_json(voices, originals, likenesses, ok=good), indent=1)
+        if arguments.json
+        else as_table(likenesses)
+    )
     return 0 if good else 1
 
 
@@ -133,10 +137,10 @@ def measure(
     }
     own_speech = {voice.id: said[voice.id] for voice in presets}
     own_prompts = {voice.id: prompts[voice.id] for voice in presets if voice.id in prompts}
-    found = []
+    likenesses = []
     for original in originals:
         name, recorded = original.name, encoder.embed([original.whole])
-        found.append(
+        likenesses.append(
             Likeness(
                 voice=name,
                 recorded=nearness(said[name], recorded, own_speech),
@@ -144,11 +148,11 @@ def measure(
                 presets_to_recorded={preset: cosine(rows, recorded) for preset, rows in own_speech.items()},
             )
         )
-    return found
+    return likenesses
 
 
 def as_json(
-    voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness], *, ok: bool
+    voices: Sequence[Voice], originals: Sequence[Original], likenesses: Sequence[Likeness], *, ok: bool
 ) -> dict[str, object]:
     """Everything measured, by voice."""
     return {
@@ -162,21 +166,21 @@ def as_json(
                 "recording_seconds": original.whole.seconds,
                 "transcript": original.prompt.sentence.text,
             }
-            for each, voice, original in zip(found, voices, originals, strict=True)
+            for each, voice, original in zip(likenesses, voices, originals, strict=True)
         },
     }
 
 
 def _listener(threads: int) -> Callable[[Recording], str]:
     """Loads the recogniser when somebody must be listened to."""
-    made: list[Callable[[Recording], str]] = []
+    loaded: list[Callable[[Recording], str]] = []
 
     def hear(recording: Recording) -> str:
-        if not made:
+        if not loaded:
             from tools.quality.words.recognition import Recogniser
 
-            made.append(Recogniser(threads).text_of)
-        return made[0](recording)
+            loaded.append(Recogniser(threads).text_of)
+        return loaded[0](recording)
 
     return hear
 

@@ -136,22 +136,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     languages = (
         [arguments.language] if arguments.language else [language for language, path in TEXTS.items() if path.exists()]
     )
-    found = {language: judged(read_rows(arguments.texts or TEXTS[language]), language) for language in languages}
+    results = {language: judged(read_rows(arguments.texts or TEXTS[language]), language) for language in languages}
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
-        for language, read in found.items():
+        for language, read in results.items():
             page = page_with(page, language, section(language, read))
         PAGE.write_text(page, encoding="utf-8")
     if arguments.json:
         print(
             json.dumps(
-                {name: [_as_json(one) for one in read] for name, read in found.items()}, ensure_ascii=False, indent=1
+                {name: [_as_json(one) for one in read] for name, read in results.items()}, ensure_ascii=False, indent=1
             )
         )
     else:
-        for language, read in found.items():
+        for language, read in results.items():
             _print(language, read)
-    return int(any(sum(not one.right for one in read) > arguments.most_wrong * len(read) for read in found.values()))
+    return int(any(sum(not one.right for one in read) > arguments.most_wrong * len(read) for read in results.values()))
 
 
 def _as_json(one: Read) -> dict[str, object]:

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         replies = spread(read_sentences(arguments.replies), arguments.count)
         said = _said(arguments, replies)
-        found = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
+        results = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
     except (InvalidRequest, ValueError, ModuleNotFoundError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
@@ -96,10 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for recording in each.recordings:
                 write_recording(arguments.keep / each.voice / str(each.seed), recording)
     limits = RepliesLimits(arguments.max_lost, arguments.max_twice, arguments.max_wer)
-    exceeded = [line for quality in found for line in limits.exceeded(quality)]
-    print(as_table(found))
+    exceeded = [line for quality in results for line in limits.exceeded(quality)]
+    print(as_table(results))
     if arguments.json:
-        arguments.json.write_text(json.dumps(as_json(found, exceeded), indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(as_json(results, exceeded), indent=1) + "\n", encoding="utf-8")
     for line in exceeded:
         print(line, file=sys.stderr)
     return 1 if exceeded else 0

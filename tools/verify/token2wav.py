@@ -47,17 +47,17 @@ def verify(directory: Path, report: Report) -> None:
         with np.load(path, allow_pickle=False) as file:
             files[name] = {key: file[key] for key in file.files}
     flow, stream = files["flow_mel"], files["token2wav_stream"]
-    made = _speak(directory, flow, stream)
-    report.compare("flow_mel.npz/n_calls (streamed)", len(made.calls), flow["n_calls"], 0)
-    report.compare("token2wav_stream.npz/n_calls (streamed)", len(made.mels), stream["n_calls"], 0)
-    for i, call in enumerate(made.calls):
+    outputs = _speak(directory, flow, stream)
+    report.compare("flow_mel.npz/n_calls (streamed)", len(outputs.calls), flow["n_calls"], 0)
+    report.compare("token2wav_stream.npz/n_calls (streamed)", len(outputs.mels), stream["n_calls"], 0)
+    for i, call in enumerate(outputs.calls):
         for fact, value in call.items():
             _compare(report, f"flow_mel.npz/call{i}_{fact}", value, flow, 0)
-    for i, (mel, cached, wav) in enumerate(zip(made.mels, made.cached, made.wavs, strict=True)):
+    for i, (mel, cached, wav) in enumerate(zip(outputs.mels, outputs.cached, outputs.wavs, strict=True)):
         _compare(report, f"token2wav_stream.npz/hift_mel{i}", mel[None], stream, 5e-5)
         _compare(report, f"token2wav_stream.npz/cache_source_len{i}", cached, stream, 0)
         _compare(report, f"token2wav_stream.npz/wav_chunk{i}", wav[None], stream, 2e-5)
-    total = sum(wav.size for wav in made.wavs)
+    total = sum(wav.size for wav in outputs.wavs)
     report.compare("token2wav_stream.npz/samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
 
 
@@ -80,10 +80,10 @@ class _Made:
 
 
 def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
-    made, model, cpu = _Made(), ModelDirectory(directory), torch.device("cpu")
+    outputs, model, cpu = _Made(), ModelDirectory(directory), torch.device("cpu")
     vocoder = load_vocoder(model, cpu)
     vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]
-    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), made), _ListeningVocoder(vocoder, made))  # type: ignore[arg-type]
+    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), outputs), _ListeningVocoder(vocoder, outputs))  # type: ignore[arg-type]
     voice = Voice(flow["prompt_token"][0].astype(np.int64), flow["prompt_feat"][0], flow["spk_embedding"][0])
     arrivals: queue.Queue[HopAudio | Exception] = queue.Queue()
     batcher = Batcher({Profile.UPSTREAM: decoder}, Limits(max_streams=1, state_bytes=1 << 40))
@@ -101,19 +101,19 @@ def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
             if isinstance(hop, Exception):
                 raise hop
             batcher.taken(lane)
-            made.wavs.append(hop.samples)
+            outputs.wavs.append(hop.samples)
             last = hop.last
     finally:
         batcher.close()
-    return made
+    return outputs
 
 
 class _ListeningFlow:
     """Notes the calls as the reference's recording names them."""
 
-    def __init__(self, flow: Flow, made: _Made) -> None:
+    def __init__(self, flow: Flow, outputs: _Made) -> None:
         self._flow = flow
-        self._made = made
+        self._made = outputs
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
         self._made.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
@@ -125,9 +125,9 @@ class _ListeningVocoder:
     been spoken before.
     """
 
-    def __init__(self, vocoder: Vocoder, made: _Made) -> None:
+    def __init__(self, vocoder: Vocoder, outputs: _Made) -> None:
         self._vocoder = vocoder
-        self._made = made
+        self._made = outputs
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
         return self._vocoder.start_upstream(seed, sentence)

@@ -24,12 +24,12 @@ def state_bytes(free: int) -> int:
     """Memory for pages out of `free` bytes. Raises ValueError where there is too little to speak
     of.
     """
-    found = min(int(SHARE_OF_STATE * free), free - BESIDE_BYTES)
-    if found < LEAST_STATE_BYTES:
+    count = min(int(SHARE_OF_STATE * free), free - BESIDE_BYTES)
+    if count < LEAST_STATE_BYTES:
         raise ValueError(
             f"{free} bytes of GPU memory are free; the parts with services need {BESIDE_BYTES + LEAST_STATE_BYTES}"
         )
-    return found
+    return count
 
 
 def settings(engines: str, free: int) -> dict[str, str]:

@@ -36,12 +36,12 @@ def ceilings() -> dict[str, float]:
     with torch.cuda.graph(graph):
         for _ in range(1000):
             one.add_(1)
-    found = {
+    rates = {
         "copy_terabytes_per_second": 2 * size / timed(lambda: target.copy_(source), 10, 1) / 1e9,
         "read_terabytes_per_second": size / timed(lambda: source.sum(), 10, 1) / 1e9,
         "bf16_teraflops": 2 * 8192**3 / timed(lambda: a @ b, 10, 1) / 1e9,
         "kernel_us": timed(graph.replay, 10, 1),
     }
-    for name, value in found.items():
+    for name, value in rates.items():
         print(f"{name}: {value:.2f}", flush=True)
-    return found
+    return rates

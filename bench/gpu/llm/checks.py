@@ -64,11 +64,11 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
 
 
 def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
-    told = arriving(seed)
+    prompt = arriving(seed)
     for piece in pieces(seed):
-        told.feed(piece)
-    told.end()
-    return Alone(model, told, 1024).run()
+        prompt.feed(piece)
+    prompt.end()
+    return Alone(model, prompt, 1024).run()
 
 
 def guards(engine: Engine, name: str) -> dict[str, int]:
@@ -81,8 +81,8 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
         Profile.CONTINUOUS,
         RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)),
     )
-    for told, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
-        engine.submit(told, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
+    for program, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
+        engine.submit(program, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
     for one in heard:
         if not one.over.wait(60):
             raise TimeoutError("a sentence did not end")
@@ -138,14 +138,14 @@ def soak(seconds: float) -> dict[str, Any]:
                 running.remove(item)
     torch.cuda.synchronize()
     stats = engine.stats
-    found = {
+    figures = {
         "ended": ended, "hung_up": left, "device_bytes_before": before,
         "device_bytes_after": torch.cuda.memory_allocated(),
         "running_after": stats.running, "reserved_after": stats.reserved_kv_bytes,
     }  # fmt: skip
-    print(f"soak of {seconds:.0f} s: {found}", flush=True)
+    print(f"soak of {seconds:.0f} s: {figures}", flush=True)
     engine.close()
-    return found
+    return figures
 
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         slow = [Alone(model, script(seed, 6), capacity(6)).run() for seed in seeds]
         slow_arriving = [alone_arriving(model, seed) for seed in seeds[:8]]
     model.tables[Table.TEXT][POISONED] = float("nan")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, invariant in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
         kind = f"{name}, invariant" if invariant else name
         engine = engine_of(model, 32, getattr(torch, name), invariant=invariant)
@@ -171,7 +171,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
         beside = guards(engine, kind)
         engine.close()
-        found[kind] = {
+        results[kind] = {
             "against the readable path": compared(kind, "32 together against the readable path", together, slow),
             "against alone": compared(kind, "32 together against each alone", together, alone),
             "again": compared(kind, "32 together, again", together, again),
@@ -181,8 +181,8 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
             "beside a poisoned sentence": beside,
         }
-        keep(found)
-    return found
+        keep(results)
+    return results
 
 
 def compared(name: str, what: str, left: list[list[int]], right: list[list[int]]) -> dict[str, int]:

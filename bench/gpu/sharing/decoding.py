@@ -196,12 +196,12 @@ def blocks_of(way: str) -> Any:
 
 
 def main() -> None:
-    def made() -> Callable[[Answer], Answer]:
+    def new_decoding() -> Callable[[Answer], Answer]:
         speaker = Speaker(sys.argv[1], Path(sys.argv[2]))
         speaker.engine("high")
         return speaker.answer
 
-    serve(made)
+    serve(new_decoding)
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ class Passes(Protocol):
 
 def answer(passes: Passes, question: Answer) -> Answer:
     way, began = question["way"], time.perf_counter()
-    found: list[float] = []
+    times: list[float] = []
     with torch.inference_mode(), passes.on(way):
         work = passes.work(way, question["units"])
         for _ in range(WARM):
             passes.once(work)
-        while len(found) < LEAST or time.perf_counter() - began < question["seconds"]:
-            found.append(passes.once(work))
+        while len(times) < LEAST or time.perf_counter() - began < question["seconds"]:
+            times.append(passes.once(work))
             time.sleep(GAP_SECONDS)
-    return {"ms": found}
+    return {"ms": times}
 
 
 class PagedPasses:

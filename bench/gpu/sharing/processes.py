@@ -77,35 +77,35 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
     """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from
     token to token. Raises WorkerFailed.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[float]]] = {}
     llm, service, passes = await _members(company, row)
     if llm and row.llm:
         await llm.ask(do="talk", way=row.llm.way, pace=row.llm.pace, sentences=row.llm.sentences)
     if service:
-        found["service"] = await service.first_passes(seconds)
+        times["service"] = await service.first_passes(seconds)
     elif passes:
-        found["passes"] = {
+        times["passes"] = {
             str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units
         }
     else:
         await asyncio.sleep(seconds)
     if llm and row.llm:
-        found["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
-    return found
+        times["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
+    return times
 
 
 async def _members(company: Company, row: Row) -> Members:
     """Started side by side; each is there, or has failed, before anything is raised, so that
     `close` finds it. While nobody decodes, the process that would is not missed."""
-    found = await asyncio.gather(
+    answers = await asyncio.gather(
         company.llm(), company.service() if row.service else _nobody(),
         company.passes() if row.units and not row.service else _nobody(),
         return_exceptions=True,
     )  # fmt: skip
-    missed = [one for one in found[0 if row.llm else 1 :] if isinstance(one, BaseException)]
+    missed = [one for one in answers[0 if row.llm else 1 :] if isinstance(one, BaseException)]
     if missed:
         raise missed[0]
-    return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in found))
+    return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in answers))
 
 
 async def _nobody() -> None:

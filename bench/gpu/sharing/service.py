@@ -44,8 +44,8 @@ class Service:
             )
             if serving not in done:
                 code = service._ended.result() if done else None
-                told = f"did not serve within {START_SECONDS:g} s" if code is None else exit_text(code)
-                raise WorkerFailed(f"{place.label} {told}")
+                reason = f"did not serve within {START_SECONDS:g} s" if code is None else exit_text(code)
+                raise WorkerFailed(f"{place.label} {reason}")
         except BaseException:
             await service.close()
             raise
@@ -69,7 +69,7 @@ async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, 
     the first sound, as the service tells them, and "sound", from the tokens to the first sound at
     this caller. Raises WorkerFailed for a sentence that fails."""
     setup, draw = _setup(), np.random.default_rng(3)
-    found: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
+    times: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
     began = time.perf_counter()
     for number in range(10**6):
         if number >= WARM + least and time.perf_counter() - began > seconds:
@@ -78,8 +78,8 @@ async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, 
         one = await _first_pass(stub, setup, tokens)
         if number >= WARM:
             for name, value in one.items():
-                found[name].append(value)
-    return found
+                times[name].append(value)
+    return times
 
 
 async def _first_pass(stub: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[int]) -> dict[str, float]:

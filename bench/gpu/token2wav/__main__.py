@@ -23,7 +23,7 @@ from bench.gpu.token2wav.streams import decoder, steps, streams
 from bench.gpu.token2wav.tuning import CHOICES, profile, tuned_tiles, tuning, variants
 from bench.gpu.token2wav.vocoder import vocoder
 from bench.gpu.token2wav.vocoder_tuning import pitch_tuning, sound_tuning
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 
 Part = Callable[[Path], dict[str, Any]]
 PARTS: dict[str, Part] = {
@@ -72,12 +72,12 @@ def main() -> None:
     if options.tiles:
         RUN.tuned.update(tuned_tiles(options.out))
     options.out.mkdir(parents=True, exist_ok=True)
-    RUN.kept = Kept(None if options.compile else options.json or options.out / f"{options.part}.json")
-    RUN.kept.clear()
+    RUN.results = ResultsFile(None if options.compile else options.json or options.out / f"{options.part}.json")
+    RUN.results.clear()
     began = time.perf_counter()
     with torch.inference_mode():
         for name, value in PARTS[options.part](options.out).items():
-            RUN.kept[name] = value
+            RUN.results[name] = value
     print(f"== {options.part} took {time.perf_counter() - began:.1f} s", flush=True)
 
 

@@ -29,10 +29,10 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
     flow = Flow(PUBLISHED, weights, DEVICE)
     someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
-    rows = RUN.kept
+    rows = RUN.results
 
-    def report(name: str, made: list[Tensor], wanted: list[Tensor]) -> None:
-        joined = torch.cat([mel[: len(want)] for mel, want in zip(made, wanted, strict=True)])
+    def report(name: str, mels: list[Tensor], wanted: list[Tensor]) -> None:
+        joined = torch.cat([mel[: len(want)] for mel, want in zip(mels, wanted, strict=True)])
         rows[name] = apart(joined, torch.cat(wanted))
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
@@ -67,8 +67,8 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
             continue
         first = paged.capture((Way.SHORT,))
         print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
-        made = one_by_one(paged)
-        report(f"{name}, graph against eager", made, eager)
+        alone = one_by_one(paged)
+        report(f"{name}, graph against eager", alone, eager)
         paged.pool.fill_(float("nan"))
         theirs = [10, 11, 12, 13, 14]
         both: tuple[list[Tensor], list[Tensor]] = ([], [])
@@ -78,7 +78,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
             for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
-        report(f"{name}, two streams against alone", both[0], made)
+        report(f"{name}, two streams against alone", both[0], alone)
         for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
             other_way = PagedFlow(
                 PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options
@@ -93,7 +93,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     pages: at most, if there is room.
     """
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     if RUN.compile_only:
         paged = PagedFlow(
             PUBLISHED,
@@ -143,7 +143,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
 def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     paged = PagedFlow(
         PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned)
     )

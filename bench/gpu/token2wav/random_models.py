@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from bench.real_size.tensors import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow
@@ -27,13 +27,13 @@ DEVICE = torch.device("cuda")
 @dataclass
 class Run:
     """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of
-    what; tuned: other tiles; kept: the figures of the part, in their file as soon as they are
+    what; tuned: other tiles; results: the figures of the part, in their file as soon as they are
     there."""
 
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
-    kept: Kept = field(default_factory=Kept)
+    results: ResultsFile = field(default_factory=ResultsFile)
 
 
 RUN = Run()
@@ -83,13 +83,13 @@ class Someone:
         return Unit(pages[: at + 1], tokens, ahead if len(tokens) == 25 else ahead[:0], self.speaker, condition)
 
     def reference(self, flow: Flow) -> list[Tensor]:
-        state, made = flow.start(self.voice), []
+        state, mels = flow.start(self.voice), []
         for at in range(self.blocks):
             unit = self.unit(at, list(range(at + 1)))
             (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
             assert mel is not None, state.fault
-            made.append(mel.T)
-        return made
+            mels.append(mel.T)
+        return mels
 
 
 def apart(a: Tensor, b: Tensor) -> tuple[float, float]:

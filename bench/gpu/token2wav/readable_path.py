@@ -17,17 +17,17 @@ def readable(out: Path) -> dict[str, Any]:
     """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
 
     flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     someone = Someone(flow, 87, 41, 2)
     state = flow.start(someone.voice)
     for at in range(4):
         if at == 3:
-            kept = flow.fork(state)
+            prompt_state = flow.fork(state)
         unit = someone.unit(at, list(range(at + 1)))
         flow.blocks([state], [unit.tokens], [unit.ahead])
 
     def warm() -> None:
-        flow.blocks([flow.fork(kept)], [unit.tokens], [unit.ahead])
+        flow.blocks([flow.fork(prompt_state)], [unit.tokens], [unit.ahead])
 
     rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
     vocoder = Vocoder(*random_vocoder(), DEVICE)

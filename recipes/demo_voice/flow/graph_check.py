@@ -38,18 +38,18 @@ def compare(training: Training, slot: Slot) -> tuple[float, float]:
     Parameters end where they began.
     """
     update = training.update
-    tensors = [*training.parameter_store.values(), *update.moments()]
+    tensors = [*training.parameters.values(), *update.moments()]
     before = [tensor.detach().clone() for tensor in tensors]
 
     def after(figures: Tensor) -> tuple[Tensor, Tensor]:
-        values = torch.cat([tensor.detach().flatten() for tensor in training.parameter_store.values()])
-        kept = values.clone(), figures.clone()
+        values = torch.cat([tensor.detach().flatten() for tensor in training.parameters.values()])
+        copies = values.clone(), figures.clone()
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(old)
-        return kept
+        return copies
 
-    start = torch.cat([old.flatten() for old in before[: len(training.parameter_store)]])
+    start = torch.cat([old.flatten() for old in before[: len(training.parameters)]])
     (plain, its_figures), (recorded, other_figures) = after(update.run_plain(slot)), after(update.run(slot))
     distance = (plain - recorded).norm() / (plain - start).norm()
     return float(distance), float(((its_figures - other_figures) / its_figures).abs().max())

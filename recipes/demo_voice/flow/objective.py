@@ -56,7 +56,7 @@ class Chances:
         return 1 - torch.cos(step.long().clamp(max=EULER_STEPS - 1) * (0.5 * math.pi / EULER_STEPS))
 
     @property
-    def kept(self) -> Tensor:
+    def conditioned(self) -> Tensor:
         """float32 [rows, 1, 1]: zero where the row does without its condition."""
         return (self.rolls[:, 1] >= _WITHOUT_CONDITION).float()[:, None, None]
 
@@ -95,7 +95,7 @@ def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, st
     speaker = network.speaker(batch.speaker)[:, None].expand(-1, mel.shape[1], -1)
     t = chances.times
     x = (1 - (1 - _SIGMA_MIN) * t[:, None, None]) * noise + t[:, None, None] * mel
-    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * chances.kept), dim=2)
+    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * chances.conditioned), dim=2)
     mask = mask_of(mel.shape[1], device, streaming=streaming)
     # Casts that are kept for later would point into a recorded step's memory.
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):

@@ -99,12 +99,12 @@ class Training:
         parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are those of other sizes."""
-        optimiser = found["optimiser"]
+        optimiser = content["optimiser"]
         if not isinstance(optimiser, dict):
             raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, found)
+        parameter_store.restore(self.parameters, self.average, content)
         self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
@@ -153,13 +153,13 @@ def train(
     features = Features.read(work, speech, device, only=("mel",))
     corpus = Corpus.read(work, tokenizer, speech, features)
     checkpoint = folder / "checkpoint.pt"
-    found = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)
-    if found:
-        training.load(found)
-        del found
+    if content:
+        training.load(content)
+        del content
     batches = Draws(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
         batch_tokens
     )

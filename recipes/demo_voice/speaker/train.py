@@ -100,12 +100,12 @@ class Training:
         parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are of other voices or sizes."""
-        if not isinstance(found["optimiser"], dict):
+        if not isinstance(content["optimiser"], dict):
             raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, found)
-        self.optimiser.load_state_dict(found["optimiser"])
+        parameter_store.restore(self.parameters, self.average, content)
+        self.optimiser.load_state_dict(content["optimiser"])
 
 
 @torch.no_grad()
@@ -136,12 +136,12 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
     speech = Speech.read(work, audio=False)
     features = Features.read(work, speech, device, only=("fbank",))
     checkpoint = folder / "checkpoint.pt"
-    found = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     training = Training(speech, features, schedule)
-    if found:
-        training.load(found)
+    if content:
+        training.load(content)
     journal = Journal(folder, "speaker", schedule)
     reported = saved = time.monotonic()
     terms: dict[str, Tensor] = {}

@@ -98,7 +98,7 @@ class Discriminators(nn.Module):
         """[B, samples] -> the scores of all, the activations of all."""
         scores, features = [], []
         for network in self.each:
-            score, found = network(waves)
+            score, maps = network(waves)
             scores.append(score)
-            features += found
+            features += maps
         return scores, features

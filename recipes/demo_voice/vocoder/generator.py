@@ -38,14 +38,14 @@ def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
     With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes
     long to leave.
     """
-    made = parameter_store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
+    tensors = parameter_store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
     with torch.no_grad():
-        for name, tensor in made.items():
+        for name, tensor in tensors.items():
             if is_gain(name):
-                direction = made[name.removesuffix("0") + "1"]
+                direction = tensors[name.removesuffix("0") + "1"]
                 tensor.copy_(torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True))
-        made["conv_post.bias"][: config.bins] = _FIRST_MAGNITUDE
-    return {name: tensor.detach().to(device).requires_grad_() for name, tensor in made.items()}
+        tensors["conv_post.bias"][: config.bins] = _FIRST_MAGNITUDE
+    return {name: tensor.detach().to(device).requires_grad_() for name, tensor in tensors.items()}
 
 
 def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -53,8 +53,8 @@ class HeldOut:
     @classmethod
     def read(cls, path: Path, config: VocoderConfig, device: torch.device) -> "HeldOut":
         """What `save` wrote."""
-        found = parameter_store.load(path, device)
-        waves, f0 = found["waves"], found["f0"]
+        content = parameter_store.load(path, device)
+        waves, f0 = content["waves"], content["f0"]
         if not isinstance(waves, list) or not isinstance(f0, list):
             raise ValueError(f"{path} holds no held-out sentences")
         return cls(config, waves, f0, device)
@@ -75,16 +75,16 @@ class HeldOut:
         if not self._waves:
             return {}
         rows, predicted = [], []
-        for true, made, f0 in self._spoken(weights):
-            mel = (mel_spectrogram(made) - mel_spectrogram(true)).abs().mean()
-            rows.append(torch.stack([mel, losses.spectral_distance(made, true)]))
+        for true, generated, f0 in self._spoken(weights):
+            mel = (mel_spectrogram(generated) - mel_spectrogram(true)).abs().mean()
+            rows.append(torch.stack([mel, losses.spectral_distance(generated, true)]))
             predicted.append(f0[0])
-        found, wanted = torch.cat(predicted), torch.cat(self._f0)
-        both = (found > self._config.nsf_voiced_threshold) & (wanted > 0)
+        pitch, wanted = torch.cat(predicted), torch.cat(self._f0)
+        both = (pitch > self._config.nsf_voiced_threshold) & (wanted > 0)
         cents = torch.where(
-            both, 1200 * torch.log2(found.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan
+            both, 1200 * torch.log2(pitch.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan
         ).nanmedian()
-        voicing = ((found > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
+        voicing = ((pitch > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
         values = torch.cat([torch.stack(rows).mean(dim=0), torch.stack([cents, voicing])]).tolist()
         found_values = zip(
             ("held_out_mel", "held_out_spectra", "held_out_cents", "held_out_voicing"), values, strict=True
@@ -94,8 +94,8 @@ class HeldOut:
     @torch.no_grad()
     def write(self, weights: Mapping[str, Tensor], folder: Path, count: int = 2) -> None:
         """The first `count` sentences as generated, `<n>.wav`, and as they were, `<n>-true.wav`."""
-        for index, (true, made, _) in zip(range(count), self._spoken(weights), strict=False):
-            write_wav(folder / f"{index}.wav", made[0])
+        for index, (true, generated, _) in zip(range(count), self._spoken(weights), strict=False):
+            write_wav(folder / f"{index}.wav", generated[0])
             write_wav(folder / f"{index}-true.wav", true[0])
 
     def _spoken(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -110,8 +110,8 @@ class HeldOut:
                 f0 = vocoder.f0(mel)
                 noise = torch.randn(1, true.shape[0], self._config.harmonics, generator=generator, device=self._device)
                 source, _ = vocoder.source.generate(f0, None, noise, ended=True)
-                made = vocoder.filter(mel, source, 0, mel.shape[2])
-            yield true[None], made, f0
+                generated = vocoder.filter(mel, source, 0, mel.shape[2])
+            yield true[None], generated, f0
 
 
 def write_wav(path: Path, samples: Tensor) -> None:

@@ -52,9 +52,9 @@ class Means:
 
     def take(self) -> dict[str, float]:
         """Waits for the device."""
-        found = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
         self._sums, self._counts = {}, {}
-        return found
+        return means
 
 
 def train(
@@ -84,14 +84,14 @@ def train(
     speech = Speech.read(work, device)
     f0, first_frames = pitch.of_speech(speech)
     checkpoint = folder / "checkpoint.pt"
-    found = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     draws = Draws(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
     training = Training(config, draws, schedule, device)
     training.adversarial_from, training.heard = adversarial_from, heard
-    if found:
-        training.load(found)
+    if content:
+        training.load(content)
     HeldOut.of(speech, f0, first_frames, config).save(folder / SENTENCES)
     held_out, means = Beside(work, name, device), Means()
     journal = Journal(folder, name, schedule)

@@ -81,10 +81,10 @@ class Training:
         segments = self.draws.next(batch)
         kind = Kind(segments.stretch, judging)
         inputs = [segments.mel, segments.f0, segments.wave, self.knobs()]
-        found = self.replayed(kind, inputs) if self.replayed else self.update(kind, inputs)
+        figures = self.replayed(kind, inputs) if self.replayed else self.update(kind, inputs)
         self.schedule.step += 1
         self.average.update(self.schedule.step)
-        return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], found.unbind(), strict=True))
+        return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], figures.unbind(), strict=True))
 
     def knobs(self) -> Tensor:
         """What changes from step to step: learning rates of sound, pitch and judges, shares of
@@ -112,30 +112,30 @@ class Training:
         predicted = network.pitch(mel)
         pitch_loss = (predicted - f0)[:, stretch.before :][:, : stretch.sound].abs().mean()
         follows = torch.rand(predicted.shape[0], 1, device=self.device) < share
-        made = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
+        generated = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
 
-        own, others = losses.mel_distance(made, wave)
+        own, others = losses.mel_distance(generated, wave)
         terms = [own, others, pitch_loss, self.sound.norm]
         outputs, slopes = [losses.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
         if kind.judging:
-            slope, found = self._judge(made, wave, judges_rate)
-            outputs.append(made)
+            slope, figures = self._judge(generated, wave, judges_rate)
+            outputs.append(generated)
             slopes.append(slope)
-            terms += found
+            terms += figures
         self.sound.step(torch.autograd.grad(outputs, self.sound.parameters, slopes), rate)
         self.pitch.step(torch.autograd.grad(pitch_loss, self.pitch.parameters), pitch_rate)
         terms[PLAIN_TERMS - 1] = self.sound.norm
         return torch.stack([term.detach() for term in terms])
 
-    def _judge(self, made: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _judge(self, generated: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Both sides of the game from one look at the sound: the slope of the generator's part by
-        `made`, and a step of the judges.
+        `generated`, and a step of the judges.
         """
         rows, samples = true.shape
         heard = math.ceil(self.heard * samples)
         begins = (torch.rand(rows, 1, device=self.device) * (samples - heard + 1)).long().clamp(max=samples - heard)
         places = begins + torch.arange(heard, device=self.device)
-        shown = made.detach().requires_grad_()
+        shown = generated.detach().requires_grad_()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             scores, features = self.discriminators(torch.cat([true.gather(1, places), shown.gather(1, places)]))
         convincing = losses.convincing(scores, rows)
@@ -168,14 +168,14 @@ class Training:
         parameter_store.save(path, content)
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when it was of other sizes."""
-        optimisers = found["optimisers"]
+        optimisers = content["optimisers"]
         if not isinstance(optimisers, dict):
             raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, found)
-        self.discriminators.load_state_dict(found["discriminators"])  # type: ignore[arg-type]
+        parameter_store.restore(self.parameters, self.average, content)
+        self.discriminators.load_state_dict(content["discriminators"])  # type: ignore[arg-type]
         for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
             descent.load(optimisers[name])
-        since = found["judging_since"]
+        since = content["judging_since"]
         self.judging_since = None if since is None else int(str(since))

@@ -20,7 +20,7 @@ from bench.gpu.sharing.passes import ReadablePasses
 from bench.gpu.sharing.processes import Company
 from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
@@ -199,7 +199,7 @@ async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
 async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> None:
     rows = [row for row in ROWS if row.together]
     told = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
-    kept = Kept(tmp_path / "sharing.json")
+    kept = ResultsFile(tmp_path / "sharing.json")
     await measure(told, kept, rows)
     assert json.loads((tmp_path / "sharing.json").read_text()) == {
         row.name: {FAILED: "there is no GPU to share"} for row in rows
@@ -222,7 +222,7 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
 
     monkeypatch.setattr("bench.gpu.sharing.__main__.Company", company)
     monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    kept = Kept(tmp_path / "sharing.json")
+    kept = ResultsFile(tmp_path / "sharing.json")
     await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept)
     assert [name for name, found in kept.items() if FAILED in found] == []
     assert list(kept) == [row.name for row in ROWS]
@@ -239,7 +239,7 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
 async def test_where_a_daemon_is_there_nobody_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    rows, kept = [row for row in ROWS if not row.together], Kept(tmp_path / "sharing.json")
+    rows, kept = [row for row in ROWS if not row.together], ResultsFile(tmp_path / "sharing.json")
     await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept, rows)
     assert dict(kept) == {row.name: {FAILED: "an MPS daemon is there already"} for row in rows}
 

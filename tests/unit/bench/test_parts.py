@@ -18,7 +18,7 @@ from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
 from bench.parts.part import Part, chosen, together
 from bench.parts.progress import Progress, bar
 from bench.parts.provenance import Subject, source, subject
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from bench.parts.runner import run
 from bench.reports.tables import state, table
 
@@ -232,11 +232,11 @@ def test_parts_are_chosen_by_name() -> None:
 
 def test_figures_are_in_their_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kept.json"
-    kept = Kept(path)
+    kept = ResultsFile(path)
     kept["a"] = 1
     assert json.loads(path.read_text()) == {"a": 1}
     kept["b"] = [2]
-    assert Kept(path) == {"a": 1, "b": [2]}
+    assert ResultsFile(path) == {"a": 1, "b": [2]}
     assert [one.name for one in path.parent.iterdir()] == ["kept.json"]
 
 

@@ -153,9 +153,7 @@ def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
     assert after[0] < 0.8 * before[0]
     assert after[1] < 0.7 * before[1]
     assert [
-        name
-        for name, tensor in training.parameter_store.items()
-        if tensor.grad is None or not tensor.grad.isfinite().all()
+        name for name, tensor in training.parameters.items() if tensor.grad is None or not tensor.grad.isfinite().all()
     ] == []
 
 
@@ -255,7 +253,7 @@ def test_chances_are_as_often_as_they_should_be() -> None:
     chances = Chances.of(4000, 10, CPU).draw(torch.Generator().manual_seed(0))
     asked = torch.tensor([t for t, _ in euler_schedule()])
     torch.testing.assert_close(chances.times, asked.repeat_interleave(400), atol=1e-5, rtol=0)
-    assert float(chances.kept.mean()) == pytest.approx(0.8, abs=0.03)
+    assert float(chances.conditioned.mean()) == pytest.approx(0.8, abs=0.03)
     tokens = torch.zeros(4000, 10, dtype=torch.int64)
     changed = chances.corrupted(tokens, 1000)
     assert float((changed > 0).float().mean()) == pytest.approx(0.3 * 0.03, abs=0.003)

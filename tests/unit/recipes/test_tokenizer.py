@@ -21,7 +21,7 @@ from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
-from recipes.demo_voice.training import parameters, progress
+from recipes.demo_voice.training import parameter_store, progress
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from tests.unit.recipes import small_work
 
@@ -217,7 +217,7 @@ def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(
     train.main([*run, "--name", "first", "--steps", "1"])
     train.main([*run, "--name", "second", "--steps", "2", "--seed", "2", "--encoder", str(work / "first" / ONNX)])
     assert np.array_equal(np.load(work / "first" / CODES), np.load(work / "second" / CODES))
-    weights = [parameters.load(work / name / WEIGHTS) for name in ("first", "second")]
+    weights = [parameter_store.load(work / name / WEIGHTS) for name in ("first", "second")]
     equal = {name.split(".")[0]: True for name in weights[0]}
     for name, found in weights[0].items():
         assert isinstance(found, Tensor)

@@ -63,10 +63,10 @@ def parse_record(where: object, text: str) -> Record:
 
 def write_record(directory: Path, source: str, files: Mapping[str, Known]) -> None:
     """Replace the record as a whole."""
-    told = {name: {"bytes": known.size, "sha256": known.sha256} for name, known in sorted(files.items())}
+    entries = {name: {"bytes": known.size, "sha256": known.sha256} for name, known in sorted(files.items())}
     unfinished = directory / f"{RECORD}.part"
     with unfinished.open("w", encoding="utf-8") as stream:
-        stream.write(json.dumps({"source": source, "files": told}, indent=1) + "\n")
+        stream.write(json.dumps({"source": source, "files": entries}, indent=1) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
     unfinished.replace(directory / RECORD)

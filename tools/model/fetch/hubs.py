@@ -65,14 +65,14 @@ class HuggingFace:
         listing = _json(web, url, self.headers())
         if not isinstance(listing, list):
             raise ModelError(f"{url}: not the listing of a repository")
-        found = {}
+        files = {}
         for entry in listing:
             if isinstance(entry, dict) and entry.get("type") == "file":
                 # Small files are stored in git, whose hash is over more than the content; only
                 # large ones have a sha256.
                 large = entry.get("lfs") or {}
-                found[str(entry.get("path"))] = Known.of(large.get("size", entry.get("size")), large.get("oid"))
-        return found
+                files[str(entry.get("path"))] = Known.of(large.get("size", entry.get("size")), large.get("oid"))
+        return files
 
 
 @dataclass(frozen=True)

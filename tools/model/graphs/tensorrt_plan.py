@@ -116,10 +116,10 @@ def take_timing_cache(config: "trt.IBuilderConfig", path: Path | None) -> "trt.I
     if path is None:
         return None
     try:
-        kept = path.read_bytes()
+        stored = path.read_bytes()
     except OSError:
-        kept = b""
-    for content in (kept, b""):
+        stored = b""
+    for content in (stored, b""):
         cache = config.create_timing_cache(content)
         if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
             return cache

@@ -109,7 +109,7 @@ def publish(
     *,
     needed: int = 0,
     replace: bool = False,
-    on_wait: Callable[[str], None] = lambda told: None,
+    on_wait: Callable[[str], None] = lambda line: None,
 ) -> tuple[Manifest, bool]:
     """The manifest of `target`, made if it is not there yet, and whether it was made. Of several
     processes at once one makes it.

@@ -109,12 +109,12 @@ def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQ
 @contextlib.contextmanager
 def ears(*, one_ear: bool, threads: int) -> Iterator[dict[str, Ear]]:
     """By name."""
-    found: dict[str, Ear] = {"tiny.en": Recogniser(threads).text_of}
+    recognisers: dict[str, Ear] = {"tiny.en": Recogniser(threads).text_of}
     if one_ear:
-        yield found
+        yield recognisers
         return
     with base_weights() as weights:
-        yield found | {"base": Recogniser(threads, weights).text_of}
+        yield recognisers | {"base": Recogniser(threads, weights).text_of}
 
 
 @contextlib.contextmanager

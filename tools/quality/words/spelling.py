@@ -73,7 +73,7 @@ _SAME |= {
 def words_of(text: str) -> list[str]:
     """The words of a text in the one form in which they are compared; a digit is a word."""
     text = text.lower().replace("’", "'").replace("‘", "'")
-    text = _MONEY.sub(lambda found: f"{found[2]} {_CURRENCY[found[1]]}", text)
+    text = _MONEY.sub(lambda match: f"{match[2]} {_CURRENCY[match[1]]}", text)
     text = _THOUSANDS.sub("", text)
     text = _FULL_HOUR.sub(r"\1 o'clock", text)
     text = _UNIT_AFTER_FIGURE.sub(" ", text)
