@@ -5,7 +5,7 @@ All services as `cosyserve up` starts them, each stage with two replicas, and as
 request after the other. An undisturbed control comes first; then one process is killed (SIGKILL),
 asked to leave (SIGTERM) or stopped (SIGSTOP, for 3, 10 and 60 s) in each run, of each stage and the
 orchestrator. Every request must be complete and have the samples that it has in the control; the
-longest time for which a player that keeps 40 ms runs dry is shown beside the limit: that of the
+longest time for which a player that keeps 40 ms runs dry is shown next to the limit: that of the
 control and 1 s for a stage that is killed or leaves, 9 s for one that is stopped, 15 s for any
 fault of the orchestrator. Exit status 1 when a limit is broken.
 """

@@ -1,8 +1,8 @@
-"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend beside callers
-with long ones, through its gRPC service in a process of its own.
+"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend while there are
+callers with long ones, through its gRPC service in a process of its own.
 
 Each of eight callers sends 20,000 characters of numbers again and again; "Hello." is sent once
-before them and then beside them.
+before them and then while they run.
 """
 
 import argparse
@@ -46,8 +46,8 @@ async def long_texts(stub: Any, text: str) -> None:
             pass
 
 
-async def beside(address: str, unit: str, callers: int, requests: int) -> list[float]:
-    """Milliseconds of each of `requests` short texts beside `callers` long ones of `unit`."""
+async def waits_among(address: str, unit: str, callers: int, requests: int) -> list[float]:
+    """Milliseconds of each of `requests` short texts while `callers` send long ones of `unit`."""
     async with grpc.aio.insecure_channel(address) as busy, grpc.aio.insecure_channel(address) as calm:
         text = (unit * (20_000 // len(unit) + 1))[:20_000]
         crowd = [
@@ -88,7 +88,7 @@ async def measure(options: argparse.Namespace) -> int:
             ("nobody", "", 0),
             *((name, unit, options.callers) for name, unit in TEXTS.items()),
         ):
-            spent = await beside(address, unit or " ", callers, options.requests)
+            spent = await waits_among(address, unit or " ", callers, options.requests)
             p95 = statistics.quantiles(spent, n=20)[-1]
             worst = max(worst, p95 if name in ("nobody", "decimals") else 0.0)
             crowd = f"{callers} callers with {name}" if callers else "nobody"

@@ -1,9 +1,9 @@
-"""Does anybody's player run dry, and is one caller too many told so at once? `python -m bench.gaps
+"""Does any player run dry, and is one caller too many refused at once? `python -m bench.gaps
 [--server HOST:PORT] [--streams N]`
 
 All services on this machine as `cosyserve up` starts them, or the endpoint named by --server, over
 gRPC. Three rows: players that ask one after the other, as many at once as are admitted (each asks
-anew when its answer is complete), and one caller more while all places are taken. A player begins
+again when its answer is complete), and one caller more while all places are taken. A player begins
 --buffer-ms after its first sound and has run dry when the next sound is not there in time.
 """
 
@@ -156,7 +156,7 @@ def row(name: str, streams: int, tally: Tally) -> str:
 
 
 def extra_row(streams: int, tally: Tally) -> str:
-    """What the callers beyond the places were told, and how soon."""
+    """What the callers beyond the limit received, and how soon."""
     if not tally.refusals:
         return f"one more    {streams:7}  nobody was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
     waits = sorted(1000 * seconds for seconds in tally.refusals)

@@ -2,7 +2,7 @@
 cost the speech-token model on a CPU.
 
 One sentence behind the prompt of the model's first voice, without engine and services: the readable
-way beside the one that serves. CPU time of the thread, so that other work on the machine counts
+way next to the one that serves. CPU time of the thread, so that other work on the machine counts
 little (it still takes cache and memory bandwidth); the least and the median of several prompts, the
 median of all tokens. A prompt whose voice was heard before has its first positions kept.
 --published: random weights of the published sizes with so many layers instead, and a prompt of 10

@@ -1,7 +1,7 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
 [--streams 32] [--device cuda] [--json FILE]`
 
-So many askers, each asking anew as soon as its answer is complete; one in three hangs up at a
+So many callers, each asking again as soon as its answer is complete; one in three hangs up at a
 random moment of its answer. Resident memory of every process of the services and GPU memory, every
 few seconds; slopes are least-squares lines over all samples after the warm-up, by minutes and by
 requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100
@@ -29,7 +29,7 @@ from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_st
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2
-"""Of an asker that met an error: services that are gone refuse at once."""
+"""Of a caller that met an error: services that are gone refuse at once."""
 LOOK_SECONDS = 2.0
 WARM_UP_SHARE = 0.125
 """Of the time, before the samples that count."""
@@ -109,7 +109,8 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
             watching.cancel()
             for client in clients:
                 await client.close()
-        # Whatever ended the watching early is told: a slope of a part of the time would say little.
+        # Whatever ended the watching early is raised: a slope of a part of the time would say
+        # little.
         with contextlib.suppress(asyncio.CancelledError):
             await watching
         _note(results, looks, tally, time.monotonic() - began)
@@ -162,7 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help="a setting of a service; repeatable",
     )
-    parser.add_argument("--streams", type=int, default=32, help="askers at once (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=32, help="callers at once (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="(default: %(default)g)")
     parser.add_argument(
         "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"

@@ -1,5 +1,5 @@
-"""What do sentences cost that nobody waits for? `python -m bench.offline [--model DIR] [--engines
-fast|readable] [--json FILE]`
+"""What do sentences cost in batches, without listeners? `python -m bench.offline [--model DIR]
+[--engines fast|readable] [--json FILE]`
 
 Whole sentences in batches: the speech-token model makes all tokens of a batch at once, then
 token2wav the sound of the batch. Seconds are sums over all batches; the real-time factor is seconds

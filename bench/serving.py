@@ -2,10 +2,10 @@
 [--streams 1,2,4] [--json FILE] [--plot FILE]`
 
 All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed
-(so many askers, each asking anew as soon as its answer is complete), poisson (so many listeners at
-once on average, if each listens in real time, who know nothing of each other) and listening (so
-many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a
-gap when a player that begins with its first byte runs dry. A load that --json has already is not
+(so many callers, each asking again as soon as its answer is complete), poisson (so many listeners
+at once on average, if each listens in real time, who know nothing of each other) and listening (so
+many listeners at once, each of whom hears its answer to the end and then asks again). A stream has
+a gap when a player that begins with its first byte runs dry. A load that --json has already is not
 run again: model and settings have to be the same.
 """
 

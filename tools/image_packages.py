@@ -88,7 +88,7 @@ def install(constraint: Path, wheels: Sequence[Path]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Install a wheel beside the packages of an image.")
+    parser = argparse.ArgumentParser(description="Install a wheel next to the packages of an image.")
     parser.add_argument("--constraint", type=Path, required=True, help="pins for packages that are missing")
     parser.add_argument("wheels", type=Path, nargs="+", metavar="WHEEL")
     options = parser.parse_args(arguments)

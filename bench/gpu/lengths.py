@@ -1,4 +1,4 @@
-"""What a long sentence costs beside a short one, and who holds which memory: `python -m
+"""What a long sentence costs compared with a short one, and who holds which memory: `python -m
 bench.gpu.lengths --model DIR --json FILE`.
 
 Sentences of 4, 10 and 30 s, one at a time, through both engines in this process: seconds for each

@@ -17,7 +17,7 @@ COMPLETE = "complete"
 
 def model(target: Path) -> None:
     """Random weights of the published sizes in `target`; what other code has left there is written
-    anew.
+    again.
     """
     from bench.real_size import directory, tensors
 

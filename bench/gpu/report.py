@@ -79,7 +79,7 @@ def soak(results: Mapping[str, Any]) -> list[str]:
 
 
 def _plots(results: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:
-    """What can be drawn, by file name; each is told the file and the machine."""
+    """What can be drawn, by file name; each is called with the file and the machine."""
     drawn: dict[str, Callable[[Path, str], None]] = {}
     loads = [one for part in SERVED[:3] for one in levels(results, part)]
     if loads:

@@ -13,8 +13,8 @@ FLAT_MEGABYTES = 1.0
 
 
 def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
-    """Note the resident megabytes of every process of `stack` under its name, `done` beside
-    them.
+    """Note the resident megabytes of every process of `stack` under its name, with
+    `done`.
     """
     for child in stack.children:
         for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():

@@ -48,12 +48,12 @@ class Heard:
 
     @property
     def left(self) -> float:
-        """Seconds that the player still speaks when the last of it has arrived."""
+        """Seconds that the player still plays when the last of it has arrived."""
         return max(0.0, self.first_sound + self.audio + self.stalls - self.end)
 
 
 class Player:
-    """What is played when, without a sound: `hear` is told each piece of audio as it arrives.
+    """What is played when, without a sound: `hear` takes each piece of audio as it arrives.
     buffer_seconds: it begins so long after the first sound has arrived."""
 
     def __init__(self, buffer_seconds: float = 0.0) -> None:

@@ -41,6 +41,6 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def gpu_megabytes() -> float | None:
-    """In use on all GPUs by all processes, as nvidia-smi tells; None without one."""
+    """In use on all GPUs by all processes, as nvidia-smi reports; None without one."""
     used = gpu("memory.used")
     return sum(float(megabytes) for (megabytes,) in used) if used else None

@@ -67,7 +67,9 @@ class Ledger:
         )
 
     def begin(self, part: Part) -> None:
-        """Take away figures that it cannot go on from. Until its end is noted it counts as stopped."""
+        """Take away figures that it cannot go on from. Until its end is noted it counts as
+        stopped.
+        """
         run = self.runs.get(part.name)
         if not part.keeps or run is None or run.under != part.under:
             part.figures(self.out).unlink(missing_ok=True)

@@ -46,7 +46,7 @@ class Progress:
         self._line(f"{name}: left out, {why}")
 
     def show(self) -> None:
-        """Draw the bar anew."""
+        """Redraw the bar."""
         if not self._stream.isatty():
             return
         names = []

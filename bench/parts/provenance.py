@@ -45,7 +45,7 @@ def subject() -> Subject:
 
 
 def gpu(*fields: str) -> list[list[str]]:
-    """What nvidia-smi tells of each GPU, no units; nothing without one."""
+    """What nvidia-smi reports of each GPU, no units; nothing without one."""
     if shutil.which("nvidia-smi") is None:
         return []
     done = subprocess.run(

@@ -23,7 +23,7 @@ class Level:
     audio_per_second: seconds of speech made in a second by all.
 
     gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them
-    stood still. stages: median milliseconds of the first sound by stage, as the server tells.
+    stood still. stages: median milliseconds of the first sound by stage, as the server reports.
     megabytes: of GPU memory in use by all processes; None without a GPU.
     """
 

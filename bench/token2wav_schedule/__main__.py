@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--throws",
         type=int,
         default=1,
-        help="of the dice: each load is run so often, and told as one (default: %(default)s)",
+        help="of the dice: each load is run so often, and reported as one (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     lengths = [(60, 95), (230, 270)] if options.tokens is None else [lengths_of(parser, options.tokens)]

@@ -22,7 +22,7 @@ HELD_BACK = 10
 @dataclass(frozen=True)
 class Times:
     """Seconds on a device that both engines share. flow, vocoder: a step of token2wav by its number
-    of blocks. host: what a step takes beside the device. decode: a step of the speech-token model
+    of blocks. host: what a step takes besides the device. decode: a step of the speech-token model
     by its rows. prefill: a prompt. beside_decoding, beside_decoder: how many times longer token2wav
     and the speech-token model take while the other one works, so that loads come out as they were
     measured over gRPC; of one sentence a pass was seen to take 1.2 times and a step 1.5. jitter:
@@ -94,7 +94,7 @@ class ModelledState:
         return 0
 
     def cancel(self) -> None:
-        """Nobody hangs up."""
+        """No caller hangs up."""
 
 
 class ModelledDecoder:

@@ -132,7 +132,7 @@ class Simulation:
 
 
 def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
-    """So many askers, each asking anew as soon as its answer is complete; before that each asks
+    """So many callers, each asking again as soon as its answer is complete; before that each asks
     once, and all wait for each other.
     """
     answered = 0

@@ -3,8 +3,8 @@ one model directory, and checked.
 
 Writes WORK/model: the yaml, the backbone's sizes and the phoneme tokenizer that earlier stages left
 there, the three networks, the speech tokenizer and the speaker encoder as ONNX, and the voices.
-With --to the same files replace those that the manifest beside that directory lists, and the
-manifest is written anew.
+With --to the same files replace those that the manifest next to that directory lists, and the
+manifest is rewritten.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: C
             raise ModelError(f"{source}: missing; the stage that writes it has not ended")
         (parameter_store.pack if name in PACKED else shutil.copyfile)(source, directory.path / name)
     parameter_store.save(directory.path / VOICE_FILE, voices(corpus, names))
-    # Learnt from the model before this one.
+    # Learnt from the previous model.
     (directory.path / ALIGNMENT).unlink(missing_ok=True)
     return directory
 

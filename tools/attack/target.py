@@ -48,7 +48,7 @@ class Target:
     async def until_idle(self) -> None:
         """Return when no request is under way. Raises TimeoutError after ten seconds."""
         async with asyncio.timeout(10.0):
-            while (await self.places())[1]:  # noqa: ASYNC110 - nothing tells of it
+            while (await self.places())[1]:  # noqa: ASYNC110 - nothing notifies of it
                 await asyncio.sleep(0.1)
 
     @contextlib.asynccontextmanager

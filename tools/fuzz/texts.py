@@ -112,7 +112,7 @@ class Subject:
             "an id that the model does not have",
         )
         sentence.text.encode()
-        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed")
+        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that was not allowed")
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
         """Sentences and the pauses between them, of a text that comes in pieces, as far as it is
@@ -129,7 +129,7 @@ class Subject:
 
         try:
             for piece in pieces():
-                # Warnings belong to the sentence that is told with them, not to the part of it.
+                # Warnings belong to the sentence that is returned with them, not to the part of it.
                 heard += [] if isinstance(piece, Part) and piece.unfinished else _warnings(reading)
                 if isinstance(piece, Pause):
                     waiting = added(waiting, piece)

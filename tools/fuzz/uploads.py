@@ -3,8 +3,8 @@ through, from its first byte to a voice.
 
 Every upload must become a voice or be refused with InvalidRequest (INVALID_ARGUMENT) within its
 time. The work is done in a process of its own, so that one that crashes or hangs is seen, counted
-and gone over; its input is written beside, under the number that makes it again. Exit status: 0
-nothing but voices and refusals, 1 otherwise.
+and gone over; its input is written next to them, under the number that makes it again. Exit status:
+0 nothing but voices and refusals, 1 otherwise.
 """
 
 import argparse

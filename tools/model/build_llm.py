@@ -109,7 +109,7 @@ def machine_facts(number: int) -> dict[str, str]:
     gpus = machine_gpus()
     if not 0 <= number < len(gpus):
         raise SettingsError(
-            f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it"
+            f"GPU {number} is not there: nvidia-smi reports {len(gpus)}; an engine is built on the GPU that runs it"
         )
     return gpus[number] | library_versions("tensorrt_llm", "tensorrt")
 

@@ -103,7 +103,7 @@ def copy_all(
 
 def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], known_files: dict[str, Known]) -> Known:
     """What the file has to be: the most trusted that says anything about its sha256, and the hub's
-    size where nobody else names one.
+    size where no other source names one.
     """
     sources = (
         Known(file.size, file.sha256),

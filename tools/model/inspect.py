@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
     )
-    parser.add_argument("--quick", action="store_true", help="no hashes: neither the identity nor the engines are told")
+    parser.add_argument("--quick", action="store_true", help="no hashes: prints neither the identity nor the engines")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     description = describe(options.directory, EngineCache(options.engines or default_directory()), quick=options.quick)

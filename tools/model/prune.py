@@ -30,13 +30,13 @@ from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
-"""What the services' model hashes are over, beside the yaml."""
+"""The files that the services' model hashes cover, in addition to the yaml."""
 _LEFT = (".building-", ".broken-")
 
 
 @dataclass(frozen=True)
 class Present:
-    """What there is: hashes of the models in use (None: nobody said), GPUs, and versions of
+    """What there is: hashes of the models in use (None: not named), GPUs, and versions of
     libraries.
     """
 

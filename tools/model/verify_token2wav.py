@@ -92,7 +92,7 @@ def cached_plans(
 
 
 def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
-    """As `compare`, of what the options name; cases are told as they are asked. Raises
+    """As `compare`, of what the options name; cases are printed as they are run. Raises
     SettingsError, ModelError, OSError.
     """
     precision, cache = (

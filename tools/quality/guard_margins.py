@@ -69,8 +69,9 @@ class Margins:
 
 
 def repeated(tokens: Sequence[int], prompt: Sequence[int]) -> int:
-    """The most tokens of a second of `tokens` that equal those of any second of `prompt` at the same
-    distance; a second with so few different tokens that the guard passes it over does not count."""
+    """The most tokens of a second of `tokens` that equal those of any second of `prompt` at the
+    same distance; a second with so few different tokens that the guard passes it over does not
+    count."""
     windows = [tokens[at : at + RUN_TOKENS] for at in range(len(tokens) - RUN_TOKENS + 1)]
     varied = np.asarray([len(set(window)) >= DISTINCT_TOKENS for window in windows], bool)
     if not varied.any() or len(prompt) < RUN_TOKENS:
@@ -86,7 +87,7 @@ def repeated(tokens: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tuple[SpokenTokens, Prompt]]) -> Margins:
-    """said: held-out sentences; said_again: the words of the prompts, each beside its prompt.
+    """said: held-out sentences; said_again: the words of the prompts, each with its prompt.
     Raises ValueError when no sentence ended.
     """
     ratios = [len(spoken.tokens) / spoken.text_ids for spoken, _ in said if spoken.ended]

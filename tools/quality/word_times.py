@@ -115,7 +115,7 @@ def _letters(word: str) -> str:
 
 async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> list[Exactness]:
     """Over all sentences and voices. by_token: spoken while they are being written. Raises
-    ValueError when the model tells no times.
+    ValueError when the model reports no times.
     """
     compared = Compared()
     async with running_stack(model) as stack, Client(stack.address) as client:

@@ -83,8 +83,8 @@ def verify(directory: Path, report: Report) -> None:
 def _compare_main_phase(
     row: str, computed: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report
 ) -> None:
-    """`computed` against as many of the recorded tokens; no row where the text ends before the first
-    token, since none could differ.
+    """`computed` against as many of the recorded tokens; no row where the text ends before the
+    first token, since none could differ.
     """
     if len(computed):
         report.compare(
@@ -205,7 +205,7 @@ class _Bundle:
 
     def _fed(self, kind: type[ArrivingText], case: str) -> tuple[Alone, ArrivingText, "_UntilLimit", list[int]]:
         """What runs, its script, its chooser, and the tokens it made of the whole text before being
-        told that the text has ended.
+        notified that the text has ended.
         """
         prompt = (
             Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids"))

@@ -35,8 +35,8 @@ PARTS = ("ceilings", "steps", "kernels", "engine", "same", "soak")
 
 
 def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
-    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is told what
-    is known after each measurement.
+    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is called with
+    what is known after each measurement.
     """
     model = random_model(ends=False)
     started = time.perf_counter()

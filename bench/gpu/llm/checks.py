@@ -103,7 +103,7 @@ def soak(seconds: float) -> dict[str, Any]:
     running: list[tuple[Sequence, Heard, int]] = []
     news, seed = threading.Event(), 0
 
-    def telling(one: Heard) -> Callable[[Hop | Exception], None]:
+    def collector(one: Heard) -> Callable[[Hop | Exception], None]:
         def deliver(item: Hop | Exception) -> None:
             one.deliver(item)
             news.set()
@@ -117,7 +117,7 @@ def soak(seconds: float) -> dict[str, Any]:
             stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
             running.append(
                 (
-                    engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))),
+                    engine.submit(script(seed, 6), capacity(6), Outbox(collector(one), Grouping(first=1, rest=1))),
                     one,
                     stop,
                 )
@@ -150,7 +150,7 @@ def soak(seconds: float) -> dict[str, Any]:
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:
     """Tokens against the readable path, against the sentence alone, and once more; text that
-    arrives, and taken over half way. keep: is told what is known after each kind."""
+    arrives, and taken over half way. keep: is called with what is known after each kind."""
     torch.backends.cuda.matmul.allow_tf32 = False
     model = random_model(ends=True)
     seeds = list(range(32))

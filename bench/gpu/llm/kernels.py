@@ -39,7 +39,7 @@ def cache_read(model: PackedModel, batch: int, length: int) -> int:
 
 def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
     """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second. keep: is
-    told what is known after each.
+    called with what is known after each.
     """
     model = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
     print(f"a step reads {model.step_bytes / 1e6:.1f} MB of weights and does {model.step_flops / 1e9:.3f} GFLOP a row")

@@ -1,5 +1,5 @@
-"""What a first pass of the flow takes beside a speech-token model on the same GPU: `python -m
-bench.gpu.sharing --model DIR --json FILE`.
+"""What a first pass of the flow takes while a speech-token model decodes on the same GPU: `python
+-m bench.gpu.sharing --model DIR --json FILE`.
 
 A process of passes and a process that decodes, in turns and together (MPS), and the same first pass
 through the service over gRPC. Every row is in FILE as soon as it is known, as medians and 95th
@@ -73,13 +73,13 @@ async def measure(options: argparse.Namespace, results: ResultsFile, rows: Seque
 
 
 def _not_together(shared: Sequence[Place], said: Sequence[str]) -> str:
-    """Why they were not told what clients of MPS are told; empty when they were."""
+    """Why they did not get the settings of MPS clients; empty when they did."""
     name = next(iter(TOLD["llm"]))
     return "" if all(name in place.environ for place in shared) else "; ".join(said) or "there is no GPU to share"
 
 
 def _not_in_turns() -> str:
-    """Whoever computes here is a client of that daemon."""
+    """Every process that computes here is a client of that daemon."""
     return "an MPS daemon is there already" if finds_a_daemon(os.environ) else ""
 
 

@@ -65,7 +65,7 @@ class Ear:
             self.leave()
 
     def leave(self) -> None:
-        """Whoever waits for it waits no longer."""
+        """Wakes the threads that wait for it."""
         self.begun.set()
         self.over.set()
 

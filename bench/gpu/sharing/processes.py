@@ -21,7 +21,7 @@ Members = tuple[Worker | None, Service | None, Worker | None]
 class Company:
     """places: of "llm" and "token2wav". The service and the process of passes are never there
     together: each could hold places of the device that programs of the other, which meet, wait for.
-    After a failure `close` it: the next who asks begins anew."""
+    After a failure `close` it: the next request starts it again."""
 
     def __init__(self, device: str, model: Path, places: Mapping[str, Place]) -> None:
         self._device, self._model, self._places = device, model, places
@@ -96,7 +96,7 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
 
 async def _members(company: Company, row: Row) -> Members:
     """Started side by side; each is there, or has failed, before anything is raised, so that
-    `close` finds it. While nobody decodes, the process that would is not missed."""
+    `close` finds it. A missing decoding process does not matter while nothing decodes."""
     answers = await asyncio.gather(
         company.llm(), company.service() if row.service else _nobody(),
         company.passes() if row.units and not row.service else _nobody(),

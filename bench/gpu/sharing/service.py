@@ -66,7 +66,7 @@ class Service:
 
 async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, list[float]]:
     """Milliseconds of sentences one after the other, their prompt kept: "flow" and "vocoder" until
-    the first sound, as the service tells them, and "sound", from the tokens to the first sound at
+    the first sound, as the service reports them, and "sound", from the tokens to the first sound at
     this caller. Raises WorkerFailed for a sentence that fails."""
     setup, draw = _setup(), np.random.default_rng(3)
     times: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
@@ -117,7 +117,7 @@ def _said(ids: list[int]) -> token2wav_pb2.DecodeStreamRequest:
 
 
 def _setup() -> token2wav_pb2.DecodeSetup:
-    """A voice that nobody has; its prompt is kept from the first sentence on."""
+    """A voice that no other caller uses; its prompt is cached from the first sentence on."""
     draw = np.random.default_rng(1)
     return token2wav_pb2.DecodeSetup(
         prompt_speech_tokens=[int(token) for token in draw.integers(0, SPEECH_VOCABULARY, PROMPT)],

@@ -53,7 +53,7 @@ class Worker:
     async def ask(self, *, within: float = ANSWER_SECONDS, **question: Any) -> Answer:
         """Raises WorkerFailed; one that did not answer in time is good for nothing any more."""
         questions = cast("asyncio.StreamWriter", self._process.stdin)
-        with contextlib.suppress(ConnectionError):  # one that has ended: reading tells
+        with contextlib.suppress(ConnectionError):  # one that has ended: reading reports it
             questions.write(json.dumps(question).encode() + b"\n")
             await questions.drain()
         return await self._answer(within)
@@ -84,13 +84,13 @@ class Worker:
 
 def serve(new_answer: Callable[[], Callable[[Answer], Answer]]) -> None:
     """The child's side: make what answers, then answer until there are no more questions. What an
-    answer raises is told instead of it.
+    answer raises is sent instead of it.
     """
     # What libraries print must not come between the lines.
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(reply: Answer) -> None:
+    def send(reply: Answer) -> None:
         channel.write(json.dumps(reply) + "\n")
         channel.flush()
 
@@ -98,15 +98,15 @@ def serve(new_answer: Callable[[], Callable[[Answer], Answer]]) -> None:
         answer = new_answer()
     except Exception as error:
         traceback.print_exc()
-        tell({FAILED: _words(error)})
+        send({FAILED: _words(error)})
         return
-    tell({})
+    send({})
     for line in sys.stdin:
         try:
-            tell(answer(json.loads(line)))
+            send(answer(json.loads(line)))
         except Exception as error:
             traceback.print_exc()
-            tell({FAILED: _words(error)})
+            send({FAILED: _words(error)})
 
 
 def _words(error: Exception) -> str:

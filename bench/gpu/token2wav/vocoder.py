@@ -42,17 +42,17 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
     rows = RUN.results
-    for precision, beside in [(precision, beside) for precision in precisions for beside in (False, True)]:
+    for precision, parallel in [(precision, parallel) for precision in precisions for parallel in (False, True)]:
         began = time.perf_counter()
-        print("excitation beside the levels before" if beside else "one after the other", flush=True)
+        print("excitation next to the levels before" if parallel else "one after the other", flush=True)
         windowed = WindowedVocoder(
             config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision,
-            side_streams=beside
+            side_streams=parallel
         )  # fmt: skip
         windowed.capture()
         seconds = time.perf_counter() - began
         sound = _streamed(windowed, mel)
-        kind = precision if beside else f"{precision}, one after the other"
+        kind = precision if parallel else f"{precision}, one after the other"
         rows[f"{kind} error"] = apart(sound, wanted)
         peak, loudest = float((sound - wanted).abs().max()), float(wanted.abs().max())
         error = rows[f"{kind} error"][0]

@@ -1,8 +1,8 @@
 """`python -m recipes.demo_voice.flow.graph_check WORK`: whether recorded steps do what the steps
 they record do, and how fast.
 
-For each shape of batch: milliseconds of a step with each kernel started anew and of its recording,
-and how far apart the parameters are after one step of each from the same state with the same
+For each shape of batch: milliseconds of a step with each kernel launched by itself and of its CUDA
+graph, and how far apart the parameters are after one step of each from the same state with the same
 chances, as a share of what the step changes. Writes nothing.
 """
 

@@ -41,7 +41,7 @@ class Chances:
         return cls(noise, torch.empty(rows, 3 + 2 * tokens, device=device))
 
     def draw(self, generator: torch.Generator) -> "Chances":
-        """Draw all anew."""
+        """Draw all values again."""
         self.noise.normal_(generator=generator)
         self.rolls.uniform_(generator=generator)
         return self

@@ -124,7 +124,7 @@ def ready(device: torch.device) -> None:
     if device.index is not None:
         torch.cuda.set_device(device)
     torch.set_float32_matmul_precision("high")
-    # It would prepare itself anew for each of the many shapes.
+    # It would prepare itself again for each of the many shapes.
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 

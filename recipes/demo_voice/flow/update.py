@@ -114,7 +114,7 @@ class Update:
             group |= {"lr": self.rate, "capturable": self.rate.device.type == "cuda"}
 
     def run_plain(self, slot: Slot) -> Tensor:
-        """The same, each kernel started anew."""
+        """The same, each kernel launched by itself."""
         batch = self._corpus.at(slot.places, slot.length)
         batch = batch.with_tokens(slot.chances.corrupted(batch.tokens, self._corpus.count))
         network = Network(self._config, self.parameters)
@@ -136,7 +136,7 @@ class Update:
             torch.cuda.set_stream(stream)
             with suppress(RuntimeError):  # what the failed recording left pending
                 torch.cuda.synchronize()
-            tqdm.write(f"steps are not recorded, each kernel is started anew: {error.__context__ or error}")
+            tqdm.write(f"steps are not recorded, each kernel is launched by itself: {error.__context__ or error}")
         else:
             slot.graph, slot.figures = graph, figures
         # Gradients lie in the recordings' common memory, which the next recording may use.

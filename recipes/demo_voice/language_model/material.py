@@ -92,7 +92,7 @@ class Material:
 
 
 def find_cuts(text: Ids, places: Ids, blank: int, marks: Ids) -> list[Cut]:
-    """Cuts at blanks with no mark beside them, in the middle between the sounds around.
+    """Cuts at blanks with no mark next to them, in the middle between the sounds around.
 
     text: text ids. places: by token, which text id sounds, -1 for none; not falling where not -1.
     """

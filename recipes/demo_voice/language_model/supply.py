@@ -1,4 +1,4 @@
-"""Batches made by processes beside the training, so that the device never waits for them."""
+"""Batches made by other processes than the training's, so that the device never waits for them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ Reads the text, `WORK/<tokenizer>` (codes and alignment) and the sizes of `WORK/
   `results.json`: how it went.
 
 What makes a model of this size read instead of remembering: codes of the past are corrupted in
-every sequence, sentences are joined anew from pieces (`examples`), and dropout.
+every sequence, sentences are joined from pieces in new orders (`examples`), and dropout.
 """
 
 import argparse
@@ -63,7 +63,7 @@ class Results:
         self._export(WEIGHTS)
 
     def measure(self, most_heard: int) -> Metrics:
-        """Held-out metrics of the averaged weights, which are kept beside the last when their
+        """Held-out metrics of the averaged weights, which are kept next to the last when their
         speech is the best so far.
         """
         training = self.training
@@ -89,7 +89,7 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     folder = work / name
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    # it plans anew for every shape of a batch, and there are hundreds
+    # it plans again for every shape of a batch, and there are hundreds
     torch.backends.cuda.enable_cudnn_sdp(False)
     config = read_config(model_directory(work))
     settings = json.loads((work / tokenizer / SETTINGS).read_text(encoding="utf-8"))

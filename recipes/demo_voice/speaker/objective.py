@@ -1,4 +1,4 @@
-"""What a speaker vector is trained for: to tell voices apart, and to lie between the voices that a
+"""What a speaker vector is trained for: to distinguish voices, and to lie between the voices that a
 blend is made of.
 """
 

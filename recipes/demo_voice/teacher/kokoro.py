@@ -34,7 +34,7 @@ class Kokoro(nn.Module):
 
     width: channels between the parts, by which all others go; the published model has 512. grain:
     batches are padded to a whole number of these, in phonemes and in frames. A GPU library chooses
-    its algorithms anew for every shape, which costs more than some padding.
+    its algorithms again for every shape, which costs more than some padding.
     """
 
     def __init__(self, width: int = 512, grain: int = 1) -> None:

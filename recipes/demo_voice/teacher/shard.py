@@ -30,7 +30,7 @@ class Shard:
 
     def add(self, recordings: Iterable[tuple[int, str, float, NDArray[np.int16]]]) -> None:
         """Sentence number, voice, speed and samples of each; the samples are on disk before the
-        line that speaks of them.
+        line that names them.
         """
         lines = []
         for sentence, voice, speed, samples in recordings:

@@ -157,7 +157,7 @@ def _continue_counts(counts: list[Counter[str]]) -> None:
 
 
 def _rows(counts: Sequence[Counter[str]], worth: float) -> dict[str, Row]:
-    """From the shortest to the longest n-grams: those that tell enough more than what is known
+    """From the shortest to the longest n-grams: those that add enough to what is known
     without them.
     """
     likelihood: dict[str, float] = {}

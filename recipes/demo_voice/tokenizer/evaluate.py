@@ -1,4 +1,4 @@
-"""How well codes tell what was said and how it sounded, on utterances that were not trained on."""
+"""How well codes carry what was said and how it sounded, on utterances that were not trained on."""
 
 import contextlib
 import math

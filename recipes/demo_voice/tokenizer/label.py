@@ -1,5 +1,5 @@
 """`python -m recipes.demo_voice.tokenizer.label WORK`: every utterance as codes, and which of its
-symbols each code speaks.
+symbols each code stands for.
 
 Writes into the tokenizer's folder, in the order and with the offsets of `Features.first`: codes.npy
 int16 [tokens], place.npy int16 [tokens], the index among the utterance's text ids ('^' and its

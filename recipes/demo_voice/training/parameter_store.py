@@ -2,7 +2,7 @@
 exactly such a mapping.
 
 The networks of `services` hold no parameters of their own; they are put together from named
-tensors. Training keeps the tensors here, builds the network anew from them for each step
+tensors. Training keeps the tensors here, builds the network again from them for each step
 (dictionary look-ups, no copies) and lets gradients flow back.
 """
 
@@ -53,9 +53,9 @@ class Average:
 def save(path: Path, content: Mapping[str, object]) -> None:
     """`torch.save` that is never seen half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(path.suffix + ".partial")
-    torch.save(dict(content), beside)
-    beside.replace(path)
+    partial = path.with_suffix(path.suffix + ".partial")
+    torch.save(dict(content), partial)
+    partial.replace(path)
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, object]:

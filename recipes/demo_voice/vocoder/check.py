@@ -2,7 +2,7 @@
 that a replayed one does what it should.
 
 Prints steps a second with and without CUDA graphs for each batch size, how far the update of a
-replayed step is from that of an ordinary one (beside how far two ordinary ones are from each
+replayed step is from that of an ordinary one (compared with how far two ordinary ones are from each
 other), and the kernels that take longest. Trains nothing and writes nothing.
 """
 

@@ -24,7 +24,9 @@ other's.
 _FIRST_MAGNITUDE = -2.0
 """Natural logarithm of the untrained network's magnitudes, about those of speech."""
 _BRANCH_SCALE = 0.3
-"""Of the convolutions inside residual blocks: they begin small beside what they are added to."""
+"""Of the convolutions inside residual blocks: they begin small compared with what they are added
+to.
+"""
 _PITCH_SCALE = 20.0
 """Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of
 hertz take long to grow.

@@ -23,7 +23,7 @@ _SERVED_POSITIONS = 8192
 
 
 def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, Any]:
-    """A published model directory. What cannot be told is among the problems."""
+    """A published model directory. What cannot be determined is among the problems."""
     directory, problems = ModelDirectory(path), []
     files: dict[str, dict[str, Any]] = {}
     for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")):
@@ -122,7 +122,8 @@ def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]
     top.
     """
     values = sum(math.prod(shape) for shape in expected_tensors(config).values())
-    # What the extended vocabulary replaces: three tables, the head and its bias, which lies beside.
+    # What the extended vocabulary replaces: three tables, the head and its bias, which lies next to
+    # it.
     replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
     extended = values - replaced + 2 * vocabulary.rows * config.hidden_size
     position = 2 * config.layers * config.kv_width

@@ -1,6 +1,6 @@
 """A Hugging Face directory that was made of the speech-token model, read as an `LlmCheckpoint`.
 
-Two kinds: what `convert --target hf` made, with the head's bias beside the weights, and the
+Two kinds: what `convert --target hf` made, with the head's bias next to the weights, and the
 published conversion, whose weights hold `lm_head.bias`. Source: compatibility specification section
 7.1.
 """

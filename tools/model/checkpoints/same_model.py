@@ -18,7 +18,7 @@ _COUNT = 1 << 20
 
 
 def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
-    """`checkpoint` under the identity of `model`, so that it is served and verified beside that one.
+    """`checkpoint` under the identity of `model`, so that it is served and verified with that one.
 
     Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16:
     text, speech and marks of the embedding, layers, and the speech part of the head and its bias.

@@ -148,8 +148,8 @@ def write(
     precision: Precision,
     on_bytes: Callable[[int], object] = lambda count: None,
 ) -> None:
-    """Write all tensors in the order given. on_bytes is told what has been written. Raises
-    ModelError naming the tensor that does not fit the number type."""
+    """Write all tensors in the order given. on_bytes receives the bytes that have been written.
+    Raises ModelError naming the tensor that does not fit the number type."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}  # what transformers asks for
     place = 0
     for name, tensor in tensors.items():

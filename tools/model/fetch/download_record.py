@@ -57,7 +57,8 @@ def parse_record(where: object, text: str) -> Record:
         return Record(str(data["source"]), files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
-            f"{where}: no record of a download ({type(error).__name__}: {error}); remove it to trust what is there anew"
+            f"{where}: no record of a download ({type(error).__name__}: {error}); remove it to trust the "
+            "files that are there"
         ) from error
 
 

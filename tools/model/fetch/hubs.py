@@ -1,8 +1,8 @@
 """Where model files can be had: Hugging Face, ModelScope, or a mirror.
 
-Each knows the address of a file and, where it can tell, size and sha256 before anything is fetched.
-Endpoints can be changed with HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories that ask
-for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
+Each knows the address of a file and, where it knows them, size and sha256 before anything is
+fetched. Endpoints can be changed with HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories
+that ask for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
 """
 
 import json

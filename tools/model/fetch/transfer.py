@@ -1,7 +1,7 @@
 """One file over HTTP, carried on where it broke off.
 
-What has come lies beside its place as `.part`, with the server's validator beside that; it gets its
-name when size and sha256 are right.
+Received bytes lie next to the file as `.part`, with the server's validator next to that; it gets
+its name when size and sha256 are right.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ class Transfer:
     """Fetches files. tries: how often in a row a connection may bring nothing new. pause: waits
     between them, in seconds.
 
-    on_bytes: told how many bytes came; a negative number takes back what has to come again.
-    on_trouble: told, in words, why there is another try.
+    on_bytes: called with the number of bytes that came; a negative number takes back what has to
+    come again. on_trouble: called with the reason for another try.
     """
 
     web: Web

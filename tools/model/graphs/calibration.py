@@ -1,5 +1,5 @@
 """Scales for 8-bit products: how large the inputs of each linear map become while the model itself
-speaks.
+generates.
 
 The float32 graph says the voice's prompt, or tokens at random where the model directory has no
 voice, at each of the ten times of the flow, and the largest magnitude of each input is kept.

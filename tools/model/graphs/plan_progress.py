@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Prints each phase of a build with its share done; told from TensorRT's threads.
+    """Prints each phase of a build with its share done; called from TensorRT's threads.
 
     stop: asked at each step; true cancels the build.
     """
@@ -68,7 +68,7 @@ def monitor(progress: Progress) -> Any:
 
 
 def interruptible(build: Callable[[Callable[[], bool]], T]) -> T:
-    """What `build` returns, in a thread beside this one, which is free to hear a Ctrl-C. `build`
+    """What `build` returns, in another thread, so that this one can receive a Ctrl-C. `build`
     gets what its progress asks as `stop`, and after a KeyboardInterrupt is waited for."""
     stopped = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="plan") as thread:

@@ -52,8 +52,8 @@ class Progress:
 
 
 class Step:
-    """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or
-    now and then.
+    """The phase of a long job, for jobs whose length in bytes is not known: the same line, redrawn
+    or now and then.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:

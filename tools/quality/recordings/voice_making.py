@@ -82,7 +82,7 @@ def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tup
     tokenizer = read_tokenizer(directory)
     presets = read_voices(directory, tokenizer)
     if not presets:
-        raise ValueError(f"{directory.path} has no voice to tell a new one from")
+        raise ValueError(f"{directory.path} has no voice to compare a new one with")
     if taken := {voice.id for voice in presets} & {original.name for original in originals}:
         raise ValueError(f"the model has a voice {', '.join(sorted(taken))} already; give the recording another name")
     analyzer = Analyzer(Normalizer(WeText()), tokenizer)

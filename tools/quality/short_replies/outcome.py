@@ -1,8 +1,8 @@
 """What became of a short reply: whether all its words were spoken, and once.
 
 Two recognisers have to agree before a word counts as left out: a single one mishears short words,
-names and letters now and then. The second witness are the times of the words: what nobody says has
-none.
+names and letters now and then. The second witness are the times of the words: what is not spoken
+has none.
 """
 
 from collections import Counter
@@ -43,8 +43,8 @@ class Reply:
 
 
 def judged(number: int, text: str, heard: Mapping[str, str], words: Sequence[WordTime]) -> Reply:
-    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it tells
-    none.
+    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it
+    reports none.
     """
     reference = words_of(text)
     differences_by_ear = {ear: differences(reference, words_of(said)) for ear, said in heard.items()}

@@ -54,7 +54,7 @@ def nearness(speech: Embeddings, own: Embeddings, presets: Mapping[str, Embeddin
     """speech: speaker embeddings [sentences, size] of what a voice said; own and each of presets:
     [n, size] of whom to compare it with; rows of length 1. Raises ValueError without a preset."""
     if not presets:
-        raise ValueError("there is no voice to tell the new one from")
+        raise ValueError("there is no voice to compare the new one with")
     nearer = [cosine(row[None], own) > max(cosine(row[None], other) for other in presets.values()) for row in speech]
     return Nearness(
         cosine(speech, own), {name: cosine(speech, other) for name, other in presets.items()}, len(speech), sum(nearer)

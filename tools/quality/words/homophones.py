@@ -1,10 +1,10 @@
-"""Words that sound alike where only the writing could tell them apart: the name of a letter, and an
+"""Words that sound alike and differ only in writing: the name of a letter, and an
 interjection.
 
 A recogniser that hears "gate C" may write "gate see", and "Phew!" as "Few": the sound is right, so
 nothing was lost. The lists hold words of the very same phonemes in American English
-(Merriam-Webster), and count only beside the letter or the interjection itself: "see" and "sea" stay
-two words, as "their" and "there" do.
+(Merriam-Webster), and count only next to the letter or the interjection itself: "see" and "sea"
+stay two words, as "their" and "there" do.
 """
 
 _LISTED = """

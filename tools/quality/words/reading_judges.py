@@ -2,7 +2,7 @@
 sounds.
 
 Marks and blanks never count. English words are compared without stress, a tap is a t, and
-unstressed ɪ, ᵻ and ə are one sound; words that sound different beside others (the, to, a, read) do
+unstressed ɪ, ᵻ and ə are one sound; words that sound different next to others (the, to, a, read) do
 so alike on both sides, since both are pronounced as one row of words without marks.
 """
 
