@@ -85,15 +85,15 @@ async def measure(options: argparse.Namespace) -> int:
                     break
             watch.cancel()
         for name, unit, callers in (
-            ("nobody", "", 0),
+            ("no other", "", 0),
             *((name, unit, options.callers) for name, unit in TEXTS.items()),
         ):
             spent = await waits_among(address, unit or " ", callers, options.requests)
             p95 = statistics.quantiles(spent, n=20)[-1]
-            worst = max(worst, p95 if name in ("nobody", "decimals") else 0.0)
-            crowd = f"{callers} callers with {name}" if callers else "nobody"
+            worst = max(worst, p95 if name in ("no other", "decimals") else 0.0)
+            crowd = f"{callers} callers with {name}" if callers else "no other caller"
             print(
-                f"a short text beside {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest "
+                f"a short text next to {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest "
                 f"{max(spent):.1f} ms"
             )
     finally:

@@ -90,8 +90,8 @@ class Callers:
         return tally
 
     async def at_once(self, streams: int, requests: int) -> Tally:
-        """So many askers until so many requests are answered; who is refused comes back when it is
-        told to.
+        """`streams` callers until `requests` requests are answered; a refused caller waits for the
+        retry hint.
         """
         tally, numbers = Tally(), iter(range(requests))
 
@@ -158,12 +158,12 @@ def row(name: str, streams: int, tally: Tally) -> str:
 def extra_row(streams: int, tally: Tally) -> str:
     """What the callers beyond the limit received, and how soon."""
     if not tally.refusals:
-        return f"one more    {streams:7}  nobody was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
+        return f"one more    {streams:7}  none was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
     waits = sorted(1000 * seconds for seconds in tally.refusals)
     return (
         f"one more    {streams:7}  refused {len(waits)} of {len(waits) + len(tally.heard)} within "
         f"{statistics.median(waits):.1f} ms "
-        f"(median), {waits[-1]:.1f} ms (longest); told to come back after {min(tally.hints):.1f} to "
+        f"(median), {waits[-1]:.1f} ms (longest); asked to come back after {min(tally.hints):.1f} to "
         f"{max(tally.hints):.1f} s"
     )
 

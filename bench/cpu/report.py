@@ -34,7 +34,7 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
         "Speech-token model, ms of CPU": _llm(results),
         "token2wav": _token2wav(results),
         "First sound of token2wav by length of the prompt": _prompt(results),
-        "Sentences in batches, nobody waiting": _offline(results),
+        "Sentences in batches, without listeners": _offline(results),
         "Frontend": _verbatim(results, "frontend"),
         "Exactness of the vocoder by frames held back": _verbatim(results, "hold-back"),
         "Plots": ["![streams.png](streams.png)", ""] if drawn else [],

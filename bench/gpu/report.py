@@ -48,10 +48,10 @@ def text(
         "Vocoder": stage_tables.vocoder(results, floors),
         "Lengths and memory": stage_tables.memory(results),
         "Correctness": stage_tables.correctness(results),
-        "A first pass beside the speech-token model": sharing(results),
+        "A first pass next to the speech-token model": sharing(results),
         "Served over gRPC": [line for part in SERVED for line in served(levels(results, part))],
         "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(results, part))],
-        "Sentences in batches, nobody waiting": offline(results),
+        "Sentences in batches, without listeners": offline(results),
         "Soak": soak(results),
         "Plots": [f"![{name}]({name})" for name in drawn] + [""] * bool(drawn),
     }

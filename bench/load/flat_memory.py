@@ -48,7 +48,7 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
     grown = {name: slope for name, slope in results["by_requests"].items() if slope > FLAT_MEGABYTES}
     wrong = [f"{name} grows by {slope:.2f} MB in 100 requests" for name, slope in grown.items()]
     if not results["by_requests"]:
-        wrong.append("too few requests to tell whether memory grows")
+        wrong.append("too few requests to measure whether memory grows")
     if not results["heard_out"]:
         wrong.append("no answer was heard to its end")
     return wrong + [f"failed {count} times: {message}" for message, count in list(results["errors"].items())[:3]]

@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
                 sentences=options.sentences,
                 ahead=not options.in_turn,
                 replicas=options.replicas,
-                tells=not options.untold,
+                shares_load=not options.untold,
             )
             if arrivals == "closed":
                 outcome.join(closed_loop(simulation, streams, options.seconds))

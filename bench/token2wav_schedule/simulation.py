@@ -34,7 +34,7 @@ class Simulation:
     limited: who comes when as many speak as the orchestrator would admit is refused, and does not
     come again. sentences: of each request. ahead: whether later ones are begun early. replicas: of
     the decoder, each with a device of its own; the first one shares its device with the
-    speech-token model. tells: whether they hear of each other's streams."""
+    speech-token model. shares_load: whether they hear of each other's streams."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Simulation:
         sentences: int = 1,
         ahead: bool = True,
         replicas: int = 1,
-        tells: bool = True,
+        shares_load: bool = True,
     ) -> None:
         self.clock = VirtualServers(self._end)
         self._decoders = [
@@ -69,7 +69,7 @@ class Simulation:
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
-        self._tokens, self._sentences, self._ahead, self._tells = tokens, sentences, ahead, tells
+        self._tokens, self._sentences, self._ahead, self._shares_load = tokens, sentences, ahead, shares_load
         self._times, self._open = times, 0
         self._limit = AdaptiveLimit(10_000) if limited else None
         self.limits: list[int] = []
@@ -108,7 +108,9 @@ class Simulation:
 
         engines = self.clock, self._llm, self._batchers
         tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
-        request = ModelledRequest(engines, self._voice, tokens, self._way, over, ahead=self._ahead, tells=self._tells)
+        request = ModelledRequest(
+            engines, self._voice, tokens, self._way, over, ahead=self._ahead, shares_load=self._shares_load
+        )
         self.clock.after(FRONTEND_SECONDS, request.begin)
 
     def _way(self) -> float:

@@ -89,7 +89,7 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
     if not isinstance(heard[1].error, NonFinite):
         raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
     return compared(
-        name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
+        name, "next to a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
     )
 
 
@@ -169,7 +169,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         halves = {seed: tuple(tokens[: len(tokens) // 2]) for seed, tokens in zip(seeds, streamed, strict=False)}
         rest = speak_arriving(engine, seeds[:8], halves)
         taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
-        beside = guards(engine, kind)
+        next_to_poisoned = guards(engine, kind)
         engine.close()
         results[kind] = {
             "against the readable path": compared(kind, "32 together against the readable path", together, slow),
@@ -179,7 +179,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
                 kind, "text that arrives against the readable path", streamed, slow_arriving
             ),
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
-            "beside a poisoned sentence": beside,
+            "next to a poisoned sentence": next_to_poisoned,
         }
         keep(results)
     return results

@@ -121,7 +121,7 @@ def write_wav(path: Path, samples: Tensor) -> None:
         file.writeframes((samples.clamp(-1, 1) * 32767).round().to("cpu", torch.int16).numpy().astype("<i2").tobytes())
 
 
-class Beside:
+class HeldOutProcess:
     """Measures the files of a training in a process of its own, while the training goes on."""
 
     def __init__(self, work: Path, name: str, device: torch.device) -> None:

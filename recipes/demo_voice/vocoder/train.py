@@ -28,7 +28,7 @@ from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.held_out import SENTENCES, Beside, HeldOut
+from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOutProcess, HeldOut
 from recipes.demo_voice.vocoder.segments import Draws
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config
@@ -93,7 +93,7 @@ def train(
     if content:
         training.load(content)
     HeldOut.of(speech, f0, first_frames, config).save(folder / SENTENCES)
-    held_out, means = Beside(work, name, device), Means()
+    held_out, means = HeldOutProcess(work, name, device), Means()
     journal = Journal(folder, name, schedule)
     reported = measured = saved = time.monotonic()
     counted = schedule.step

@@ -216,10 +216,10 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
         "Vocoder",
         "Lengths and memory",
         "Correctness",
-        "A first pass beside the speech-token model",
+        "A first pass next to the speech-token model",
         "Served over gRPC",
         "The first sound, medians in ms",
-        "Sentences in batches, nobody waiting",
+        "Sentences in batches, without listeners",
         "Soak",
         "Plots",
     ]

@@ -46,13 +46,14 @@ def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd() -> None:
     each replica sees, some run dry.
     """
 
-    def heard(*, tells: bool) -> list[float]:
+    def heard(*, shares_load: bool) -> list[float]:
         simulations = [
-            Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, tells=tells) for seed in (0, 1)
+            Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, shares_load=shares_load)
+            for seed in (0, 1)
         ]
         return [closed_loop(each, 64, 5).gap_free for each in simulations]
 
-    crowd, alone = heard(tells=True), heard(tells=False)
+    crowd, alone = heard(shares_load=True), heard(shares_load=False)
     assert min(crowd) > 0.998
     assert sum(alone) < sum(crowd) - 0.01
 

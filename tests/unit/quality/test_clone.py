@@ -85,7 +85,7 @@ def test_nearer_to_the_speaker_than_to_every_preset() -> None:
     assert told[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
     assert told[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
     assert len(as_table([Likeness("new", found, None, {})]).splitlines()) == 4
-    with pytest.raises(ValueError, match="no voice to tell the new one from"):
+    with pytest.raises(ValueError, match="no voice to compare the new one with"):
         nearness(speech, one[None], {})
 
 
@@ -137,7 +137,7 @@ def test_what_no_voice_can_be_made_of_ends_with_status_2(tmp_path: Path, capsys:
     shutil.copytree(TINY, bare, ignore=shutil.ignore_patterns("spk2info.pt"))
     for model, recorded, said in (
         (TINY, name, f"the model has a voice {name} already; give the recording another name"),
-        (bare, "ann", "bare has no voice to tell a new one from"),
+        (bare, "ann", "bare has no voice to compare a new one with"),
     ):
         recording = write(tmp_path / f"{recorded}.wav", tone(3.0))
         with pytest.raises(SystemExit) as ended:

@@ -31,7 +31,7 @@ _Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[Wo
 @dataclass(frozen=True)
 class Said:
     """One voice with one seed. words: of each recording, in order; empty lists where no times are
-    told.
+    reported.
     """
 
     voice: str
