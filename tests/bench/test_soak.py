@@ -11,18 +11,18 @@ from bench.soak import Soaked, soak
 
 
 async def test_a_short_soak_loses_nothing() -> None:
-    found = await soak(Path("models/demo"), requests=24, warm_up=8, clients=4, stretch=8, seed=2)
-    assert found.heard_out + found.hung_up == 32
-    assert min(found.heard_out, found.hung_up) >= 4
-    assert set(found.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}
+    result = await soak(Path("models/demo"), requests=24, warm_up=8, clients=4, stretch=8, seed=2)
+    assert result.heard_out + result.hung_up == 32
+    assert min(result.heard_out, result.hung_up) >= 4
+    assert set(result.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}
 
 
 def test_growth_is_seen() -> None:
-    def found(slope: float) -> Soaked:
+    def result(slope: float) -> Soaked:
         return Soaked(1000, 500, 500, 1.0, {"llm.0": 0.2, "token2wav.0": slope}, {})
 
-    assert found(0.9).flat
-    assert not found(1.1).flat
+    assert result(0.9).flat
+    assert not result(1.1).flat
 
 
 def test_the_slope_is_per_hundred_requests() -> None:

@@ -41,9 +41,9 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         return waited if inspect.iscoroutinefunction(work) else done
 
-    async def soaked(told: Any, kept: ResultsFile) -> None:
-        called[f"soak {told.streams} {told.minutes:g}"] += 1
-        kept.update(
+    async def soaked(options: Any, results: ResultsFile) -> None:
+        called[f"soak {options.streams} {options.minutes:g}"] += 1
+        results.update(
             seconds=480.0,
             heard_out=1,
             hung_up=1,

@@ -43,10 +43,10 @@ class Event:
 
 
 def test_each_way_of_the_speech_token_model_has_an_engine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[int, int, int]] = []
+    engines: list[tuple[int, int, int]] = []
 
     def started(*_: Any, **told: Any) -> Any:
-        made.append((runner.PRIORITY, TABLE[1].pdl, TABLE[1].gated.rows))
+        engines.append((runner.PRIORITY, TABLE[1].pdl, TABLE[1].gated.rows))
         assert told["device"] == torch.device("cuda")
         return SimpleNamespace(close=lambda: None)
 
@@ -56,7 +56,7 @@ def test_each_way_of_the_speech_token_model_has_an_engine_of_its_own(monkeypatch
     speaker = Speaker("cuda", GOLDEN)
     ways = (HIGH, NORMAL, EARLY, SEVERAL)
     assert len({id(speaker.engine(way)) for way in (*ways, *ways)}) == len(ways)
-    assert made == [(-1, 2, 1), (0, 2, 1), (-1, 1, 1), (-1, 2, 16)]
+    assert engines == [(-1, 2, 1), (0, 2, 1), (-1, 1, 1), (-1, 2, 16)]
     assert (runner.PRIORITY, TABLE[1]) == before
     assert {row.llm.way for row in ROWS if row.llm} == set(ways)
     speaker.close()

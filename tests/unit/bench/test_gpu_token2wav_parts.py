@@ -79,15 +79,15 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
             if line[1] == "bench.gpu.token2wav" and line[-1] not in VOCODER_SHARDS[1:]:
                 monkeypatch.setattr("sys.argv", list(line[1:]))
                 command.main()
-    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert sorted(found) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert sorted(results) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
     ceilings = {"read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0}
-    rows = [line.split(" | ") for line in stage_tables.flow(found, Floors(ceilings)) if line.startswith("| ")]
+    rows = [line.split(" | ") for line in stage_tables.flow(results, Floors(ceilings)) if line.startswith("| ")]
     # A head, six batches and two sentences that are longer; then a head, two first chunks and what
     # the readable path takes.
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert len(rows) == 9 + 1 + 2 + 3
-    assert len(stage_tables.windows(found)) == 12
-    assert found["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
-    assert len(found["samples"]) == 4
-    assert len(stage_tables.correctness(found)) == 3 + len(found["mel"]) + 2 + 4
+    assert len(stage_tables.windows(results)) == 12
+    assert results["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
+    assert len(results["samples"]) == 4
+    assert len(stage_tables.correctness(results)) == 3 + len(results["mel"]) + 2 + 4

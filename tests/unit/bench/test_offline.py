@@ -19,8 +19,8 @@ def test_the_factor_is_all_seconds_by_audio() -> None:
 
 
 async def test_a_batch_of_the_bundled_model_is_spoken(tmp_path: Path) -> None:
-    told = argparse.Namespace(model=Path("models/demo"), device="cpu", engines="readable", batches=[2], sentences=1)
-    await measure(told, ResultsFile(tmp_path / "offline.json"))
+    options = argparse.Namespace(model=Path("models/demo"), device="cpu", engines="readable", batches=[2], sentences=1)
+    await measure(options, ResultsFile(tmp_path / "offline.json"))
     cost = Cost(**ResultsFile(tmp_path / "offline.json")["2"])
     assert (cost.batch, cost.sentences) == (2, 2)
     assert 3.0 < cost.audio < 12.0

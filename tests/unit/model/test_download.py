@@ -57,8 +57,8 @@ class Fetcher(NamedTuple):
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
-    with serving(dict(FILES)) as told:
-        yield told
+    with serving(dict(FILES)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -393,8 +393,8 @@ def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: Fil
 
     done = call("--mirror", server.address)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["bytes"], told["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
+    result = json.loads(done.stdout)
+    assert (result["bytes"], result["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
     assert "llm.pt" in done.stderr
     failed = call("--mirror", str(tmp_path / "nowhere"))
     assert (failed.returncode, failed.stderr) == (1, "")

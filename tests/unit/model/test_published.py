@@ -34,8 +34,8 @@ def content(directory: Path) -> dict[str, bytes]:
 
 def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:
     log: list[str] = []
-    manifest, made = publish(tmp_path / "out", IDENTITY, maker(log))
-    assert made
+    manifest, is_new = publish(tmp_path / "out", IDENTITY, maker(log))
+    assert is_new
     assert set(content(tmp_path / "out")) == {*CONTENT, "manifest.json"}
     assert (manifest.size, manifest.identity) == (3000, IDENTITY)
     assert publish(tmp_path / "out", IDENTITY, maker(log)) == (manifest, False)
@@ -118,8 +118,8 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     publish(tmp_path / "mine", IDENTITY, maker([]))
     with pytest.raises(ModelError, match=r"holds another conversion \(source one\); give another --output, or --force"):
         publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]))
-    manifest, made = publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]), replace=True)
-    assert (made, manifest.identity["source"]) == (True, "two")
+    manifest, is_new = publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]), replace=True)
+    assert (is_new, manifest.identity["source"]) == (True, "two")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith((".partial", ".superseded"))] == []
 
 

@@ -73,18 +73,18 @@ def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> No
 def test_nearer_to_the_speaker_than_to_every_preset() -> None:
     one, two, three = np.eye(3, dtype=np.float32)
     speech = np.stack([0.8 * one + 0.6 * two, 0.6 * one + 0.8 * two])
-    found = nearness(speech, one[None], {"near": two[None], "far": three[None]})
-    assert (found.own, found.presets["far"]) == pytest.approx((0.7, 0.0))
-    assert not found.is_own, "as near to a preset is not nearer"
-    assert (found.nearer, found.sentences, found.nearest_preset) == (1, 2, "near")
+    near = nearness(speech, one[None], {"near": two[None], "far": three[None]})
+    assert (near.own, near.presets["far"]) == pytest.approx((0.7, 0.0))
+    assert not near.is_own, "as near to a preset is not nearer"
+    assert (near.nearer, near.sentences, near.nearest_preset) == (1, 2, "near")
     clear = nearness(speech[:1], one[None], {"near": two[None]})
     assert clear.is_own
-    told = as_table([Likeness("new", found, clear, {"near": 0.25})]).splitlines()
-    assert told[0] == "new"
-    assert told[1].endswith("0.700  NOT nearest, near is; nearest in 1 of 2 sentences")
-    assert told[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
-    assert told[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
-    assert len(as_table([Likeness("new", found, None, {})]).splitlines()) == 4
+    lines = as_table([Likeness("new", near, clear, {"near": 0.25})]).splitlines()
+    assert lines[0] == "new"
+    assert lines[1].endswith("0.700  NOT nearest, near is; nearest in 1 of 2 sentences")
+    assert lines[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
+    assert lines[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
+    assert len(as_table([Likeness("new", near, None, {})]).splitlines()) == 4
     with pytest.raises(ValueError, match="no voice to compare the new one with"):
         nearness(speech, one[None], {})
 

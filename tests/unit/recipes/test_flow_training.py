@@ -112,8 +112,8 @@ def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
         "a prompt keeps 16 tokens"
     )
     assert piece.cut(40, front=False).tokens == 8, "a sentence keeps 8 tokens"
-    kept = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
-    assert [each.length for each in kept] == [56] * 20
+    remaining = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
+    assert [each.length for each in remaining] == [56] * 20
 
 
 def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Features, Corpus]) -> None:
@@ -204,8 +204,8 @@ def test_the_service_reads_what_was_trained_and_solves_alike(
     voice = VoicePrompt(ids[: piece.prompt_tokens], batch.mel[0, : 2 * piece.prompt_tokens], 3 * batch.speaker[0])
     for streaming in (False, True):
         want = solve(network, solver, batch, flow.noise, streaming=streaming)[0, 2 * piece.prompt_tokens :].T
-        made = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
-        torch.testing.assert_close(made, want, atol=2e-4, rtol=0)
+        mel_of_service = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
+        torch.testing.assert_close(mel_of_service, want, atol=2e-4, rtol=0)
 
 
 def test_ids_without_a_code_get_empty_rows() -> None:
@@ -229,8 +229,8 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(
         batch = held.gather([draws.served(1, prompted=prompted)])
         chances = Chances.of(1, batch.tokens.shape[1], CPU).draw(torch.Generator().manual_seed(0))
         with torch.no_grad():
-            found = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
-        assert (abs(found[0] - found[1]) > 1e-5) == differs
+            both = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
+        assert (abs(both[0] - both[1]) > 1e-5) == differs
 
 
 def test_before_training_the_velocity_leads_from_the_noise_to_mu(

@@ -105,9 +105,9 @@ def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
     assert vectors.dtype == torch.float32
     voices = [utterance.voice for utterance in speech.utterances]
     known = objective.Voices.of(voices, CPU)
-    found = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
-    assert found["equal_error"] < 0.1
-    assert found["correlation"] > 0.7
+    similarities = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
+    assert similarities["equal_error"] < 0.1
+    assert similarities["correlation"] > 0.7
     shipped = parameter_store.load(work / train.WEIGHTS)
     assert all(isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16 for tensor in shipped.values())
     features = Features.read(work, speech, CPU, only=("fbank",))

@@ -84,7 +84,7 @@ def test_a_batch_goes_into_the_shard_or_is_counted_as_refused(model: Kokoro, tmp
     batch = [Job(sentences[0], "a", 2.0), Job(sentences[1], "a", FASTEST)]
     with Shard(tmp_path, "00") as shard:
         report = speak(model, Styles(tmp_path), batch, shard, torch.Generator().manual_seed(1))
-    (made,) = recorded(tmp_path)
-    assert (made.sentence, made.voice, made.speed) == (4, "a", 2.0)
-    assert made.samples == report.samples > 0
+    (recording,) = recorded(tmp_path)
+    assert (recording.sentence, recording.voice, recording.speed) == (4, "a", 2.0)
+    assert recording.samples == report.samples > 0
     assert report.refused == {"short": 1}
