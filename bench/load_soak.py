@@ -51,7 +51,7 @@ class Tally:
 
 
 @dataclass
-class Looks:
+class MemorySamples:
     """samples: (second, megabytes) by process. requests: how many were over at each look, by its
     second.
     """
@@ -95,7 +95,7 @@ async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> 
 
 async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
     """Samples and counts are in `results` after each look."""
-    looks, tally, rng, seconds = Looks(), Tally(), random.Random(options.seed), 60 * options.minutes
+    looks, tally, rng, seconds = MemorySamples(), Tally(), random.Random(options.seed), 60 * options.minutes
     environ = room_for(2 * options.streams) | dict(options.set)
     async with running_stack(options.model, device=options.device, environ=environ) as stack:
         clients = [Client(stack.address) for _ in range(options.connections)]
@@ -117,7 +117,9 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
         print(file=sys.stderr)
 
 
-async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally: Tally, results: ResultsFile) -> None:
+async def _watch(
+    stack: Stack, began: float, seconds: float, looks: MemorySamples, tally: Tally, results: ResultsFile
+) -> None:
     while True:
         passed = time.monotonic() - began
         sample(stack, passed, looks.samples)
@@ -133,7 +135,7 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(results: ResultsFile, looks: Looks, tally: Tally, passed: float) -> None:
+def _note(results: ResultsFile, looks: MemorySamples, tally: Tally, passed: float) -> None:
     after = WARM_UP_SHARE * passed
     # Written with the last of them, all at once.
     results.update(

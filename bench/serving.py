@@ -44,7 +44,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Askers:
+class LoadCallers:
     """Asks a server; every request has a seed of its own, so that no two are the same work."""
 
     clients: tuple[Client, ...]
@@ -65,7 +65,7 @@ class Askers:
             tally.messages.add(error.message)
 
 
-async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -> Level:
+async def measure(askers: LoadCallers, arrivals: str, streams: int, seconds: float) -> Level:
     """One load, after a warm-up with the same number of askers. Raises ValueError when nothing
     could be heard.
     """
@@ -124,7 +124,7 @@ async def run(options: argparse.Namespace) -> list[Level]:
         return levels
     async with endpoint(options) as address:
         clients = tuple(Client(address) for _ in range(options.connections))
-        askers = Askers(clients, options.voice)
+        askers = LoadCallers(clients, options.voice)
         try:
             over: set[str] = set()
             for number, (arrivals, streams) in enumerate(wanted):

@@ -24,7 +24,7 @@ TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """What a run saw. slopes: MB per 100 requests by process; megabytes: resident at the first and
     the last sample after warm-up.
     """
@@ -41,7 +41,7 @@ class Soaked:
         return all(slope <= FLAT_MEGABYTES for slope in self.slopes.values())
 
 
-async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> Soaked:
+async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> SoakResult:
     """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a
     random moment.
     """
@@ -86,7 +86,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         sample(stack, requests, samples)
         print(file=sys.stderr)
         resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
-        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes_by_hundred(samples), resident)
+        return SoakResult(requests, heard_out, hung_up, time.monotonic() - began, slopes_by_hundred(samples), resident)
 
 
 def main() -> int:

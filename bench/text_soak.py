@@ -37,7 +37,7 @@ FRAGMENT = 11
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """slopes: MB per ten minutes of sound, by process; megabytes: resident at the first and the
     last sample that counts.
     """
@@ -55,7 +55,7 @@ class Soaked:
         return all(slope <= FLAT_MEGABYTES for slope in self.slopes.values())
 
 
-async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
+async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
     """Speak a text of at least so many characters. Raises InternalFault when the sound is not as
     long as its tokens and pauses.
     """
@@ -88,7 +88,7 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     counted = {
         name: [point for point in points if point[0] >= heard // SAMPLE_RATE / 6] for name, points in samples.items()
     }
-    return Soaked(
+    return SoakResult(
         mode,
         written,
         summary.sentences,

@@ -31,7 +31,7 @@ _RATE = 16_000
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """What a run saw. done: operations by kind and outcome; faults: a line for each thing that was
     wrong; left: files no voice needs.
     """
@@ -139,7 +139,7 @@ class _Caller:
         self.faults.append(f"client {self._number}: {what}")
 
 
-async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
+async def soak(model: Path, operations: int, clients: int, seed: int) -> SoakResult:
     """Run `operations` from `clients` at once on a storage of its own, then delete what is there
     and look at what is left.
     """
@@ -178,7 +178,7 @@ async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
         left = [str(path.relative_to(storage)) for path in sorted(storage.rglob("*")) if path.is_file()]
         done = sum((caller.done for caller in callers), Counter[str]())
         faults = [fault for caller in callers for fault in caller.faults]
-        return Soaked(operations, clients, seconds, dict(sorted(done.items())), faults, left)
+        return SoakResult(operations, clients, seconds, dict(sorted(done.items())), faults, left)
 
 
 def recording(number: int) -> bytes:

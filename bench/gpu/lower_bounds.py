@@ -19,7 +19,7 @@ FIRST_TOKENS = 16
 
 
 @dataclass(frozen=True)
-class Floors:
+class LowerBounds:
     """ceilings: as `bench.gpu.device.timing` gives them."""
 
     ceilings: Mapping[str, float]

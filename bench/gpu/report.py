@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import stage_tables
-from bench.gpu.lower_bounds import Floors
+from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.sharing.figures import sharing
-from bench.gpu.targets import Demand, demands, levels, rows
+from bench.gpu.targets import Target, demands, levels, rows
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
@@ -34,11 +34,11 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
 
 
 def text(
-    results: Mapping[str, Any], outcomes: Sequence[Demand], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]
+    results: Mapping[str, Any], outcomes: Sequence[Target], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]
 ) -> list[str]:
     """The lines of the report."""
     ceilings = results.get("ceilings", {}).get("ceilings")
-    floors = Floors(ceilings) if ceilings else None
+    floors = LowerBounds(ceilings) if ceilings else None
     lines = ["# Measured on one GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
     sections = {
         "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(outcomes)),

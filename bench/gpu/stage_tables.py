@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bench.gpu.lower_bounds import Floors
+from bench.gpu.lower_bounds import LowerBounds
 from bench.reports.tables import table
 
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -61,7 +61,7 @@ def prompts(results: Results) -> list[str]:
     )
 
 
-def flow(results: Results, floors: Floors | None) -> list[str]:
+def flow(results: Results, floors: LowerBounds | None) -> list[str]:
     passes, again = results.get("flow", {}), results.get("recompute", {})
     lines: list[list[Any]] = []
     for batch in sorted({*BATCHES, *map(int, again)}):
@@ -90,7 +90,7 @@ def flow(results: Results, floors: Floors | None) -> list[str]:
     ]
 
 
-def vocoder(results: Results, floors: Floors | None) -> list[str]:
+def vocoder(results: Results, floors: LowerBounds | None) -> list[str]:
     """By arithmetic, frames of a window and batch."""
     lines = [
         (kind, frames, batch, ms, floors.vocoder(batch) if floors and frames == WINDOW_FRAMES else None)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.gpu.lower_bounds import Floors
+from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.stage_tables import WINDOW_FRAMES, windows
 from bench.load.flat_memory import verdict
 from bench.reports.serving_report import Level
@@ -15,7 +15,7 @@ ALL = 1.0
 
 
 @dataclass(frozen=True)
-class Demand:
+class Target:
     """goal, seen, floor: as text, with units. holds: None where it was not measured."""
 
     what: str
@@ -25,11 +25,11 @@ class Demand:
     holds: bool | None = None
 
 
-def at_most(what: str, limit: float, unit: str, seen: float | None, floor: float | None = None) -> Demand:
+def at_most(what: str, limit: float, unit: str, seen: float | None, floor: float | None = None) -> Target:
     goal = f"at most {limit:g} {unit}".strip()
     if seen is None:
-        return Demand(what, goal)
-    return Demand(
+        return Target(what, goal)
+    return Target(
         what,
         goal,
         f"{seen:.3g} {unit}".strip(),
@@ -54,14 +54,14 @@ def most_without_gap(loads: Sequence[Level], share: float) -> int | None:
     return most
 
 
-def demands(results: Mapping[str, Any]) -> list[Demand]:
+def demands(results: Mapping[str, Any]) -> list[Target]:
     """results: the figures of each part that has some."""
     ceilings = results.get("ceilings", {}).get("ceilings")
-    floors = Floors(ceilings) if ceilings else None
+    floors = LowerBounds(ceilings) if ceilings else None
     return [*_llm(results), *_token2wav(results, floors), *_served(results, floors), *_same(results), *_soak(results)]
 
 
-def _llm(results: Mapping[str, Any]) -> Iterator[Demand]:
+def _llm(results: Mapping[str, Any]) -> Iterator[Target]:
     engine = results.get("llm-engine", {}).get("engine", {})
     rows = {row["sentences"]: row for row in engine.get("together", [])}
     for count, limit in ((1, 0.6), (64, 1.0)):
@@ -73,7 +73,7 @@ def _llm(results: Mapping[str, Any]) -> Iterator[Demand]:
     yield at_most("prompt of 256 positions to the first token", 5.0, "ms", alone.get(256))
 
 
-def _token2wav(results: Mapping[str, Any], floors: Floors | None) -> Iterator[Demand]:
+def _token2wav(results: Mapping[str, Any], floors: LowerBounds | None) -> Iterator[Target]:
     flow = results.get("flow", {})
     alone = {
         kind: ms for (kind, frames, batch), ms in windows(results).items() if batch == 1 and frames == WINDOW_FRAMES
@@ -95,7 +95,7 @@ def _token2wav(results: Mapping[str, Any], floors: Floors | None) -> Iterator[De
     )
 
 
-def _served(results: Mapping[str, Any], floors: Floors | None) -> Iterator[Demand]:
+def _served(results: Mapping[str, Any], floors: LowerBounds | None) -> Iterator[Target]:
     rows = results.get("llm-engine", {}).get("engine", {}).get("together", [])
     floor = floors.tokens(rows[0]["floor_ms"]) + floors.flow(1) + floors.vocoder() if floors and rows else None
     for part, name in (("closed", "closed loop"), ("poisson", "Poisson arrivals")):
@@ -111,28 +111,28 @@ def _served(results: Mapping[str, Any], floors: Floors | None) -> Iterator[Deman
             seen = f"{one.gap_free:.1%}, longest stall {one.stall_seconds:.2f} s"
             if unheard := one.refused + one.failed:
                 seen += f", {unheard} of {one.requests} not heard"
-            yield Demand(what, goal, seen, holds=one.gap_free == ALL and not unheard)
+            yield Target(what, goal, seen, holds=one.gap_free == ALL and not unheard)
         else:
-            yield Demand(what, goal)
+            yield Target(what, goal)
     search = levels(results, "most")
     what, goal = "most listeners at once without a gap", "128"
     if search:
         whole, nearly = most_without_gap(search, ALL), most_without_gap(search, 0.99)
-        yield Demand(what, goal, f"{whole or 0}; 99 % of the streams: {nearly or 0}", holds=(whole or 0) >= 128)
+        yield Target(what, goal, f"{whole or 0}; 99 % of the streams: {nearly or 0}", holds=(whole or 0) >= 128)
     else:
-        yield Demand(what, goal)
+        yield Target(what, goal)
 
 
-def _same(results: Mapping[str, Any]) -> Iterator[Demand]:
+def _same(results: Mapping[str, Any]) -> Iterator[Target]:
     exact = results.get("llm-same", {}).get("same", {}).get("float32", {})
     for key, what in (("against the readable path", "fused = readable"), ("against alone", "32 at once = each alone")):
         pair = exact.get(key)
         what_text = f"speech tokens in float32, {what}"
         if not pair:
-            yield Demand(what_text, "the same")
+            yield Target(what_text, "the same")
             continue
         seen = f"{pair['equal']} of {pair['of']} sentences, {pair['agreed_tokens']} tokens"
-        yield Demand(what_text, "the same", seen, holds=pair["equal"] == pair["of"])
+        yield Target(what_text, "the same", seen, holds=pair["equal"] == pair["of"])
     mel = results.get("mel", {}).get("bfloat16")
     yield at_most("mel of the flow in bfloat16, relative error", MEL_RELATIVE, "", mel[0] if mel else None)
     errors = {
@@ -144,23 +144,23 @@ def _same(results: Mapping[str, Any]) -> Iterator[Demand]:
         yield at_most(f"sound of the vocoder in {kind}, relative error", MEL_RELATIVE, "", error)
 
 
-def _soak(results: Mapping[str, Any]) -> Iterator[Demand]:
+def _soak(results: Mapping[str, Any]) -> Iterator[Target]:
     soak = results.get("soak")
     what, goal = "minutes at 32 streams with hang-ups: memory flat, no error", "8 minutes"
     if not soak:
-        yield Demand(what, goal)
+        yield Target(what, goal)
         return
     wrong = verdict(soak)
     counted = (
         f"{soak['seconds'] / 60:.1f} minutes, {soak['heard_out']} heard out, {soak['hung_up']} hung up, "
         f"{soak['failed']} errors"
     )
-    yield Demand(what, goal, "; ".join([counted, *wrong]), holds=not wrong and soak["seconds"] >= 8 * 60)
+    yield Target(what, goal, "; ".join([counted, *wrong]), holds=not wrong and soak["seconds"] >= 8 * 60)
 
 
 WORDS = {True: "yes", False: "**no**", None: ""}
 
 
-def rows(outcomes: Sequence[Demand]) -> Iterator[tuple[str, ...]]:
+def rows(outcomes: Sequence[Target]) -> Iterator[tuple[str, ...]]:
     """Cells of a table: what, goal, seen, floor, whether it holds."""
     return ((one.what, one.goal, one.seen, one.floor, WORDS[one.holds]) for one in outcomes)

@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.finish import Refused, finish
-from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
 from recipes.demo_voice.teacher.plan import Job
 from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.symbols import numbers
@@ -88,7 +88,9 @@ def batches(todo: Iterator[Job], size: int, seed: int) -> Iterator[list[Job]]:
 def speak(model: Kokoro, styles: Styles, batch: Sequence[Job], shard: Shard, noise: torch.Generator) -> Report:
     """One batch into the shard."""
     tokens = [numbers(job.sentence.phonemes) for job in batch]
-    orders = [Order(row, styles.style(job.voice, len(row)), job.speed) for job, row in zip(batch, tokens, strict=True)]
+    orders = [
+        SpeechRequest(row, styles.style(job.voice, len(row)), job.speed) for job, row in zip(batch, tokens, strict=True)
+    ]
     refused: Counter[str] = Counter()
     fit = []
     for job, samples in zip(batch, model.speak(orders, noise), strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.load.flat_memory import slopes_by_hundred
-from bench.soak import Soaked, soak
+from bench.soak import SoakResult, soak
 
 
 async def test_a_short_soak_loses_nothing() -> None:
@@ -18,8 +18,8 @@ async def test_a_short_soak_loses_nothing() -> None:
 
 
 def test_growth_is_seen() -> None:
-    def result(slope: float) -> Soaked:
-        return Soaked(1000, 500, 500, 1.0, {"llm.0": 0.2, "token2wav.0": slope}, {})
+    def result(slope: float) -> SoakResult:
+        return SoakResult(1000, 500, 500, 1.0, {"llm.0": 0.2, "token2wav.0": slope}, {})
 
     assert result(0.9).flat
     assert not result(1.1).flat

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.text_soak import Soaked, soak
+from bench.text_soak import SoakResult, soak
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
@@ -20,8 +20,8 @@ async def test_a_short_text_soak_loses_nothing(mode: str) -> None:
 
 
 def test_growth_is_seen() -> None:
-    def result(slope: float) -> Soaked:
-        return Soaked("sentences", 60_000, 1, 1.0, 1.0, {"llm.0": 0.2, "orchestrator.0": slope}, {})
+    def result(slope: float) -> SoakResult:
+        return SoakResult("sentences", 60_000, 1, 1.0, 1.0, {"llm.0": 0.2, "orchestrator.0": slope}, {})
 
     assert result(0.9).flat
     assert not result(1.1).flat

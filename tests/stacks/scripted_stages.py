@@ -359,7 +359,9 @@ async def stack(
             for number, script in enumerate(scripts[name]):
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
-        addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in started) for name, started in services.items()}
+        addresses = {
+            name: tuple(f"127.0.0.1:{service.port}" for service in started) for name, started in services.items()
+        }
         orchestrator_settings = OrchestratorSettings(
             listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings}
         )

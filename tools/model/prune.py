@@ -35,8 +35,8 @@ _LEFT = (".building-", ".broken-")
 
 
 @dataclass(frozen=True)
-class Present:
-    """What there is: hashes of the models in use (None: not named), GPUs, and versions of
+class Inventory:
+    """What this machine has: hashes of the models in use (None: not named), GPUs, and versions of
     libraries.
     """
 
@@ -66,7 +66,7 @@ class Verdict:
     held: bool = False
 
 
-def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
+def judge_engines(cache: EngineCache, present: Inventory) -> Iterator[Verdict]:
     """Every entry of the cache, and what cut-off builds left."""
     for engine in cache.entries():
         yield _judged(engine.directory, engine.bytes, present.objection(engine.key.facts))
@@ -76,7 +76,7 @@ def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
                 yield Verdict(left, _size(left), "left by a build that was cut off", lock)
 
 
-def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
+def judge_conversions(folder: Path, present: Inventory) -> Iterator[Verdict]:
     """Every conversion right below `folder`, and what cut-off conversions left. Raises
     ModelError.
     """
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="say what would go and remove nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    present = Present(
+    present = Inventory(
         models=model_hashes(options.model) if options.model else None,
         gpus=tuple(machine_gpus()),
         libraries=library_versions("tensorrt_llm") | ({"tensorrt": version} if (version := tensorrt_version()) else {}),

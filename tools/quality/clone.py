@@ -30,7 +30,7 @@ from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
 from tools.quality.recordings.voice_making import (
     SECONDS,
-    Original,
+    RecordedSpeaker,
     make_voices,
     read_originals,
     vocoded_prompts,
@@ -121,7 +121,7 @@ async def speak(
 
 def measure(
     directory: ModelDirectory,
-    originals: Sequence[Original],
+    originals: Sequence[RecordedSpeaker],
     presets: Sequence[Voice],
     voices: Sequence[Voice],
     speech: Sequence[Recordings],
@@ -152,7 +152,7 @@ def measure(
 
 
 def as_json(
-    voices: Sequence[Voice], originals: Sequence[Original], likenesses: Sequence[Likeness], *, ok: bool
+    voices: Sequence[Voice], originals: Sequence[RecordedSpeaker], likenesses: Sequence[Likeness], *, ok: bool
 ) -> dict[str, object]:
     """Everything measured, by voice."""
     return {

@@ -23,7 +23,7 @@ from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.recordings.recording import write_recording
 from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
-from tools.quality.short_replies.spoken import Said, cloning_model, converted, from_folder, heard, spoken
+from tools.quality.short_replies.spoken import SpokenReplies, cloning_model, converted, from_folder, heard, spoken
 
 REPLIES = Path(__file__).with_name("replies.txt")
 
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if exceeded else 0
 
 
-def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[Said]:
+def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[SpokenReplies]:
     if arguments.wavs:
         return from_folder(arguments.wavs, arguments.voices, replies)
     with cloning_model(model_directory(arguments.model), arguments.recording or (), arguments.threads) as (

@@ -70,7 +70,7 @@ def _compare(report: Report, row: str, got: Any, arrays: Arrays, tolerance: floa
 
 
 @dataclass
-class _Made:
+class _StreamCalls:
     """What the calls of the stream were given and gave."""
 
     calls: list[dict[str, int]] = field(default_factory=list)
@@ -79,8 +79,8 @@ class _Made:
     wavs: list[NDArray[np.float32]] = field(default_factory=list)
 
 
-def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
-    outputs, model, cpu = _Made(), ModelDirectory(directory), torch.device("cpu")
+def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _StreamCalls:
+    outputs, model, cpu = _StreamCalls(), ModelDirectory(directory), torch.device("cpu")
     vocoder = load_vocoder(model, cpu)
     vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]
     decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), outputs), _ListeningVocoder(vocoder, outputs))  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
 class _ListeningFlow:
     """Notes the calls as the reference's recording names them."""
 
-    def __init__(self, flow: Flow, outputs: _Made) -> None:
+    def __init__(self, flow: Flow, outputs: _StreamCalls) -> None:
         self._flow = flow
         self._made = outputs
 
@@ -125,7 +125,7 @@ class _ListeningVocoder:
     been spoken before.
     """
 
-    def __init__(self, vocoder: Vocoder, outputs: _Made) -> None:
+    def __init__(self, vocoder: Vocoder, outputs: _StreamCalls) -> None:
         self._vocoder = vocoder
         self._made = outputs
 

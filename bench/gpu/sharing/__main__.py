@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.gpu.sharing.figures import Figures, summary
-from bench.gpu.sharing.processes import Company, heard
+from bench.gpu.sharing.processes import SharingProcesses, heard
 from bench.gpu.sharing.rows import ROWS, Row
 from bench.gpu.sharing.worker import FAILED
 from bench.parts.progress import bar
@@ -41,7 +41,7 @@ def places(device: str, model: Path, kernels: str = "") -> list[Place]:
     ]
 
 
-async def attempted(company: Company, row: Row, seconds: float) -> Figures:
+async def attempted(company: SharingProcesses, row: Row, seconds: float) -> Figures:
     """Figures of a row, or the reason why there are none."""
     try:
         return summary(await heard(company, row, seconds))
@@ -58,7 +58,7 @@ async def measure(options: argparse.Namespace, results: ResultsFile, rows: Seque
         async with shared_gpu(
             places(options.device, options.model, kernels), "auto" if together else "off", said.append
         ) as shared:
-            company = Company(options.device, options.model, {place.service: place for place in shared})
+            company = SharingProcesses(options.device, options.model, {place.service: place for place in shared})
             why = _not_together(shared, said) if together else _not_in_turns()
             try:
                 for row in (row for row in rows if row.together is together):

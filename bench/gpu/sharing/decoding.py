@@ -75,7 +75,7 @@ class Ear:
         return [1000 * (later - earlier) for earlier, later in zip(self.times, self.times[1:], strict=False)]
 
 
-class Talk:
+class SentenceLoop:
     """So many sentences at a time, each followed by another, until `hush`."""
 
     def __init__(self, engine: Engine, pace: float, sentences: int) -> None:
@@ -144,11 +144,11 @@ class Speaker:
         self._device, self._directory = torch.device(device), ModelDirectory(model)
         self._model: SpeechTokenModel | None = None
         self._engines: dict[str, Engine] = {}
-        self._talk: Talk | None = None
+        self._talk: SentenceLoop | None = None
 
     def answer(self, question: Answer) -> Answer:
         if question["do"] == "talk":
-            self._talk = Talk(self.engine(question["way"]), question["pace"], question["sentences"])
+            self._talk = SentenceLoop(self.engine(question["way"]), question["pace"], question["sentences"])
             self._talk.until_heard()
             return {}
         talk, self._talk = self._talk, None

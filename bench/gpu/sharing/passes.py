@@ -64,10 +64,10 @@ class PagedPasses:
     """Each way has pages and graphs of its own, made when it is asked for."""
 
     def __init__(self) -> None:
-        from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, Someone, random_flow
+        from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RandomVoice, random_flow
 
         self._weights = random_flow(PUBLISHED, DEVICE)
-        self._units = [Someone(None, PROMPT, BEHIND, 7).unit(at, list(range(1, at + 2))) for at in range(COLD)]
+        self._units = [RandomVoice(None, PROMPT, BEHIND, 7).unit(at, list(range(1, at + 2))) for at in range(COLD)]
         self._flows: dict[str, Any] = {}
         self._ahead = torch.cuda.Stream(DEVICE, priority=-1)  # type: ignore[no-untyped-call]
 

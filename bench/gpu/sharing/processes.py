@@ -18,7 +18,7 @@ Member = TypeVar("Member", Worker, Service)
 Members = tuple[Worker | None, Service | None, Worker | None]
 
 
-class Company:
+class SharingProcesses:
     """places: of "llm" and "token2wav". The service and the process of passes are never there
     together: each could hold places of the device that programs of the other, which meet, wait for.
     After a failure `close` it: the next request starts it again."""
@@ -73,7 +73,7 @@ class Company:
         return await Worker.start(f"bench.gpu.sharing.{module}", self._device, str(self._model), environ=environ)
 
 
-async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
+async def heard(company: SharingProcesses, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from
     token to token. Raises WorkerFailed.
     """
@@ -94,7 +94,7 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
     return times
 
 
-async def _members(company: Company, row: Row) -> Members:
+async def _members(company: SharingProcesses, row: Row) -> Members:
     """Started side by side; each is there, or has failed, before anything is raised, so that
     `close` finds it. A missing decoding process does not matter while nothing decodes."""
     answers = await asyncio.gather(

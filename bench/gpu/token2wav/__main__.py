@@ -2,8 +2,8 @@
 published sizes.
 
 Every part checks or measures one thing, prints a table and writes `PART.json` into --out. Times are
-medians of CUDA events around replayed graphs. Floors: bytes over the copy bandwidth, operations
-over the rate of a large bfloat16 product, both from `--part ceilings`.
+medians of CUDA events around replayed graphs. LowerBounds: bytes over the copy bandwidth,
+operations over the rate of a large bfloat16 product, both from `--part ceilings`.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bench.gpu.device.service_settings import state_bytes
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
@@ -27,7 +27,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
     """
     weights = random_flow(PUBLISHED, DEVICE)
     flow = Flow(PUBLISHED, weights, DEVICE)
-    someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
+    someone, other = RandomVoice(flow, 87, 44, 2), RandomVoice(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
     rows = RUN.results
 
@@ -130,7 +130,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
                 f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})",
                 flush=True,
             )
-    cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
+    cold = [RandomVoice(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
     for name, units in (("cold", cold), ("kept", cold[3:])):
         rows[name] = timed(partial(paged.run, units), 20)
     print(
@@ -149,7 +149,7 @@ def recompute(out: Path) -> dict[str, Any]:
     )
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
-        one = Someone(None, 0, 25 * blocks, 5)
+        one = RandomVoice(None, 0, 25 * blocks, 5)
         units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
         paged.recompute(units)
         rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)

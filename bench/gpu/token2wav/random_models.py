@@ -62,7 +62,7 @@ def graphed(work: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
-class Someone:
+class RandomVoice:
     """A voice with a prompt, and tokens to speak; blocks as units over given pages."""
 
     def __init__(self, flow: Flow | None, prompt: int, tokens: int, seed: int) -> None:
@@ -100,7 +100,7 @@ def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
 def spread(batch: int, prefix: int) -> list[Unit]:
     """A batch whose streams have pages of their own, block `prefix` of each."""
     own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
-    one = Someone(None, 0, 25 * prefix + 28, 5)
+    one = RandomVoice(None, 0, 25 * prefix + 28, 5)
     return [one.unit(prefix, mine) for mine in own]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, random_flow, random_vocoder
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, random_flow, random_vocoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.vocoder.vocoder import Vocoder
 
@@ -18,7 +18,7 @@ def readable(out: Path) -> dict[str, Any]:
 
     flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
     rows = RUN.results
-    someone = Someone(flow, 87, 41, 2)
+    someone = RandomVoice(flow, 87, 41, 2)
     state = flow.start(someone.voice)
     for at in range(4):
         if at == 3:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, filled, graphed, random_flow, spread
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
@@ -108,7 +108,7 @@ def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
         )
         for part in torch.split(paged.pool, 1 << 28):
             part.normal_(0, 0.5)
-        one = Someone(None, 0, 103, 5)
+        one = RandomVoice(None, 0, 103, 5)
         own = [[0] * 4 if RUN.compile_only else [4 * at + 1, 4 * at + 2, 4 * at + 3, 4 * at + 4] for at in range(32)]
         paged._table.fill([one.unit(3, mine) for mine in own], 32)
     paged._estimator._launch = launch

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
-from bench.gpu.token2wav.vocoder_tuning import Share
+from bench.gpu.token2wav.vocoder_tuning import CompileShare
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.window_batches import Render
@@ -29,7 +29,7 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
     """
     config, weights = random_vocoder()
     if RUN.compile_only:
-        launch = Share(RUN.shard[0], RUN.shard[1], RUN.tuned)
+        launch = CompileShare(RUN.shard[0], RUN.shard[1], RUN.tuned)
         windowed = WindowedVocoder(
             config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0]
         )

@@ -35,7 +35,7 @@ CHOICES = [
 ]  # fmt: skip
 
 
-class Share(Launcher):
+class CompileShare(Launcher):
     """Launches one in `count` kinds of kernels, so that several processes compile them all."""
 
     def __init__(self, mine: int, count: int, tiles: Tiles) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recipes.demo_voice.flow.corpus import Corpus
-from recipes.demo_voice.flow.pieces import Draws, Piece
+from recipes.demo_voice.flow.pieces import Piece, RandomPieces
 from recipes.demo_voice.flow.train import BATCH_TOKENS, Training, ready
 from recipes.demo_voice.flow.update import Slot, Update
 from recipes.demo_voice.model_files.layout import model_directory
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     features = Features.read(options.work, speech, device, only=("mel",))
     corpus = Corpus.read(options.work, options.tokenizer, speech, features)
     training = Training(FlowConfig.read(model_directory(options.work)), corpus, Schedule(1, step=1000), graphs=True)
-    batches = Draws(speech, features, speech.training, np.random.default_rng(0)).batches(options.batch_tokens)
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(0)).batches(options.batch_tokens)
     shapes: dict[int, list[Piece]] = {}
     for _ in range(_WARM):
         pieces = next(batches)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cosyserve.spec import EULER_STEPS, MEL_BINS
 from recipes.demo_voice.flow.corpus import Batch, Corpus
-from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
-from recipes.demo_voice.flow.pieces import Draws, equally_long
+from recipes.demo_voice.flow.objective import RandomDraws, losses, mask_of, mu_of, shown
+from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.batches import by_length
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver
@@ -42,7 +42,7 @@ class HeldOut:
     voice.
     """
 
-    def __init__(self, corpus: Corpus, draws: Draws, members: list[int], rng: np.random.Generator) -> None:
+    def __init__(self, corpus: Corpus, draws: RandomPieces, members: list[int], rng: np.random.Generator) -> None:
         self._corpus = corpus
         self._pieces = {}
         for name, prompted in (("", False), ("_prompt", True)):
@@ -84,5 +84,5 @@ class HeldOut:
         return by_kind
 
     def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        chances = Chances.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
+        chances = RandomDraws.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
         return losses(network, batch, chances, self._corpus.mean, streaming=False)

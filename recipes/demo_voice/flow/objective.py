@@ -25,7 +25,7 @@ _CORRUPT_ROWS, _CORRUPT_TOKENS = 0.3, 0.03
 
 
 @dataclass(frozen=True)
-class Chances:
+class RandomDraws:
     """All that is random in one step, in tensors that stay where they are.
 
     noise: float32 [rows, 2n, 80], normal. rolls: float32 [rows, 3 + 2n], uniform in [0, 1).
@@ -35,12 +35,12 @@ class Chances:
     rolls: Tensor
 
     @classmethod
-    def of(cls, rows: int, tokens: int, device: torch.device) -> "Chances":
+    def of(cls, rows: int, tokens: int, device: torch.device) -> "RandomDraws":
         """Room for them; nothing is drawn yet."""
         noise = torch.empty(rows, MEL_FRAMES_PER_TOKEN * tokens, MEL_BINS, device=device)
         return cls(noise, torch.empty(rows, 3 + 2 * tokens, device=device))
 
-    def draw(self, generator: torch.Generator) -> "Chances":
+    def draw(self, generator: torch.Generator) -> "RandomDraws":
         """Draw all values again."""
         self.noise.normal_(generator=generator)
         self.rolls.uniform_(generator=generator)
@@ -86,7 +86,9 @@ def shown(batch: Batch) -> Tensor:
     return batch.mel * (at < batch.condition[:, None])[:, :, None]
 
 
-def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, streaming: bool) -> tuple[Tensor, Tensor]:
+def losses(
+    network: Network, batch: Batch, chances: RandomDraws, mean: Tensor, *, streaming: bool
+) -> tuple[Tensor, Tensor]:
     """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean`
     [80]; scalars, float32.
     """

@@ -78,7 +78,7 @@ class Piece:
         )
 
 
-class Draws:
+class RandomPieces:
     """Random pieces of the utterances `members`.
 
     Speaker vectors come from a table of one row per utterance and behind them one per voice, in the

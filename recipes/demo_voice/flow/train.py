@@ -21,7 +21,7 @@ from recipes.demo_voice.flow import shipped
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.held_out import BRIEF, KINDS, HeldOut
 from recipes.demo_voice.flow.initial import Initial, shapes
-from recipes.demo_voice.flow.pieces import GRANULE, Draws, Piece
+from recipes.demo_voice.flow.pieces import GRANULE, Piece, RandomPieces
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import parameter_store
@@ -160,7 +160,7 @@ def train(
     if content:
         training.load(content)
         del content
-    batches = Draws(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
         batch_tokens
     )
     held_out = _held_out(corpus, speech, features, measured)
@@ -215,7 +215,10 @@ def _held_out(corpus: Corpus, speech: Speech, features: Features, count: int) ->
     if not chosen:
         return None
     return HeldOut(
-        corpus, Draws(speech, features, speech.training, np.random.default_rng(0)), chosen, np.random.default_rng(0)
+        corpus,
+        RandomPieces(speech, features, speech.training, np.random.default_rng(0)),
+        chosen,
+        np.random.default_rng(0),
     )
 
 

@@ -60,7 +60,7 @@ def in_batches(sequences: list[tuple[Ids, Ids]], budget: int) -> list[Batch]:
     return [*batches, side_by_side(current)] if current else batches
 
 
-class Supply(IterableDataset[Batch]):
+class EndlessBatches(IterableDataset[Batch]):
     """Batches without end. arriving_share: float32 [1] in shared memory, the share of sequences
     laid out as arriving text.
     """

@@ -31,7 +31,7 @@ from recipes.demo_voice.language_model.examples import Examples, Mixture
 from recipes.demo_voice.language_model.layouts import Layouts
 from recipes.demo_voice.language_model.material import Material
 from recipes.demo_voice.language_model.network import build, published
-from recipes.demo_voice.language_model.supply import Batch, Supply
+from recipes.demo_voice.language_model.supply import Batch, EndlessBatches
 from recipes.demo_voice.language_model.training import Options, Training
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.model_files.layout import model_directory
@@ -96,7 +96,7 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     vocabulary = Vocabulary(config.text_vocabulary, settings["codes"])
     layouts = Layouts(vocabulary, config.text_block, config.speech_block)
     material = Material.read(work, tokenizer)
-    supply = Supply(
+    supply = EndlessBatches(
         Examples(material, Mixture(options.spliced, options.concatenated)), layouts, options.positions, options.seed
     )
     batches = supply.start(options.processes, pinned=device.type == "cuda")
@@ -116,7 +116,7 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     return last
 
 
-def _run(results: Results, supply: Supply, batches: Iterator[Batch], journal: Journal) -> None:
+def _run(results: Results, supply: EndlessBatches, batches: Iterator[Batch], journal: Journal) -> None:
     """Step after step until the schedule is over; nothing but a report waits for the device."""
     training = results.training
     schedule, options = training.schedule, training.options

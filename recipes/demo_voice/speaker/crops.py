@@ -21,7 +21,7 @@ _NOISE_BELOW = (1.0, 7.0)
 _MASKED_BINS, _MASKED_FRAMES = 12, 20
 
 
-class Draws:
+class RandomPieces:
     """Endless random picks among utterances; a rare voice is heard more often than its share, as
     one over the square root of it.
     """

@@ -46,7 +46,7 @@ class Training:
         self.features, self.schedule = features, schedule
         self.crops = crops.Crops(features)
         torch.manual_seed(SEED + schedule.step)
-        self.draws = crops.Draws(speech.training, voices, np.random.default_rng(SEED + schedule.step))
+        self.draws = crops.RandomPieces(speech.training, voices, np.random.default_rng(SEED + schedule.step))
         self.held_out = speech.held_out
         self.parameters = parameter_store.make(network.shapes(), network.initial, self.device)
         self.parameters |= parameter_store.make(objective.head_shapes(self.voices), objective.initial, self.device)

@@ -22,7 +22,7 @@ from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import WARM_UPS, RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.segments import Draws
+from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.train import FRAMES, on_recording_stream
 from recipes.demo_voice.vocoder.training import HEARD, Kind, Training
 from services.token2wav.vocoder.config import read_config
@@ -99,7 +99,9 @@ def check(work: Path, device: torch.device, batches: Sequence[int], steps: int, 
     def start() -> Training:
         # As if under way, so that rates are what they will be.
         schedule = Schedule(minutes=1e9, step=1000)
-        training = Training(config, Draws(speech, f0, first_frames, FRAMES, np.random.default_rng(0)), schedule, device)
+        training = Training(
+            config, RandomPieces(speech, f0, first_frames, FRAMES, np.random.default_rng(0)), schedule, device
+        )
         training.judging_since, training.heard = 0, heard
         return training
 

@@ -28,8 +28,8 @@ from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOutProcess, HeldOut
-from recipes.demo_voice.vocoder.segments import Draws
+from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOut, HeldOutProcess
+from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.weights import FILE
@@ -87,7 +87,7 @@ def train(
     content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
     done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
-    draws = Draws(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
+    draws = RandomPieces(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
     training = Training(config, draws, schedule, device)
     training.adversarial_from, training.heard = adversarial_from, heard
     if content:

@@ -15,7 +15,7 @@ from recipes.demo_voice.vocoder.descent import Descent
 from recipes.demo_voice.vocoder.discriminators import Discriminators
 from recipes.demo_voice.vocoder.generator import Generator
 from recipes.demo_voice.vocoder.graphs import Replayed
-from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed, sent
+from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
 
@@ -48,7 +48,7 @@ class Training:
     """Generator, its average, discriminators and their optimisers, all on one device."""
 
     def __init__(
-        self, config: VocoderConfig, draws: Draws, schedule: Schedule, device: torch.device, *, width: int = 32
+        self, config: VocoderConfig, draws: RandomPieces, schedule: Schedule, device: torch.device, *, width: int = 32
     ) -> None:
         """width: of the discriminators."""
         torch.manual_seed(SEED + schedule.step)

@@ -11,14 +11,14 @@ import pytest
 
 from bench.gpu import stage_tables
 from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
-from bench.gpu.lower_bounds import Floors, estimator_weights
+from bench.gpu.lower_bounds import LowerBounds, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.gpu.sharing.figures import spans
 from bench.gpu.sharing.rows import ROWS
-from bench.gpu.targets import Demand, demands, most_without_gap
+from bench.gpu.targets import Target, demands, most_without_gap
 from bench.load.flat_memory import verdict
-from bench.load_soak import Looks
+from bench.load_soak import MemorySamples
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level
@@ -105,13 +105,13 @@ def measured() -> dict[str, Any]:
     }
 
 
-def by_name(outcomes: list[Demand]) -> dict[str, Demand]:
+def by_name(outcomes: list[Target]) -> dict[str, Target]:
     return {one.what: one for one in outcomes}
 
 
 def test_what_was_asked_for_is_judged() -> None:
     judged = by_name(demands(measured()))
-    assert judged["speech tokens, 1 at once: time of a step"] == Demand(
+    assert judged["speech tokens, 1 at once: time of a step"] == Target(
         "speech tokens, 1 at once: time of a step", "at most 0.6 ms", "0.55 ms", "0.17 ms", True
     )
     assert judged["speech tokens, 64 at once: time of a step"].holds is False
@@ -120,7 +120,7 @@ def test_what_was_asked_for_is_judged() -> None:
     assert judged["flow, 16 streams in a batch by one stream"].seen == "2.5 times"
     assert judged["token2wav, a second of audio in 30 s by one in 4 s"].seen == "1.5 times"
     assert judged["first sound p95, 8 streams, closed loop"].holds is False
-    assert judged["first sound p95, 8 streams, Poisson arrivals"] == Demand(
+    assert judged["first sound p95, 8 streams, Poisson arrivals"] == Target(
         "first sound p95, 8 streams, Poisson arrivals", "at most 120 ms"
     )
     assert judged["64 streams without a gap, closed loop"].seen == "50.0%, longest stall 0.20 s"
@@ -149,7 +149,7 @@ def test_windows_of_the_vocoder_are_told_apart() -> None:
         }
     }  # fmt: skip
     assert stage_tables.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
-    assert "| float16 | 10 | 1 | 0.9 |  |" in stage_tables.vocoder(figures, Floors(CEILINGS))
+    assert "| float16 | 10 | 1 | 0.9 |  |" in stage_tables.vocoder(figures, LowerBounds(CEILINGS))
     judged = by_name(demands(figures))
     assert judged["vocoder for it, float16"].seen == "1.1 ms"
     assert judged["sound of the vocoder in float16, relative error"].holds is True
@@ -171,10 +171,10 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
         "grows": [(at, 50.0 + at / 30) for at in seconds],
         "new": [(110.0, 5.0)],
     }
-    looks = Looks(samples, {at: 6 * round(at) for at in seconds})
+    looks = MemorySamples(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
+    assert MemorySamples(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
         "of 55 requests nothing is told"
     )
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
@@ -186,7 +186,7 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
 
 
 def test_floors_follow_from_sizes_and_ceilings() -> None:
-    floors = Floors(CEILINGS)
+    floors = LowerBounds(CEILINGS)
     # Weights of the estimator, two bytes each, read at ten steps; the products of 32 blocks take
     # longer than that.
     assert floors.flow(1) == pytest.approx(10 * 2 * estimator_weights() / 4e12 * 1e3)

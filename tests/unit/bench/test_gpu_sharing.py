@@ -17,7 +17,7 @@ from bench.gpu.sharing.__main__ import attempted, failed, measure
 from bench.gpu.sharing.decoding import Ear, Speaker
 from bench.gpu.sharing.figures import sharing, spans
 from bench.gpu.sharing.passes import ReadablePasses
-from bench.gpu.sharing.processes import Company
+from bench.gpu.sharing.processes import SharingProcesses
 from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.results_file import ResultsFile
@@ -145,7 +145,7 @@ async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyP
     assert all(0 < flow < sound for flow, sound in zip(times["flow"], times["sound"], strict=True))
 
 
-class Members(Company):
+class Members(SharingProcesses):
     """Without processes: every token after 0.5 ms, every pass in 12; `breaks` are ways that
     fail.
     """
@@ -220,7 +220,7 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
         companies.append(places)
         return Members(breaks="")
 
-    monkeypatch.setattr("bench.gpu.sharing.__main__.Company", company)
+    monkeypatch.setattr("bench.gpu.sharing.__main__.SharingProcesses", company)
     monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
     results = ResultsFile(tmp_path / "sharing.json")
     await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), results)
@@ -257,7 +257,7 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(service.Service, "start", serve)
-    company = Company(
+    company = SharingProcesses(
         "cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})}
     )
     for row in ROWS:

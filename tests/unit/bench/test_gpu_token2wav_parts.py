@@ -17,7 +17,7 @@ if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 from bench.gpu import stage_tables
-from bench.gpu.lower_bounds import Floors
+from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.token2wav import __main__ as command
 from bench.gpu.token2wav import flow, random_models, readable_path, streams, tuning, vocoder
@@ -82,7 +82,7 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
     results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     assert sorted(results) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
     ceilings = {"read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0}
-    rows = [line.split(" | ") for line in stage_tables.flow(results, Floors(ceilings)) if line.startswith("| ")]
+    rows = [line.split(" | ") for line in stage_tables.flow(results, LowerBounds(ceilings)) if line.startswith("| ")]
     # A head, six batches and two sentences that are longer; then a head, two first chunks and what
     # the readable path takes.
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]

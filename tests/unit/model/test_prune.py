@@ -18,16 +18,16 @@ from services.token2wav.torch_backend import WEIGHTS
 from tools.model import prune
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
-from tools.model.prune import Present, judge_conversions, judge_engines, model_hashes, remove
+from tools.model.prune import Inventory, judge_conversions, judge_engines, model_hashes, remove
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 H200 = {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.1"}
-HERE = Present(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
+HERE = Inventory(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
 BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
 
 
-SILENT = Present(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
+SILENT = Inventory(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[s
 
 def test_what_cannot_be_known_here_is_no_reason(cache: EngineCache) -> None:
     new_entry(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
-    assert [verdict.reason for verdict in judge_engines(cache, Present(models=None))] == [None]
+    assert [verdict.reason for verdict in judge_engines(cache, Inventory(models=None))] == [None]
     stays = new_entry(cache)
     assert [verdict.path for verdict in judge_engines(cache, SILENT) if verdict.reason is None] == [stays.directory]
 
@@ -117,7 +117,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     (folder / "notes").mkdir()
     left = folder / ".demo.0123456789ab.partial"
     left.mkdir()
-    present = Present(models=model_hashes([TINY]))
+    present = Inventory(models=model_hashes([TINY]))
     verdicts = {verdict.path.name: verdict.reason for verdict in judge_conversions(folder, present)}
     assert set(verdicts) == {"tiny", "demo", left.name}, "what is not ours is not judged"
     assert verdicts["tiny"] is None

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recipes.demo_voice.synthesise import speak
-from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
 from recipes.demo_voice.teacher.plan import Job
 from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.spans import Span
@@ -26,9 +26,11 @@ def model() -> Kokoro:
     return Kokoro(width=32).eval().requires_grad_(False)
 
 
-def order(phonemes: int, seed: int) -> Order:
+def order(phonemes: int, seed: int) -> SpeechRequest:
     dice = np.random.default_rng(seed)
-    return Order(dice.integers(1, 178, phonemes).tolist(), dice.standard_normal(256).astype(np.float32), FASTEST)
+    return SpeechRequest(
+        dice.integers(1, 178, phonemes).tolist(), dice.standard_normal(256).astype(np.float32), FASTEST
+    )
 
 
 def test_company_changes_nothing(model: Kokoro) -> None:

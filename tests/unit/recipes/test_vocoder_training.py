@@ -15,7 +15,7 @@ from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.graphs import RecordingFailed
-from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed
+from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.snake import Snake
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
@@ -48,7 +48,7 @@ def config(work: Path) -> VocoderConfig:
 @pytest.fixture
 def training(work: Path, config: VocoderConfig) -> Training:
     speech = Speech.read(work)
-    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
+    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
     return Training(config, draws, Schedule(minutes=1e9, step=200), torch.device("cpu"), width=2)
 
 
@@ -76,7 +76,7 @@ def test_a_glide_is_followed() -> None:
 
 def test_segments_are_what_they_say(work: Path) -> None:
     speech = Speech.read(work)
-    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
+    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
     seen = set()
     for _ in range(40):
         batch = draws.next(3)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.errors import ModelError
-from tools.model.fetch.download_record import Known
+from tools.model.fetch.download_record import SizeAndHash
 from tools.model.fetch.http_client import Answer, Web, WebError
 
 _BLOCK = 1 << 20
@@ -37,7 +37,7 @@ class Transfer:
     on_bytes: Callable[[int], None] = field(default=lambda count: None)
     on_trouble: Callable[[str], None] = field(default=lambda line: None)
 
-    def fetch(self, url: str, headers: dict[str, str], path: Path, known: Known) -> Known:
+    def fetch(self, url: str, headers: dict[str, str], path: Path, known: SizeAndHash) -> SizeAndHash:
         """Make `path`; returns size and sha256 of what came. Raises ModelError when it cannot be
         had, or is not what `known` says.
         """
@@ -63,7 +63,7 @@ class Transfer:
         part.finish()
         return received
 
-    def _complete(self, url: str, headers: dict[str, str], part: "_Part", known: Known) -> None:
+    def _complete(self, url: str, headers: dict[str, str], part: "_Part", known: SizeAndHash) -> None:
         # Against the most there ever was: what is fetched again, because it had to be thrown away,
         # is nothing new.
         fruitless, most = 0, part.size
@@ -86,7 +86,7 @@ class Transfer:
             self.on_trouble(f"{part.path.name}: {trouble}; again in {wait:.0f} s, from byte {part.size}")
             self.pause(wait)
 
-    def _once(self, url: str, headers: dict[str, str], part: "_Part", known: Known) -> bool:
+    def _once(self, url: str, headers: dict[str, str], part: "_Part", known: SizeAndHash) -> bool:
         """One connection; whether the file is complete with it."""
         start = part.size
         with self.web.get(url, headers, start=start, unless_changed=part.validator) as answer:
@@ -157,11 +157,11 @@ class _Part:
         with self._data.open("ab") as stream:
             stream.write(data)
 
-    def facts(self) -> Known:
+    def facts(self) -> SizeAndHash:
         if not self._data.exists():
             self._data.touch()
         with self._data.open("rb") as stream:
-            return Known(self.size, hashlib.file_digest(stream, "sha256").hexdigest())
+            return SizeAndHash(self.size, hashlib.file_digest(stream, "sha256").hexdigest())
 
     def discard(self) -> None:
         self._data.unlink(missing_ok=True)
@@ -174,9 +174,9 @@ class _Part:
         self._facts.unlink(missing_ok=True)
 
 
-def _filled(known: Known, facts: Known) -> Known:
+def _filled(known: SizeAndHash, facts: SizeAndHash) -> SizeAndHash:
     """`known`, with what it does not say taken as found."""
-    return Known(
+    return SizeAndHash(
         facts.size if known.size is None else known.size, facts.sha256 if known.sha256 is None else known.sha256
     )
 

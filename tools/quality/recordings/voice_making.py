@@ -31,9 +31,9 @@ SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Original:
-    """Somebody recorded. prompt: the part of `whole` that the voice is made of, with what is said
-    in it.
+class RecordedSpeaker:
+    """A recorded speaker. prompt: the part of `whole` from which the voice is made, with its
+    transcript.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Original:
 
 def read_originals(
     paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]
-) -> list[Original]:
+) -> list[RecordedSpeaker]:
     """The recordings, each with the transcript given, else with what `hear` understands of the part
     that is used.
 
@@ -67,12 +67,12 @@ def read_originals(
         text = hear(part) if texts is None else texts[place]
         print(f"{path.stem}: {part.seconds:.2f} s of {whole.seconds:.2f} s: {text}", file=sys.stderr)
         originals.append(
-            Original(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate))
+            RecordedSpeaker(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate))
         )
     return originals
 
 
-def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tuple[list[Voice], list[Voice]]:
+def make_voices(directory: ModelDirectory, originals: Sequence[RecordedSpeaker]) -> tuple[list[Voice], list[Voice]]:
     """The model's own voices, and the new ones as the frontend makes them, their transcripts
     normalised as a whole.
 

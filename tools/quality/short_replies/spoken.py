@@ -29,7 +29,7 @@ _Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[Wo
 
 
 @dataclass(frozen=True)
-class Said:
+class SpokenReplies:
     """One voice with one seed. words: of each recording, in order; empty lists where no times are
     reported.
     """
@@ -42,7 +42,7 @@ class Said:
 
 async def spoken(
     model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int]
-) -> list[Said]:
+) -> list[SpokenReplies]:
     """Each reply in one request, by each voice with each seed. Raises as `client_of` and
     `voices_of` do.
     """
@@ -61,7 +61,7 @@ async def converted(
     replies: Sequence[Sentence],
     seeds: Sequence[int],
     folder: Path,
-) -> list[Said]:
+) -> list[SpokenReplies]:
     """Recordings of the replies, said by each voice. Raises ValueError for a folder that has none
     of them.
     """
@@ -76,15 +76,15 @@ async def converted(
     return await _each(model, server, voices, there, seeds, say)
 
 
-def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[Said]:
+def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[SpokenReplies]:
     """What somebody else spoke; see `collect.from_folder`."""
     return [
-        Said(each.voice, 0, each.streamed, [[] for _ in each.streamed])
+        SpokenReplies(each.voice, 0, each.streamed, [[] for _ in each.streamed])
         for each in recordings_of(directory, wanted, replies)
     ]
 
 
-def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
+def heard(said: Sequence[SpokenReplies], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
     """Listens to everything with Whisper tiny.en, and unless one_ear with base. Raises
     ModuleNotFoundError when the weights of base are not installed."""
     with ears(one_ear=one_ear, threads=threads) as listening:
@@ -138,18 +138,18 @@ async def _each(
     replies: Sequence[Sentence],
     seeds: Sequence[int],
     say: _Say,
-) -> list[Said]:
+) -> list[SpokenReplies]:
     async with client_of(model, server) as client:
         return [said async for said in _by_voice(client, await voices_of(client, wanted), replies, seeds, say)]
 
 
 async def _by_voice(
     client: Client, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
-) -> AsyncIterator[Said]:
+) -> AsyncIterator[SpokenReplies]:
     for voice in voices:
         for seed in seeds:
             print(f"{voice}: saying {len(replies)} replies, seed {seed}", file=sys.stderr)
-            said = Said(voice, seed)
+            said = SpokenReplies(voice, seed)
             for reply in replies:
                 try:
                     recording, words = await say(client, reply, voice, seed)
