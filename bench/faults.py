@@ -129,7 +129,9 @@ async def listen(address: str, voices: Sequence[str], streams: int, seconds: flo
 
 
 async def strike(stack: Stack, fault: Fault) -> None:
-    """The fault, in the middle of a run. A process that was replaced meanwhile is not continued."""
+    """The fault, in the middle of a run. A process that was replaced in the meantime is not
+    continued.
+    """
     await asyncio.sleep(BEFORE_SECONDS)
     hit = next(child.pid for child in stack.children if (child.name, child.replica) == (fault.stage, 0))
     stack.kill(fault.stage, 0, fault.number)
@@ -146,7 +148,7 @@ async def until_whole(stack: Stack) -> None:
     async with asyncio.timeout(WHOLE_SECONDS):
         while sum(child.serving for child in stack.children) < wanted:  # noqa: ASYNC110 - a stack has no event for it
             await asyncio.sleep(0.2)
-    # The orchestrator hears of it by its own watch.
+    # The orchestrator notices it by its own watch.
     await asyncio.sleep(1.0)
 
 

@@ -1,7 +1,7 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
 [--streams 32] [--device cuda] [--json FILE]`
 
-So many callers, each asking again as soon as its answer is complete; one in three hangs up at a
+`--streams` callers, each asking again as soon as its answer is complete; one in three hangs up at a
 random moment of its answer. Resident memory of every process of the services and GPU memory, every
 few seconds; slopes are least-squares lines over all samples after the warm-up, by minutes and by
 requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100
@@ -42,7 +42,7 @@ class Tally:
     hung_up: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     typical: float = 1.0
-    """Seconds of an answer, the last ones counting most: within so many a caller hangs up."""
+    """Seconds of an answer, the last ones counting most: a caller hangs up within this time."""
 
     @property
     def requests(self) -> int:

@@ -56,8 +56,8 @@ class SoakResult:
 
 
 async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
-    """Speak a text of at least so many characters. Raises InternalFault when the sound is not as
-    long as its tokens and pauses.
+    """Speak a text of at least `characters` characters. Raises InternalFault when the sound is not
+    as long as its tokens and pauses.
     """
     samples: dict[str, list[tuple[float, float]]] = {}
     written = 0

@@ -86,7 +86,7 @@ def parts(out: Path, model: Path, seconds: float) -> list[Part]:
             prints="text",
         ),
         Part("frontend", "200 characters to token ids", (("-m", "bench.frontend"),), prints="text"),
-        serving("closed", "the services over gRPC, so many askers in a closed loop", "closed"),
+        serving("closed", "the services over gRPC, callers in a closed loop", "closed"),
         serving("poisson", "the services over gRPC, listeners who come by chance", "poisson"),
         Part("offline", "whole sentences in batches", (offline,), under=str(model)),
     ]

@@ -146,7 +146,7 @@ def _services(plan: Plan) -> list[Part]:
             "through the service alone",
             (("-m", "bench.gpu.sharing", *model_options),), needs=(PREPARE,),
         ),
-        serving("closed", "the services over gRPC, so many askers in a closed loop", "fast", "closed", LEVELS),
+        serving("closed", "the services over gRPC, callers in a closed loop", "fast", "closed", LEVELS),
         serving("poisson", "the services over gRPC, listeners who come by chance", "fast", "poisson", LEVELS),
         serving("most", "how many listeners at once hear no gap", "fast", "listening", SEARCH, "--stop-below",
         str(STOP_BELOW)),

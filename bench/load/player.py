@@ -1,5 +1,5 @@
-"""A player as a listener has it: it begins with the first sound and hopes that the next one is
-there in time.
+"""A listener's player: it begins with the first sound and runs dry where the next one is
+late.
 """
 
 import time

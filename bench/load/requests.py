@@ -21,8 +21,8 @@ _MOST_SEQUENCES = 128
 
 
 def room_for(streams: int) -> dict[str, str]:
-    """Settings with which no stage refuses so many: what is measured is the machine, not a
-    limit.
+    """Settings with which no stage refuses `streams` streams, so that the machine is measured and
+    not a limit.
     """
     return {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),

@@ -81,7 +81,7 @@ class Ledger:
         self.note(part, Run(LEFT_OUT, 0.0, [], [why], run.under if run else part.under))
 
     def lacks(self, part: Part) -> bool:
-        """Whether it was run in vain: it is not done, and what it makes is not there."""
+        """Whether it was run without a result: it is not done, and its output is missing."""
         run = self.runs.get(part.name)
         return run is not None and run.state in (FAILED, LATE) and (part.makes is None or not part.makes.exists())
 

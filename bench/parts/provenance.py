@@ -1,5 +1,5 @@
 """What figures belong to: the machine, the versions and the source. Figures of another subject are
-not gone on with.
+not continued.
 """
 
 import hashlib

@@ -34,7 +34,7 @@ class Simulation:
     limited: who comes when as many speak as the orchestrator would admit is refused, and does not
     come again. sentences: of each request. ahead: whether later ones are begun early. replicas: of
     the decoder, each with a device of its own; the first one shares its device with the
-    speech-token model. shares_load: whether they hear of each other's streams."""
+    speech-token model. shares_load: whether the replicas know each other's streams."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Simulation:
 
 
 def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
-    """So many callers, each asking again as soon as its answer is complete; before that each asks
+    """`streams` callers, each asking again as soon as its answer is complete; before that each asks
     once, and all wait for each other.
     """
     answered = 0
@@ -158,7 +158,7 @@ def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome
 
 
 def poisson(simulation: Simulation, streams: int, seconds: float, mean_audio: float, seed: int = 2) -> Outcome:
-    """Arrivals by chance, so many that `streams` of them listen at once on average."""
+    """Poisson arrivals at a rate with which `streams` of them listen at once on average."""
     rng, at = random.Random(seed), 0.0
     for number in itertools.count():
         at += rng.expovariate(streams / mean_audio)

@@ -92,7 +92,7 @@ def judge_conversions(folder: Path, present: Inventory) -> Iterator[Verdict]:
 
 
 def remove(verdict: Verdict) -> bool:
-    """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use
+    """Whether it went: out of sight with one rename, then deleted. What a process has begun to use
     since it was judged stays.
     """
     aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}-{os.getpid()}-{time.monotonic_ns()}")

@@ -2,7 +2,7 @@
 came out.
 
 The words are read back by a recogniser, naturalness and speaker by networks made for it; seams and
-endings are looked for in the samples. With --wavs a folder that somebody else spoke (the teacher of
+endings are looked for in the samples. With --wavs a folder of other recordings (the teacher of
 a voice, an older model) goes through the very same measures.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.

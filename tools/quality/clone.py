@@ -1,4 +1,4 @@
-"""`python -m tools.quality.clone`: make a voice of a few seconds of somebody, let it speak, and
+"""`python -m tools.quality.clone`: make a voice from a few seconds of a speaker, let it speak, and
 measure whom it sounds like.
 
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         required=True,
         metavar="WAV",
-        help="somebody speaking, 16 bit; the file's name is the voice's",
+        help="a speaker's recording, 16 bit; the file's name is the voice's",
     )
     options.add_argument(
         "--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)"
@@ -172,7 +172,7 @@ def as_json(
 
 
 def _listener(threads: int) -> Callable[[Recording], str]:
-    """Loads the recogniser when somebody must be listened to."""
+    """Loads the recogniser when a recording needs a transcript."""
     loaded: list[Callable[[Recording], str]] = []
 
     def hear(recording: Recording) -> str:

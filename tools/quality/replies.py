@@ -4,8 +4,8 @@ keep all its words?
 `replies.txt` holds 200 replies of two to four sentences as talking agents say them: greetings,
 confirmations, questions back, interjections, single words, repeated words, names, letters, numbers
 in words. No model here was trained on any of them. Each voice says them with several seeds. Voices
-made of recordings (--recording) say them in place of the model's own; with --convert somebody's
-recordings of them are said by each voice. With --wavs a folder that somebody else spoke is judged.
+made of recordings (--recording) say them in place of the model's own; with --convert other
+recordings of them are said by each voice. With --wavs a folder of other recordings is judged.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """

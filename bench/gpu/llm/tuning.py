@@ -28,7 +28,7 @@ SLOTS, POSITIONS = 128, 2048
 
 
 def candidates(batch: int, kind: str) -> list[Blocks]:
-    """Block sizes that may suit one product for so many rows."""
+    """Block sizes that may suit one product with this number of rows."""
     choices = []
     for rows in [1] if batch == 1 else []:
         grid = {

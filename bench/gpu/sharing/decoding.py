@@ -1,5 +1,5 @@
-"""The process whose speech-token model decodes meanwhile: `python -m bench.gpu.sharing.decoding
-DEVICE MODEL`.
+"""The process whose speech-token model decodes during the passes: `python -m
+bench.gpu.sharing.decoding DEVICE MODEL`.
 
 Questions: {"do": "talk", "way": as in `rows`, "pace": seconds, "sentences": how many at once} -> {}
 when the first tokens are there; {"do": "hush"} -> {"ms": [...]} from token to token. On cuda fused
@@ -76,7 +76,7 @@ class Ear:
 
 
 class SentenceLoop:
-    """So many sentences at a time, each followed by another, until `hush`."""
+    """A fixed number of sentences at a time, each followed by another, until `hush`."""
 
     def __init__(self, engine: Engine, pace: float, sentences: int) -> None:
         self._engine, self._pace = engine, pace

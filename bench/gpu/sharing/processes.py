@@ -13,14 +13,14 @@ from bench.gpu.sharing.worker import Worker, WorkerFailed
 from cosyserve.host.supervision.layout import Place
 
 MOST_STARTS = 2
-"""Of one process in vain."""
+"""Failed starts of one process."""
 Member = TypeVar("Member", Worker, Service)
 Members = tuple[Worker | None, Service | None, Worker | None]
 
 
 class SharingProcesses:
-    """places: of "llm" and "token2wav". The service and the process of passes are never there
-    together: each could hold places of the device that programs of the other, which meet, wait for.
+    """places: of "llm" and "token2wav". The service and the process of passes never run at
+    the same time: each could occupy SMs that the grid-wide barriers of the other wait for.
     After a failure `close` it: the next request starts it again."""
 
     def __init__(self, device: str, model: Path, places: Mapping[str, Place]) -> None:

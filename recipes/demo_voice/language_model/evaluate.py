@@ -68,7 +68,7 @@ class HeldOut:
         return {"loss": loss, "accuracy": right, "end": ends, "arriving_loss": arriving_loss, "fill": fills}
 
     def speech(self, model: ThinnedModel, *, most: int = 256, seed: int = 0) -> Metrics:
-        """Free-running speech of at most so many sentences: alone, behind another sentence of the
+        """Free-running speech of at most `most` sentences: alone, behind another sentence of the
         voice, and from text that arrives.
         """
         numbers, config = self.material.held_out[:: max(1, -(-len(self.material.held_out) // most))], model.config

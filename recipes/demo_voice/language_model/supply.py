@@ -80,7 +80,9 @@ class EndlessBatches(IterableDataset[Batch]):
                 yield batches[place]
 
     def start(self, processes: int, *, pinned: bool) -> Iterator[Batch]:
-        """An iterator fed by so many processes, 0 for none. Start it before the device is used."""
+        """An iterator fed by `processes` processes, 0 for none. Start it before the device is
+        used.
+        """
         ahead = 8 if processes else None
         return iter(DataLoader(self, batch_size=None, num_workers=processes, prefetch_factor=ahead, pin_memory=pinned))
 

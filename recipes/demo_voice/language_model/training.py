@@ -1,4 +1,4 @@
-"""One training: parameters, what is done to them in a step, and how it is put down and taken up
+"""One training: parameters, what is done to them in a step, and how it is saved and resumed
 again.
 """
 

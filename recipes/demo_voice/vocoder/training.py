@@ -32,7 +32,7 @@ HEARD = 0.5
 """Part of each segment that the judges hear: a stretch at random."""
 TERMS = ("mel", "mels", "pitch", "norm", "judged", "convincing", "features")
 PLAIN_TERMS = 4
-"""So many of them are there without judges."""
+"""The first of them are the ones without discriminators."""
 SEED = 40
 
 

@@ -1,7 +1,7 @@
 """A running engine of the speech-token model against the torch path, decision by decision.
 
 Both are given the same seeded draws, so where their probabilities are close they decide alike.
-Where one decision differs, the sentence is taken up behind it with the torch path's token as
+Where one decision differs, the sentence continues after it with the torch path's token as
 replayed, so that every decision is compared with its own past.
 """
 

@@ -48,8 +48,8 @@ class Transfer:
         self._complete(url, headers, part, known)
         received = part.facts()
         if resumed and received != _filled(known, received):
-            # Parts of two versions, or a part that was damaged: once from the start, before anybody
-            # is blamed.
+            # Parts of two versions, or a part that was damaged: once from the start, before
+            # anything is blamed.
             self.on_trouble(f"{path.name}: what was carried on does not fit, from the start")
             self._again(part)
             self._complete(url, headers, part, known)

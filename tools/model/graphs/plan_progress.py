@@ -1,5 +1,5 @@
-"""How far the build of a plan is, and how it is stopped: TensorRT works for minutes and hears of a
-Ctrl-C only where it asks.
+"""The progress of a plan's build, and how it is stopped: TensorRT works for minutes and checks for
+a Ctrl-C only at its callbacks.
 """
 
 import sys
@@ -25,7 +25,7 @@ class Progress:
         self._told = 0.0
 
     def begin(self, phase: str, steps: int) -> None:
-        """A phase of so many steps."""
+        """A phase of `steps` steps."""
         with self._lock:
             self._steps[phase] = max(steps, 1)
 

