@@ -60,7 +60,7 @@ class _Caller:
         self._recordings = recordings
         self._hashes = hashes
         self._own: dict[str, str] = {}
-        self._made = 0
+        self._created = 0
         self.done: Counter[str] = Counter()
         self.faults: list[str] = []
 
@@ -74,8 +74,8 @@ class _Caller:
 
     async def _create(self) -> None:
         own = self._rng.random() < 0.5
-        voice_id = f"own-{self._number}-{self._made}" if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
-        self._made += 1
+        voice_id = f"own-{self._number}-{self._created}" if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
+        self._created += 1
         name = self._rng.choice(sorted(self._recordings))
         try:
             voice = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)

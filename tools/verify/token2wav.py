@@ -113,10 +113,10 @@ class _ListeningFlow:
 
     def __init__(self, flow: Flow, outputs: _StreamCalls) -> None:
         self._flow = flow
-        self._made = outputs
+        self._calls = outputs
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
-        self._made.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
+        self._calls.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
         return self._flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
 
 
@@ -127,16 +127,16 @@ class _ListeningVocoder:
 
     def __init__(self, vocoder: Vocoder, outputs: _StreamCalls) -> None:
         self._vocoder = vocoder
-        self._made = outputs
+        self._calls = outputs
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
         return self._vocoder.start_upstream(seed, sentence)
 
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
-        self._made.mels.append(seen.numpy().copy())
-        self._made.cached.append(0 if state.source is None else len(state.source))
-        call = self._made.calls[-1]
+        self._calls.mels.append(seen.numpy().copy())
+        self._calls.cached.append(0 if state.source is None else len(state.source))
+        call = self._calls.calls[-1]
         decoded = call["n_tokens"] - (0 if final else LOOKAHEAD_TOKENS)
         call["token_offset"] = decoded - mel.shape[1] // MEL_FRAMES_PER_TOKEN
         return self._vocoder.step_upstream(state, mel, final, stop=stop)

@@ -77,7 +77,7 @@ class PagedPasses:
 
     def work(self, way: str, units: int) -> Callable[[], Any]:
         if way not in self._flows:
-            self._flows[way] = self._made(way)
+            self._flows[way] = self._new_flow(way)
         return partial(self._flows[way].run, self._units[COLD - units :])
 
     def once(self, work: Callable[[], Any]) -> float:
@@ -91,7 +91,7 @@ class PagedPasses:
         end.synchronize()
         return float(begin.elapsed_time(end))
 
-    def _made(self, way: str) -> Any:
+    def _new_flow(self, way: str) -> Any:
         from bench.gpu.token2wav.random_models import PUBLISHED
         from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
@@ -120,8 +120,8 @@ class ReadablePasses:
         tokens, mel = draw((PROMPT,)), torch.randn(2 * PROMPT, 80, generator=generator)
         self._voice = VoicePrompt(tokens, mel, torch.randn(192, generator=generator))
         self._ids = torch.cat((tokens, draw((BEHIND,))))
-        self._kept = self._flow.start(self._voice)
-        self._blocks(self._kept, range(COLD - 1))
+        self._prompt_state = self._flow.start(self._voice)
+        self._blocks(self._prompt_state, range(COLD - 1))
 
     def on(self, way: str) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -129,7 +129,7 @@ class ReadablePasses:
     def work(self, way: str, units: int) -> Callable[[], Any]:
         first = COLD - units
         return lambda: self._blocks(
-            self._flow.fork(self._kept) if first else self._flow.start(self._voice), range(first, COLD)
+            self._flow.fork(self._prompt_state) if first else self._flow.start(self._voice), range(first, COLD)
         )
 
     def once(self, work: Callable[[], Any]) -> float:

@@ -53,8 +53,8 @@ class Training:
         torch.manual_seed(options.seed)
         sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
         self.network = Network(sizes, options.dropout).to(self._device).train()
-        self._encoder_kept = options.encoder is not None
-        if self._encoder_kept:
+        self._encoder_frozen = options.encoder is not None
+        if self._encoder_frozen:
             read_encoder(options.encoder, self.network.encoder)
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
@@ -103,7 +103,7 @@ class Training:
             self.network.eval()
             clean = codes.bounded(self.network.encoder(log_mel, frames))
             self.network.train()
-            self.network.encoder.train(not self._encoder_kept)
+            self.network.encoder.train(not self._encoder_frozen)
         with self._autocast():
             values = self.network.encoder(heard, frames)
             digits = codes.bounded(values)

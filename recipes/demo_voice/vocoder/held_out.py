@@ -86,10 +86,10 @@ class HeldOut:
         ).nanmedian()
         voicing = ((pitch > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
         values = torch.cat([torch.stack(rows).mean(dim=0), torch.stack([cents, voicing])]).tolist()
-        found_values = zip(
+        named_values = zip(
             ("held_out_mel", "held_out_spectra", "held_out_cents", "held_out_voicing"), values, strict=True
         )
-        return {name: value for name, value in found_values if math.isfinite(value)}
+        return {name: value for name, value in named_values if math.isfinite(value)}
 
     @torch.no_grad()
     def write(self, weights: Mapping[str, Tensor], folder: Path, count: int = 2) -> None:

@@ -181,7 +181,7 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
     assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
     assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []
     assert verdict({"by_requests": {}, "heard_out": 0, "errors": {}}) == [
-        "too few requests to tell whether memory grows", "no answer was heard to its end",
+        "too few requests to measure whether memory grows", "no answer was heard to its end",
     ]  # fmt: skip
 
 

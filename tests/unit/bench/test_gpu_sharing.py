@@ -128,7 +128,7 @@ def test_passes_are_timed(readable: ReadablePasses, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cold_pass_makes_what_the_kept_one_begins_with(readable: ReadablePasses) -> None:
-    cold, warm = readable._flow.start(readable._voice), readable._flow.fork(readable._kept)
+    cold, warm = readable._flow.start(readable._voice), readable._flow.fork(readable._prompt_state)
     with torch.inference_mode():
         readable._blocks(cold, range(COLD - 1))
     assert cold.position == warm.position == 25 * (COLD - 1)

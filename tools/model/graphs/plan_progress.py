@@ -22,7 +22,7 @@ class Progress:
         self._name, self._to, self._stop = name, to or sys.stderr, stop
         self._lock = threading.Lock()
         self._steps: dict[str, int] = {}
-        self._told = 0.0
+        self._printed = 0.0
 
     def begin(self, phase: str, steps: int) -> None:
         """A phase of `steps` steps."""
@@ -33,8 +33,8 @@ class Progress:
         """A step is done, counted from 0; False cancels the build. Prints once a second."""
         with self._lock:
             now = time.monotonic()
-            if now - self._told >= 1.0:
-                self._told = now
+            if now - self._printed >= 1.0:
+                self._printed = now
                 share = (step + 1) / self._steps.get(phase, 1)
                 print(f"{self._name}: {phase} {share:.0%}", file=self._to, flush=True)
         return not self._stop()

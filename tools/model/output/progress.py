@@ -59,14 +59,14 @@ class Step:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out, self._count = out or sys.stderr, 0
         self._terminal = self._out.isatty()
-        self._told = 0.0 if self._terminal else time.monotonic()
+        self._printed = 0.0 if self._terminal else time.monotonic()
 
     def now(self, what: str) -> None:
         """Another step begins."""
         self._count += 1
         now = time.monotonic()
-        if self._terminal or now - self._told >= 10.0:
-            self._told = now
+        if self._terminal or now - self._printed >= 10.0:
+            self._printed = now
             self._out.write(f"\r\x1b[K{self._count}  {what}" if self._terminal else f"{self._count}  {what}\n")
             self._out.flush()
 
