@@ -93,9 +93,9 @@ def cycles(graph: Mapping[str, set[str]]) -> list[str]:
 
 def folder_of(module: str, service: str) -> str:
     """The folder inside the service, EDGE for a file that lies in none."""
-    inside = module.removeprefix(f"services.{service}").removeprefix(".").split(".")
-    path = ROOT / "services" / service / inside[0]
-    return inside[0] if inside[0] and path.is_dir() else EDGE
+    parts = module.removeprefix(f"services.{service}").removeprefix(".").split(".")
+    path = ROOT / "services" / service / parts[0]
+    return parts[0] if parts[0] and path.is_dir() else EDGE
 
 
 def inside(service: str) -> Iterator[tuple[str, str]]:
