@@ -1,0 +1,1 @@
+"""Measurements of speed, memory and scheduling, each a command."""

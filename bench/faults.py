@@ -5,7 +5,7 @@ All services as `cosyserve up` starts them, each stage with two replicas, and as
 request after the other. An undisturbed control comes first; then one process is killed (SIGKILL),
 asked to leave (SIGTERM) or stopped (SIGSTOP, for 3, 10 and 60 s) in each run, of each stage and the
 orchestrator. Every request must be complete and have the samples that it has in the control; the
-longest time for which a player that keeps 40 ms runs dry is shown beside the limit: that of the
+longest time for which a player that keeps 40 ms runs dry is shown next to the limit: that of the
 control and 1 s for a stage that is killed or leaves, 9 s for one that is stopped, 15 s for any
 fault of the orchestrator. Exit status 1 when a limit is broken.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load.player import Player
-from bench.serving import TEXTS
+from bench.load.requests import TEXTS
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
@@ -129,7 +129,9 @@ async def listen(address: str, voices: Sequence[str], streams: int, seconds: flo
 
 
 async def strike(stack: Stack, fault: Fault) -> None:
-    """The fault, in the middle of a run. A process that was replaced meanwhile is not continued."""
+    """The fault, in the middle of a run. A process that was replaced in the meantime is not
+    continued.
+    """
     await asyncio.sleep(BEFORE_SECONDS)
     hit = next(child.pid for child in stack.children if (child.name, child.replica) == (fault.stage, 0))
     stack.kill(fault.stage, 0, fault.number)
@@ -146,7 +148,7 @@ async def until_whole(stack: Stack) -> None:
     async with asyncio.timeout(WHOLE_SECONDS):
         while sum(child.serving for child in stack.children) < wanted:  # noqa: ASYNC110 - a stack has no event for it
             await asyncio.sleep(0.2)
-    # The orchestrator hears of it by its own watch.
+    # The orchestrator notices it by its own watch.
     await asyncio.sleep(1.0)
 
 

@@ -64,7 +64,7 @@ def request(number: int, sentences: tuple[str, ...]) -> str:
 
 
 def milliseconds(work: Callable[[str], int], texts: list[str]) -> list[float]:
-    """Time of each text; `work` tells how much came of it."""
+    """Time of each text; `work` returns how much came of it."""
     spent = []
     for text in texts:
         begin = time.thread_time()

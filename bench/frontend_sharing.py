@@ -1,8 +1,8 @@
-"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend beside callers
-with long ones, through its gRPC service in a process of its own.
+"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend while there are
+callers with long ones, through its gRPC service in a process of its own.
 
 Each of eight callers sends 20,000 characters of numbers again and again; "Hello." is sent once
-before them and then beside them.
+before them and then while they run.
 """
 
 import argparse
@@ -46,8 +46,8 @@ async def long_texts(stub: Any, text: str) -> None:
             pass
 
 
-async def beside(address: str, unit: str, callers: int, requests: int) -> list[float]:
-    """Milliseconds of each of `requests` short texts beside `callers` long ones of `unit`."""
+async def waits_among(address: str, unit: str, callers: int, requests: int) -> list[float]:
+    """Milliseconds of each of `requests` short texts while `callers` send long ones of `unit`."""
     async with grpc.aio.insecure_channel(address) as busy, grpc.aio.insecure_channel(address) as calm:
         text = (unit * (20_000 // len(unit) + 1))[:20_000]
         crowd = [
@@ -56,11 +56,11 @@ async def beside(address: str, unit: str, callers: int, requests: int) -> list[f
         try:
             stub = frontend_pb2_grpc.FrontendServiceStub(calm)
             await asyncio.sleep(0.5 if callers else 0.0)
-            found = []
+            milliseconds = []
             for _ in range(requests):
-                found.append(await short_text(stub))
+                milliseconds.append(await short_text(stub))
                 await asyncio.sleep(0.02)
-            return found
+            return milliseconds
         finally:
             for task in crowd:
                 task.cancel()
@@ -85,15 +85,15 @@ async def measure(options: argparse.Namespace) -> int:
                     break
             watch.cancel()
         for name, unit, callers in (
-            ("nobody", "", 0),
+            ("no other", "", 0),
             *((name, unit, options.callers) for name, unit in TEXTS.items()),
         ):
-            spent = await beside(address, unit or " ", callers, options.requests)
+            spent = await waits_among(address, unit or " ", callers, options.requests)
             p95 = statistics.quantiles(spent, n=20)[-1]
-            worst = max(worst, p95 if name in ("nobody", "decimals") else 0.0)
-            crowd = f"{callers} callers with {name}" if callers else "nobody"
+            worst = max(worst, p95 if name in ("no other", "decimals") else 0.0)
+            crowd = f"{callers} callers with {name}" if callers else "no other caller"
             print(
-                f"a short text beside {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest "
+                f"a short text next to {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest "
                 f"{max(spent):.1f} ms"
             )
     finally:

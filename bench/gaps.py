@@ -1,9 +1,9 @@
-"""Does anybody's player run dry, and is one caller too many told so at once? `python -m bench.gaps
+"""Does any player run dry, and is one caller too many refused at once? `python -m bench.gaps
 [--server HOST:PORT] [--streams N]`
 
 All services on this machine as `cosyserve up` starts them, or the endpoint named by --server, over
 gRPC. Three rows: players that ask one after the other, as many at once as are admitted (each asks
-anew when its answer is complete), and one caller more while all places are taken. A player begins
+again when its answer is complete), and one caller more while all places are taken. A player begins
 --buffer-ms after its first sound and has run dry when the next sound is not there in time.
 """
 
@@ -21,7 +21,7 @@ from typing import cast
 import grpc
 
 from bench.load.player import Heard, listen
-from bench.serving import TEXTS, setting
+from bench.load.requests import TEXTS, setting
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
@@ -90,8 +90,8 @@ class Callers:
         return tally
 
     async def at_once(self, streams: int, requests: int) -> Tally:
-        """So many askers until so many requests are answered; who is refused comes back when it is
-        told to.
+        """`streams` callers until `requests` requests are answered; a refused caller waits for the
+        retry hint.
         """
         tally, numbers = Tally(), iter(range(requests))
 
@@ -131,11 +131,14 @@ async def admitted(address: str) -> int:
     """How many requests the server takes at once now; 0 when it does not say so."""
     async with grpc.aio.insecure_channel(address) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
-        told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=10)
-    return int(told.info.admitted_streams)
+        reply = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=10)
+    return int(reply.info.admitted_streams)
 
 
-HEAD = "row         streams  requests  ran dry  longest stall  first sound p50     p95 ms  real-time factor  refused  failed"
+HEAD = (
+    "row         streams  requests  ran dry  longest stall  first sound p50     p95 ms  real-time factor  refused  "
+    "failed"
+)
 
 
 def row(name: str, streams: int, tally: Tally) -> str:
@@ -153,25 +156,25 @@ def row(name: str, streams: int, tally: Tally) -> str:
 
 
 def extra_row(streams: int, tally: Tally) -> str:
-    """What the callers beyond the places were told, and how soon."""
+    """What the callers beyond the limit received, and how soon."""
     if not tally.refusals:
-        return f"one more    {streams:7}  nobody was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
+        return f"one more    {streams:7}  none was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
     waits = sorted(1000 * seconds for seconds in tally.refusals)
     return (
         f"one more    {streams:7}  refused {len(waits)} of {len(waits) + len(tally.heard)} within "
         f"{statistics.median(waits):.1f} ms "
-        f"(median), {waits[-1]:.1f} ms (longest); told to come back after {min(tally.hints):.1f} to "
+        f"(median), {waits[-1]:.1f} ms (longest); asked to come back after {min(tally.hints):.1f} to "
         f"{max(tally.hints):.1f} s"
     )
 
 
 @contextlib.asynccontextmanager
-async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
+async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
     """The address to ask: of --server, or of services that live as long as the block."""
-    if told.server:
-        yield told.server
+    if options.server:
+        yield options.server
         return
-    async with running_stack(told.model, device=told.device, environ=dict(told.set), report=_report) as stack:
+    async with running_stack(options.model, device=options.device, environ=dict(options.set), report=_report) as stack:
         yield stack.address
 
 
@@ -179,23 +182,23 @@ def _report(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-async def run(told: argparse.Namespace) -> None:
-    async with endpoint(told) as address:
-        callers = Callers(address, told.voices.split(","), told.buffer_ms / 1000)
+async def run(options: argparse.Namespace) -> None:
+    async with endpoint(options) as address:
+        callers = Callers(address, options.voices.split(","), options.buffer_ms / 1000)
         try:
             print(HEAD)
-            if told.lone:
-                print(row("lone", 1, await callers.one_after_the_other(told.lone)), flush=True)
+            if options.lone:
+                print(row("lone", 1, await callers.one_after_the_other(options.lone)), flush=True)
             # Measured under the load that is meant; the limit is settled when it has been followed
             # for a while.
-            streams = told.streams or await admitted(address) or 1
-            if told.requests:
-                if not told.streams:
+            streams = options.streams or await admitted(address) or 1
+            if options.requests:
+                if not options.streams:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(SETTLED_SECONDS):
                             await callers.at_once(streams, 4 * streams)
                     streams = await admitted(address) or 1
-                print(row("admitted", streams, await callers.at_once(streams, told.requests)), flush=True)
+                print(row("admitted", streams, await callers.at_once(streams, options.requests)), flush=True)
             streams = await admitted(address) or streams
             print(extra_row(streams, await callers.one_too_many(streams)), flush=True)
         finally:
@@ -228,9 +231,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--requests", type=int, default=200, help="of all streams together (default: %(default)s; 0: none)"
     )
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        asyncio.run(run(told))
+        asyncio.run(run(options))
     except (CosyserveError, StackFailed, ValueError, OSError, grpc.RpcError) as error:
         print(f"bench.gaps: {error}", file=sys.stderr)
         return 1

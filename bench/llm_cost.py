@@ -2,7 +2,7 @@
 cost the speech-token model on a CPU.
 
 One sentence behind the prompt of the model's first voice, without engine and services: the readable
-way beside the one that serves. CPU time of the thread, so that other work on the machine counts
+way next to the one that serves. CPU time of the thread, so that other work on the machine counts
 little (it still takes cache and memory bandwidth); the least and the median of several prompts, the
 median of all tokens. A prompt whose voice was heard before has its first positions kept.
 --published: random weights of the published sizes with so many layers instead, and a prompt of 10
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from bench.load.engines import Speaker, text_ids
-from bench.real_size import PUBLISHED_LLM, llm_tensors
+from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
@@ -68,16 +68,16 @@ def measure(model: SpeechTokenModel, prompt: Prompt, text: tuple[int, ...], repe
         "readable": lambda: ReadablePasses(model),
         "served": lambda: CpuPasses(model, KEPT_BYTES),
     }
-    kept = {name: new() for name, new in ways.items()}
-    found: dict[str, list[Round]] = {name: [] for name in ways}
+    engines = {name: new() for name, new in ways.items()}
+    rounds_by_way: dict[str, list[Round]] = {name: [] for name in ways}
     with torch.inference_mode():
         for seed in range(-1, repeats):
             for name, new in ways.items():
                 first, _, _ = _speak(model, new(), prompt, text, seed, 1)
-                one = (first, *_speak(model, kept[name], prompt, text, seed, MOST_TOKENS))
+                one = (first, *_speak(model, engines[name], prompt, text, seed, MOST_TOKENS))
                 if seed >= 0:
-                    found[name].append(one)
-    return [_cost(name, prompt, text, rounds) for name, rounds in found.items()]
+                    rounds_by_way[name].append(one)
+    return [_cost(name, prompt, text, rounds) for name, rounds in rounds_by_way.items()]
 
 
 def _cost(name: str, prompt: Prompt, text: tuple[int, ...], rounds: list[Round]) -> Cost:
@@ -158,10 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 3
     if options.json:
-        told = f"published sizes, {options.published} layers" if options.published else str(options.model)
+        model_name = f"published sizes, {options.published} layers" if options.published else str(options.model)
         print(
             json.dumps(
-                {"model": told, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]}, indent=1
+                {"model": model_name, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]},
+                indent=1,
             )
         )
     else:

@@ -1,7 +1,7 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
 [--streams 32] [--device cuda] [--json FILE]`
 
-So many askers, each asking anew as soon as its answer is complete; one in three hangs up at a
+`--streams` callers, each asking again as soon as its answer is complete; one in three hangs up at a
 random moment of its answer. Resident memory of every process of the services and GPU memory, every
 few seconds; slopes are least-squares lines over all samples after the warm-up, by minutes and by
 requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100
@@ -15,25 +15,21 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from bench.load.arrivals import closed_loop
+from bench.load.flat_memory import sample, slopes, verdict
+from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.progress import bar
-from bench.parts.results_file import Kept
-from bench.serving import TEXTS, gpu_megabytes, room_for, setting
-from bench.soak import FLAT_MEGABYTES, sample
+from bench.parts.results_file import ResultsFile
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2
-"""Of an asker that met an error: services that are gone refuse at once."""
+"""Of a caller that met an error: services that are gone refuse at once."""
 LOOK_SECONDS = 2.0
 WARM_UP_SHARE = 0.125
 """Of the time, before the samples that count."""
@@ -46,7 +42,7 @@ class Tally:
     hung_up: int = 0
     errors: Counter[str] = field(default_factory=Counter)
     typical: float = 1.0
-    """Seconds of an answer, the last ones counting most: within so many a caller hangs up."""
+    """Seconds of an answer, the last ones counting most: a caller hangs up within this time."""
 
     @property
     def requests(self) -> int:
@@ -55,7 +51,7 @@ class Tally:
 
 
 @dataclass
-class Looks:
+class MemorySamples:
     """samples: (second, megabytes) by process. requests: how many were over at each look, by its
     second.
     """
@@ -83,29 +79,6 @@ class Looks:
         return [point for point in self.samples[name] if point[0] >= after]
 
 
-def slopes(lines: Mapping[str, Sequence[tuple[float, float]]], least: float = 0.0) -> dict[str, float]:
-    """Least squares, by process; none for one that has fewer than three points, or less than
-    `least` between the first and the last.
-    """
-    found = {}
-    for name, points in lines.items():
-        places = [place for place, _ in points]
-        if len(points) >= 3 and max(places) - min(places) >= least:
-            found[name] = float(np.polyfit(places, [held for _, held in points], 1)[0])
-    return found
-
-
-def verdict(kept: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a run; nothing if it holds."""
-    grown = {name: slope for name, slope in kept["by_requests"].items() if slope > FLAT_MEGABYTES}
-    wrong = [f"{name} grows by {slope:.2f} MB in 100 requests" for name, slope in grown.items()]
-    if not kept["by_requests"]:
-        wrong.append("too few requests to tell whether memory grows")
-    if not kept["heard_out"]:
-        wrong.append("no answer was heard to its end")
-    return wrong + [f"failed {count} times: {message}" for message, count in list(kept["errors"].items())[:3]]
-
-
 async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> None:
     patience, began = rng.uniform(0.0, tally.typical) if rng.random() < HANG_UPS else None, time.monotonic()
     try:
@@ -120,30 +93,33 @@ async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> 
         await asyncio.sleep(BACK_OFF_SECONDS)
 
 
-async def soak(told: argparse.Namespace, kept: Kept) -> None:
-    """Samples and counts are in `kept` after each look."""
-    looks, tally, rng, seconds = Looks(), Tally(), random.Random(told.seed), 60 * told.minutes
-    environ = room_for(2 * told.streams) | dict(told.set)
-    async with running_stack(told.model, device=told.device, environ=environ) as stack:
-        clients = [Client(stack.address) for _ in range(told.connections)]
+async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
+    """Samples and counts are in `results` after each look."""
+    looks, tally, rng, seconds = MemorySamples(), Tally(), random.Random(options.seed), 60 * options.minutes
+    environ = room_for(2 * options.streams) | dict(options.set)
+    async with running_stack(options.model, device=options.device, environ=environ) as stack:
+        clients = [Client(stack.address) for _ in range(options.connections)]
         began = time.monotonic()
-        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, kept))
+        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
         try:
             await closed_loop(
-                lambda number: ask(clients[number % len(clients)], number, rng, tally), told.streams, seconds
+                lambda number: ask(clients[number % len(clients)], number, rng, tally), options.streams, seconds
             )
         finally:
             watching.cancel()
             for client in clients:
                 await client.close()
-        # Whatever ended the watching early is told: a slope of a part of the time would say little.
+        # Whatever ended the watching early is raised: a slope of a part of the time would say
+        # little.
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-        _note(kept, looks, tally, time.monotonic() - began)
+        _note(results, looks, tally, time.monotonic() - began)
         print(file=sys.stderr)
 
 
-async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally: Tally, kept: Kept) -> None:
+async def _watch(
+    stack: Stack, began: float, seconds: float, looks: MemorySamples, tally: Tally, results: ResultsFile
+) -> None:
     while True:
         passed = time.monotonic() - began
         sample(stack, passed, looks.samples)
@@ -151,7 +127,7 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
         used = await asyncio.to_thread(gpu_megabytes)
         if used is not None:
             looks.samples.setdefault(GPU, []).append((passed, used))
-        _note(kept, looks, tally, passed)
+        _note(results, looks, tally, passed)
         done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {tally.errors.total()} errors"
         print(
             f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True
@@ -159,18 +135,18 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(kept: Kept, looks: Looks, tally: Tally, passed: float) -> None:
+def _note(results: ResultsFile, looks: MemorySamples, tally: Tally, passed: float) -> None:
     after = WARM_UP_SHARE * passed
     # Written with the last of them, all at once.
-    kept.update(
+    results.update(
         seconds=passed,
         heard_out=tally.heard_out,
         hung_up=tally.hung_up,
         failed=tally.errors.total(),
         errors=dict(tally.errors),
     )
-    kept.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
-    kept["samples"] = looks.samples
+    results.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
+    results["samples"] = looks.samples
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -189,32 +165,35 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="NAME=VALUE",
         help="a setting of a service; repeatable",
     )
-    parser.add_argument("--streams", type=int, default=32, help="askers at once (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=32, help="callers at once (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="(default: %(default)g)")
     parser.add_argument(
         "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where samples and counts go")
-    told = parser.parse_args(arguments)
-    kept = Kept(told.json)
-    kept.clear()
+    options = parser.parse_args(arguments)
+    results = ResultsFile(options.json)
+    results.clear()
     try:
-        asyncio.run(soak(told, kept))
+        asyncio.run(soak(options, results))
     except (StackFailed, CosyserveError) as error:
         print(f"bench.load_soak: {error}", file=sys.stderr)
         return 1
-    print(f"{kept['seconds']:.0f} s: {kept['heard_out']} heard out, {kept['hung_up']} hung up, {kept['failed']} errors")
-    for name, slope in kept["slopes"].items():
-        held = [megabytes for _, megabytes in kept["samples"][name]]
-        hundred = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
+    print(
+        f"{results['seconds']:.0f} s: {results['heard_out']} heard out, {results['hung_up']} hung up, "
+        f"{results['failed']} errors"
+    )
+    for name, slope in results["slopes"].items():
+        held = [megabytes for _, megabytes in results["samples"][name]]
+        hundred = f", {results['by_requests'][name]:+.4f} in 100 requests" if name in results["by_requests"] else ""
         print(
             f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a "
             f"minute{hundred}"
         )
-    for wrong in verdict(kept):
+    for wrong in verdict(results):
         print(wrong, file=sys.stderr)
-    return int(bool(verdict(kept)))
+    return int(bool(verdict(results)))
 
 
 if __name__ == "__main__":

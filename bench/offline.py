@@ -1,5 +1,5 @@
-"""What do sentences cost that nobody waits for? `python -m bench.offline [--model DIR] [--engines
-fast|readable] [--json FILE]`
+"""What do sentences cost in batches, without listeners? `python -m bench.offline [--model DIR]
+[--engines fast|readable] [--json FILE]`
 
 Whole sentences in batches: the speech-token model makes all tokens of a batch at once, then
 token2wav the sound of the batch. Seconds are sums over all batches; the real-time factor is seconds
@@ -12,51 +12,18 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
-from bench.parts.results_file import Kept
-from bench.serving import TEXTS
+from bench.load.requests import TEXTS
+from bench.parts.results_file import ResultsFile
+from bench.reports.offline_table import HEAD, Cost, row
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher
 
 BATCHES = (1, 2, 4, 8, 16)
 STATE_BYTES = 16 << 30
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of `sentences` sentences in batches of `batch`; seconds."""
-
-    engines: str
-    batch: int
-    sentences: int
-    audio: float
-    llm: float
-    token2wav: float
-
-    @property
-    def total(self) -> float:
-        return self.llm + self.token2wav
-
-    @property
-    def real_time_factor(self) -> float:
-        return self.total / self.audio
-
-
-HEAD = (
-    "| engines | batch | sentences | audio s | LLM s | token2wav s | total s | RTF |\n|---|---|---|---|---|---|---|---|"
-)
-
-
-def row(cost: Cost) -> str:
-    """A line under HEAD."""
-    return (
-        f"| {cost.engines} | {cost.batch} | {cost.sentences} | {cost.audio:.1f} | {cost.llm:.2f} | "
-        f"{cost.token2wav:.2f} | "
-        f"{cost.total:.2f} | {cost.real_time_factor:.4f} |"
-    )
 
 
 async def sound(
@@ -73,18 +40,20 @@ async def sound(
     return time.perf_counter() - began, audio
 
 
-async def measure(told: argparse.Namespace, kept: Kept) -> None:
+async def measure(options: argparse.Namespace, results: ResultsFile) -> None:
     """One row for each batch; the speech tokens of all first, so that each engine has the device to
     itself.
     """
-    fast = told.engines == "fast"
-    speaker = Speaker.first_of(told.model)
-    texts = text_ids(told.model, TEXTS)
-    counts = {batch: max(batch, told.sentences) for batch in told.batches}
-    made: dict[int, tuple[float, list[list[list[int]]]]] = {}
-    async with speech_tokens(told.model, told.device, "fused" if fast else "readable", max(told.batches)) as backend:
+    fast = options.engines == "fast"
+    speaker = Speaker.first_of(options.model)
+    texts = text_ids(options.model, TEXTS)
+    counts = {batch: max(batch, options.sentences) for batch in options.batches}
+    tokens_by_batch: dict[int, tuple[float, list[list[list[int]]]]] = {}
+    async with speech_tokens(
+        options.model, options.device, "fused" if fast else "readable", max(options.batches)
+    ) as backend:
         for batch, count in counts.items():
-            print(f"{told.engines}: speech tokens of {count} sentences in batches of {batch}", file=sys.stderr)
+            print(f"{options.engines}: speech tokens of {count} sentences in batches of {batch}", file=sys.stderr)
             began, batches = time.perf_counter(), []
             for first in range(0, count, batch):
                 numbers = range(first, min(first + batch, count))
@@ -95,15 +64,15 @@ async def measure(told: argparse.Namespace, kept: Kept) -> None:
                         )
                     )
                 )
-            made[batch] = time.perf_counter() - began, batches
+            tokens_by_batch[batch] = time.perf_counter() - began, batches
     profile = Profile.CONTINUOUS if fast else Profile.OFFLINE
-    engine = await sound_engine(told.model, told.device, "paged" if fast else "readable", STATE_BYTES)
+    engine = await sound_engine(options.model, options.device, "paged" if fast else "readable", STATE_BYTES)
     async with batcher(engine, STATE_BYTES) as running:
-        await sound(running, speaker, made[told.batches[0]][1][:1], profile)
-        for batch, (llm, batches) in made.items():
+        await sound(running, speaker, tokens_by_batch[options.batches[0]][1][:1], profile)
+        for batch, (llm, batches) in tokens_by_batch.items():
             spent, audio = await sound(running, speaker, batches, profile)
-            cost = Cost(told.engines, batch, counts[batch], audio, llm, spent)
-            kept[str(batch)] = asdict(cost)
+            cost = Cost(options.engines, batch, counts[batch], audio, llm, spent)
+            results[str(batch)] = asdict(cost)
             print(row(cost), flush=True)
 
 
@@ -128,9 +97,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--sentences", type=int, default=16, help="for each batch, or the batch if that is more (default: %(default)s)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, each as soon as it is known")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(HEAD)
-    asyncio.run(measure(told, Kept(told.json)))
+    asyncio.run(measure(options, ResultsFile(options.json)))
     return 0
 
 

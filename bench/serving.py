@@ -2,10 +2,10 @@
 [--streams 1,2,4] [--json FILE] [--plot FILE]`
 
 All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed
-(so many askers, each asking anew as soon as its answer is complete), poisson (so many listeners at
-once on average, if each listens in real time, who know nothing of each other) and listening (so
-many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a
-gap when a player that begins with its first byte runs dry. A load that --json has already is not
+(so many callers, each asking again as soon as its answer is complete), poisson (so many listeners
+at once on average, if each listens in real time, who know nothing of each other) and listening (so
+many listeners at once, each of whom hears its answer to the end and then asks again). A stream has
+a gap when a player that begins with its first byte runs dry. A load that --json has already is not
 run again: model and settings have to be the same.
 """
 
@@ -22,26 +22,15 @@ from pathlib import Path
 
 from bench.load.arrivals import closed_loop, poisson
 from bench.load.player import Heard, listen
-from bench.parts.provenance import gpu, machine
+from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
+from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 
 _BACK_OFF_SECONDS = 0.2
-_MOST_SEQUENCES = 128
-"""Of a step of the speech-token model on a GPU."""
 ARRIVALS = ("closed", "poisson", "listening")
-TEXTS = (
-    "Thank you for calling, how can I help you today?",
-    "Your parcel left our house on Monday and should be with you by Friday.",
-    "I have found two flights in the morning and one late in the evening.",
-    "One moment please, I am looking at your account.",
-    "It will rain until noon, and then the sun comes out.",
-    "Could you tell me the number that is printed on the back of the card?",
-    "The meeting has been moved to half past three, in the room on the second floor.",
-    "That is a good question, and the answer depends on where you live.",
-)
 
 
 @dataclass
@@ -55,7 +44,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Askers:
+class LoadCallers:
     """Asks a server; every request has a seed of its own, so that no two are the same work."""
 
     clients: tuple[Client, ...]
@@ -76,7 +65,7 @@ class Askers:
             tally.messages.add(error.message)
 
 
-async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -> Level:
+async def measure(askers: LoadCallers, arrivals: str, streams: int, seconds: float) -> Level:
     """One load, after a warm-up with the same number of askers. Raises ValueError when nothing
     could be heard.
     """
@@ -98,63 +87,44 @@ async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -
     return level(arrivals, streams, tally.heard, tally.refused, tally.failed, time.monotonic() - begin, gpu_megabytes())
 
 
-def gpu_megabytes() -> float | None:
-    """In use on all GPUs by all processes, as nvidia-smi tells; None without one."""
-    used = gpu("memory.used")
-    return sum(float(megabytes) for (megabytes,) in used) if used else None
-
-
 @asynccontextmanager
-async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
+async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
     """The address to ask: of --server, or of services that live as long as the block."""
-    if told.server:
-        yield told.server
+    if options.server:
+        yield options.server
         return
-    most = max(told.streams) * 2 + 8
+    most = max(options.streams) * 2 + 8
     async with running_stack(
-        told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report
+        options.model, device=options.device, environ=room_for(most) | dict(options.set), report=_report
     ) as stack:
         yield stack.address
-
-
-def room_for(streams: int) -> dict[str, str]:
-    """Settings with which no stage refuses so many: what is measured is the machine, not a
-    limit.
-    """
-    return {
-        "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
-        "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
-        "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
-        "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
-        "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
-    }
 
 
 def _report(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-async def run(told: argparse.Namespace) -> list[Level]:
+async def run(options: argparse.Namespace) -> list[Level]:
     """All loads that are not known yet; each is printed, and kept in --json, as soon as it is
     measured.
     """
-    found = read_json(told.json, machine()) if told.json else []
-    known = {(one.arrivals, one.streams) for one in found}
+    levels = read_json(options.json, machine()) if options.json else []
+    known = {(one.arrivals, one.streams) for one in levels}
     known |= {
         (one.arrivals, streams)
-        for one in found
-        for streams in told.streams
-        if one.gap_free < told.stop_below and streams > one.streams
+        for one in levels
+        for streams in options.streams
+        if one.gap_free < options.stop_below and streams > one.streams
     }
-    wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
+    wanted = [load for load in itertools.product(options.arrivals, options.streams) if load not in known]
     print(HEAD)
-    for one in found:
+    for one in levels:
         print(row(one))
     if not wanted:
-        return found
-    async with endpoint(told) as address:
-        clients = tuple(Client(address) for _ in range(told.connections))
-        askers = Askers(clients, told.voice)
+        return levels
+    async with endpoint(options) as address:
+        clients = tuple(Client(address) for _ in range(options.connections))
+        askers = LoadCallers(clients, options.voice)
         try:
             over: set[str] = set()
             for number, (arrivals, streams) in enumerate(wanted):
@@ -163,16 +133,16 @@ async def run(told: argparse.Namespace) -> list[Level]:
                 print(
                     f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True
                 )
-                found.append(await measure(askers, arrivals, streams, told.seconds))
-                print(row(found[-1]), flush=True)
-                if told.json:
-                    write_json(told.json, machine(), found)
-                if found[-1].gap_free < told.stop_below:
+                levels.append(await measure(askers, arrivals, streams, options.seconds))
+                print(row(levels[-1]), flush=True)
+                if options.json:
+                    write_json(options.json, machine(), levels)
+                if levels[-1].gap_free < options.stop_below:
                     over.add(arrivals)
         finally:
             for client in clients:
                 await client.close()
-    return found
+    return levels
 
 
 def _numbers(text: str) -> list[int]:
@@ -187,13 +157,6 @@ def _ways(text: str) -> list[str]:
     if not set(ways) <= set(ARRIVALS):
         raise argparse.ArgumentTypeError(f"{text!r} is no list out of {', '.join(ARRIVALS)}")
     return ways
-
-
-def setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.startswith("COSYSERVE_"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
-    return name, value
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -236,14 +199,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again"
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        found = asyncio.run(run(told))
+        levels = asyncio.run(run(options))
     except (CosyserveError, StackFailed, ValueError, OSError) as error:
         print(f"bench.serving: {error}", file=sys.stderr)
         return 1
-    if told.plot:
-        plot(told.plot, machine(), found)
+    if options.plot:
+        plot(options.plot, machine(), levels)
     return 0
 
 

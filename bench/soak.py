@@ -14,21 +14,17 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
+from bench.load.flat_memory import FLAT_MEGABYTES, sample, slopes_by_hundred
+from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.errors import InternalFault
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 
-ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
-"""Environment of a stack whose callers are not to be refused, however busy the machine is."""
-FLAT_MEGABYTES = 1.0
-"""Allowed growth per 100 requests."""
 TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.", "Numbers: 1, 2 and 30.")
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """What a run saw. slopes: MB per 100 requests by process; megabytes: resident at the first and
     the last sample after warm-up.
     """
@@ -45,7 +41,7 @@ class Soaked:
         return all(slope <= FLAT_MEGABYTES for slope in self.slopes.values())
 
 
-async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> Soaked:
+async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> SoakResult:
     """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a
     random moment.
     """
@@ -90,26 +86,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         sample(stack, requests, samples)
         print(file=sys.stderr)
         resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
-        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes(samples), resident)
-
-
-def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
-    """Note the resident megabytes of every process of `stack` under its name, `done` beside
-    them.
-    """
-    for child in stack.children:
-        for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                samples.setdefault(f"{child.name}.{child.replica}", []).append((done, int(line.split()[1]) / 1024))
-
-
-def slopes(samples: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
-    """Least squares, MB per 100 requests."""
-    lines = {
-        name: np.polyfit([done for done, _ in points], [held for _, held in points], 1)
-        for name, points in samples.items()
-    }
-    return {name: float(line[0]) * 100 for name, line in lines.items()}
+        return SoakResult(requests, heard_out, hung_up, time.monotonic() - began, slopes_by_hundred(samples), resident)
 
 
 def main() -> int:
@@ -121,19 +98,21 @@ def main() -> int:
     parser.add_argument("--stretch", type=int, default=50, help="requests between two looks at the memory")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    found = asyncio.run(soak(told.model, told.requests, told.warm_up, told.clients, told.stretch, told.seed))
-    if told.json:
-        print(json.dumps({**asdict(found), "flat": found.flat}))
+    options = parser.parse_args()
+    result = asyncio.run(
+        soak(options.model, options.requests, options.warm_up, options.clients, options.stretch, options.seed)
+    )
+    if options.json:
+        print(json.dumps({**asdict(result), "flat": result.flat}))
     else:
         print(
-            f"{found.requests} requests in {found.seconds:.0f} s; heard out (warm-up included) {found.heard_out}, hung "
-            f"up {found.hung_up}"
+            f"{result.requests} requests in {result.seconds:.0f} s; heard out (warm-up included) "
+            f"{result.heard_out}, hung up {result.hung_up}"
         )
-        for name, slope in found.slopes.items():
-            first, last = found.megabytes[name]
+        for name, slope in result.slopes.items():
+            first, last = result.megabytes[name]
             print(f"{name:16} {first:7.1f} MB -> {last:7.1f} MB   {slope:+.3f} MB per 100 requests")
-    return 0 if found.flat else 1
+    return 0 if result.flat else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from bench.soak import ALL_ADMITTED, sample, slopes
+from bench.load.flat_memory import sample, slopes_by_hundred
+from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary
 from cosyserve.errors import InternalFault
@@ -36,7 +37,7 @@ FRAGMENT = 11
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """slopes: MB per ten minutes of sound, by process; megabytes: resident at the first and the
     last sample that counts.
     """
@@ -54,19 +55,19 @@ class Soaked:
         return all(slope <= FLAT_MEGABYTES for slope in self.slopes.values())
 
 
-async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
-    """Speak a text of at least so many characters. Raises InternalFault when the sound is not as
-    long as its tokens and pauses.
+async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
+    """Speak a text of at least `characters` characters. Raises InternalFault when the sound is not
+    as long as its tokens and pauses.
     """
     samples: dict[str, list[tuple[float, float]]] = {}
-    told = 0
+    written = 0
 
     async def text() -> AsyncIterator[str]:
-        nonlocal told
+        nonlocal written
         whole = itertools.chain.from_iterable(itertools.cycle(SENTENCES))
-        while told < characters:
+        while written < characters:
             fragment = "".join(itertools.islice(whole, FRAGMENT))
-            told += len(fragment)
+            written += len(fragment)
             yield fragment
 
     async with running_stack(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
@@ -87,13 +88,13 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     counted = {
         name: [point for point in points if point[0] >= heard // SAMPLE_RATE / 6] for name, points in samples.items()
     }
-    return Soaked(
+    return SoakResult(
         mode,
-        told,
+        written,
         summary.sentences,
         summary.audio_seconds,
         seconds,
-        {name: slope * 6 for name, slope in slopes(counted).items()},
+        {name: slope * 6 for name, slope in slopes_by_hundred(counted).items()},
         {name: (points[0][1], points[-1][1]) for name, points in counted.items()},
     )
 
@@ -104,21 +105,21 @@ def main() -> int:
     parser.add_argument("--characters", type=int, default=60_000, help="an hour of speech is about 55,000")
     parser.add_argument("--mode", choices=("sentences", "tokens", "both"), default="both")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
+    options = parser.parse_args()
     flat = True
-    for mode in ("sentences", "tokens") if told.mode == "both" else (told.mode,):
-        found = asyncio.run(soak(told.model, told.characters, mode))
-        flat = flat and found.flat
-        if told.json:
-            print(json.dumps({**asdict(found), "flat": found.flat}))
+    for mode in ("sentences", "tokens") if options.mode == "both" else (options.mode,):
+        result = asyncio.run(soak(options.model, options.characters, mode))
+        flat = flat and result.flat
+        if options.json:
+            print(json.dumps({**asdict(result), "flat": result.flat}))
             continue
         print(
-            f"{mode}: {found.characters} characters, {found.sentences} sentences, {found.audio_seconds / 60:.0f} "
+            f"{mode}: {result.characters} characters, {result.sentences} sentences, {result.audio_seconds / 60:.0f} "
             "minutes of sound "
-            f"in {found.seconds:.0f} s"
+            f"in {result.seconds:.0f} s"
         )
-        for name, slope in found.slopes.items():
-            first, last = found.megabytes[name]
+        for name, slope in result.slopes.items():
+            first, last = result.megabytes[name]
             print(f"{name:16} {first:7.1f} MB -> {last:7.1f} MB   {slope:+.3f} MB per ten minutes")
     return 0 if flat else 1
 

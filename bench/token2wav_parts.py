@@ -64,10 +64,10 @@ def measure(model: Path, threads: int, seconds: float, repeats: int) -> list[Cos
         torch.from_numpy(random.normal(size=SPEAKER_DIMENSION).astype(np.float32)),
         "bench",
     )
-    kept = flow.start(prompt)
+    prompt_state = flow.start(prompt)
     for _ in range(PROMPT_TOKENS // CHUNK_TOKENS):
-        _block(flow, kept, tokens)
-    runs = [_speak(flow, vocoder, kept, tokens) for _ in range(repeats + 1)][1:]
+        _block(flow, prompt_state, tokens)
+    runs = [_speak(flow, vocoder, prompt_state, tokens) for _ in range(repeats + 1)][1:]
     spent = np.array(runs)
     blocks = np.concatenate([spent, spent.sum(axis=2, keepdims=True)], axis=2)
     first, whole = blocks[:, 0].min(axis=0), blocks.sum(axis=1).min(axis=0)
@@ -78,18 +78,18 @@ def measure(model: Path, threads: int, seconds: float, repeats: int) -> list[Cos
     ]
 
 
-def _speak(flow: Flow, vocoder: Vocoder, kept: FlowState, tokens: torch.Tensor) -> list[tuple[float, float]]:
+def _speak(flow: Flow, vocoder: Vocoder, prompt_state: FlowState, tokens: torch.Tensor) -> list[tuple[float, float]]:
     """Seconds of processor time in flow and vocoder of each block."""
-    state, skip, costs = flow.fork(kept), MEL_FRAMES_PER_TOKEN * (PROMPT_TOKENS % CHUNK_TOKENS), []
+    state, skip, costs = flow.fork(prompt_state), MEL_FRAMES_PER_TOKEN * (PROMPT_TOKENS % CHUNK_TOKENS), []
     sound = vocoder.start(0, 0, MEL_FRAMES_PER_TOKEN * (-PROMPT_TOKENS % CHUNK_TOKENS), window_frames(1.0))
     samples = 0
     while state.position < len(tokens):
         began = time.process_time()
         mel = _block(flow, state, tokens)
         middle = time.process_time()
-        (made,) = vocoder.step([sound], [mel[:, skip:]], [state.position == len(tokens)])
+        (rendered,) = vocoder.step([sound], [mel[:, skip:]], [state.position == len(tokens)])
         costs.append((middle - began, time.process_time() - middle))
-        samples, skip = samples + (0 if made is None else len(made)), 0
+        samples, skip = samples + (0 if rendered is None else len(rendered)), 0
     if samples != SAMPLE_RATE * (len(tokens) - PROMPT_TOKENS) // TOKENS_PER_SECOND:
         raise RuntimeError(f"{samples} samples were made")
     return costs
@@ -114,13 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=6.8, help="of the sentence (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="of which the least counts (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        costs = measure(told.model, told.threads, told.seconds, told.repeats)
+        costs = measure(options.model, options.threads, options.seconds, options.repeats)
     except ModelError as error:
         print(error, file=sys.stderr)
         return 3
-    if told.json:
+    if options.json:
         print(json.dumps([asdict(cost) for cost in costs], indent=1))
         return 0
     print(f"{'CPU ms':<10}{'first hop':>12}{'a second of sound':>20}")

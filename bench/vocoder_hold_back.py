@@ -1,6 +1,6 @@
 """What a smaller hold-back of the vocoder costs in exactness, on a recorded mel.
 
-`python -m bench.vocoder_hold_back [DIR]`: DIR is a model directory with `flow_mel.npz` beside the
+`python -m bench.vocoder_hold_back [DIR]`: DIR is a model directory with `flow_mel.npz` next to the
 weights. Prints, for each hold-back in mel frames, the largest and the root-mean-square difference
 from the sound rendered whole, relative to the sound's standard deviation, and the speech tokens
 (and their duration) that the first sound waits for less than with the exact hold-back.

@@ -31,7 +31,7 @@ _RATE = 16_000
 
 
 @dataclass(frozen=True)
-class Soaked:
+class SoakResult:
     """What a run saw. done: operations by kind and outcome; faults: a line for each thing that was
     wrong; left: files no voice needs.
     """
@@ -60,7 +60,7 @@ class _Caller:
         self._recordings = recordings
         self._hashes = hashes
         self._own: dict[str, str] = {}
-        self._made = 0
+        self._created = 0
         self.done: Counter[str] = Counter()
         self.faults: list[str] = []
 
@@ -74,18 +74,18 @@ class _Caller:
 
     async def _create(self) -> None:
         own = self._rng.random() < 0.5
-        voice_id = f"own-{self._number}-{self._made}" if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
-        self._made += 1
+        voice_id = f"own-{self._number}-{self._created}" if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
+        self._created += 1
         name = self._rng.choice(sorted(self._recordings))
         try:
-            made = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)
+            voice = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)
         except AlreadyExists:
             self._count("create", "taken" if not own else "fault")
             if own:
                 self._wrong(f"own {voice_id} was taken")
             return
         self._count("create", "ok")
-        self._check(made.content_hash, name, voice_id)
+        self._check(voice.content_hash, name, voice_id)
         if own:
             self._own[voice_id] = name
 
@@ -139,7 +139,7 @@ class _Caller:
         self.faults.append(f"client {self._number}: {what}")
 
 
-async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
+async def soak(model: Path, operations: int, clients: int, seed: int) -> SoakResult:
     """Run `operations` from `clients` at once on a storage of its own, then delete what is there
     and look at what is left.
     """
@@ -178,7 +178,7 @@ async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
         left = [str(path.relative_to(storage)) for path in sorted(storage.rglob("*")) if path.is_file()]
         done = sum((caller.done for caller in callers), Counter[str]())
         faults = [fault for caller in callers for fault in caller.faults]
-        return Soaked(operations, clients, seconds, dict(sorted(done.items())), faults, left)
+        return SoakResult(operations, clients, seconds, dict(sorted(done.items())), faults, left)
 
 
 def recording(number: int) -> bytes:
@@ -197,15 +197,15 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    found = asyncio.run(soak(told.model, told.operations, told.clients, told.seed))
-    if told.json:
-        print(json.dumps({**asdict(found), "sound": found.sound}))
+    options = parser.parse_args()
+    result = asyncio.run(soak(options.model, options.operations, options.clients, options.seed))
+    if options.json:
+        print(json.dumps({**asdict(result), "sound": result.sound}))
     else:
-        print(f"{found.operations} operations from {found.clients} clients in {found.seconds:.1f} s: {found.done}")
-        print(f"{len(found.faults)} faults, {len(found.left)} files left")
-        print("\n".join([*found.faults[:20], *found.left[:20]]))
-    return 0 if found.sound else 1
+        print(f"{result.operations} operations from {result.clients} clients in {result.seconds:.1f} s: {result.done}")
+        print(f"{len(result.faults)} faults, {len(result.left)} files left")
+        print("\n".join([*result.faults[:20], *result.left[:20]]))
+    return 0 if result.sound else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Commands that work on models and on running services: fetch, convert, verify, measure, attack."""

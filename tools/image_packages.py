@@ -33,9 +33,9 @@ def plain(name: str) -> str:
 def installed() -> dict[str, str]:
     """Versions by plain name, of the copy that Python imports where there are several."""
     versions: dict[str, str] = {}
-    for found in distributions():
-        if found.metadata["Name"]:
-            versions.setdefault(plain(found.metadata["Name"]), found.version)
+    for distribution in distributions():
+        if distribution.metadata["Name"]:
+            versions.setdefault(plain(distribution.metadata["Name"]), distribution.version)
     return versions
 
 
@@ -49,10 +49,10 @@ def constraints(pins: str, present: Mapping[str, str]) -> str:
     for line in pins.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        found = re.fullmatch(r"([A-Za-z0-9._-]+)==\S+", line.strip())
-        if found is None:
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==\S+", line.strip())
+        if match is None:
             raise ValueError(f"{line!r}: expected name==version")
-        if plain(found[1]) not in present:
+        if plain(match[1]) not in present:
             held.append(line.strip())
     return "\n".join(held) + "\n"
 
@@ -88,7 +88,7 @@ def install(constraint: Path, wheels: Sequence[Path]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Install a wheel beside the packages of an image.")
+    parser = argparse.ArgumentParser(description="Install a wheel next to the packages of an image.")
     parser.add_argument("--constraint", type=Path, required=True, help="pins for packages that are missing")
     parser.add_argument("wheels", type=Path, nargs="+", metavar="WHEEL")
     options = parser.parse_args(arguments)

@@ -86,7 +86,7 @@ def parts(out: Path, model: Path, seconds: float) -> list[Part]:
             prints="text",
         ),
         Part("frontend", "200 characters to token ids", (("-m", "bench.frontend"),), prints="text"),
-        serving("closed", "the services over gRPC, so many askers in a closed loop", "closed"),
+        serving("closed", "the services over gRPC, callers in a closed loop", "closed"),
         serving("poisson", "the services over gRPC, listeners who come by chance", "poisson"),
         Part("offline", "whole sentences in batches", (offline,), under=str(model)),
     ]
@@ -124,9 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seconds", type=float, default=15.0, help="of each load of the services (default: %(default)g)"
     )
     parser.add_argument("--quick", action="store_true", help="a few parts, short: does it run?")
-    told = parser.parse_args(arguments)
-    out, model = told.out.resolve(), told.model.resolve()
-    return execute(told, quick(out, model) if told.quick else parts(out, model, told.seconds), write)
+    options = parser.parse_args(arguments)
+    out, model = options.out.resolve(), options.model.resolve()
+    return execute(options, quick(out, model) if options.quick else parts(out, model, options.seconds), write)
 
 
 if __name__ == "__main__":

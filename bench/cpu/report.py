@@ -6,23 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.offline import HEAD, Cost, row
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
-from bench.reports.part_states import state
+from bench.reports.offline_table import HEAD, Cost, row
 from bench.reports.plots import can_plot
 from bench.reports.serving_report import Level, plot
-from bench.reports.tables import first_sound, served, table
+from bench.reports.tables import first_sound, served, state, table
 
 SERVED = ("closed", "poisson")
 
 
 def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
     """Everything that is known so far."""
-    found = figures(out, parts)
-    loads = {part: [Level(**one) for one in found.get(part, {}).get("levels", [])] for part in SERVED}
-    compared = list(ratios(found, loads["closed"]))
+    results = figures(out, parts)
+    loads = {part: [Level(**one) for one in results.get(part, {}).get("levels", [])] for part in SERVED}
+    compared = list(ratios(results, loads["closed"]))
     write_json(out, parts, ledger, ratios=dict(compared))
     everyone = [one for part in SERVED for one in loads[part]]
     drawn = bool(everyone) and can_plot()
@@ -32,12 +31,12 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
         "Ratios within this run": table(("what", "times"), compared),
         "Served over gRPC": served(everyone),
         "The first sound, medians in ms": first_sound(everyone),
-        "Speech-token model, ms of CPU": _llm(found),
-        "token2wav": _token2wav(found),
-        "First sound of token2wav by length of the prompt": _prompt(found),
-        "Sentences in batches, nobody waiting": _offline(found),
-        "Frontend": _verbatim(found, "frontend"),
-        "Exactness of the vocoder by frames held back": _verbatim(found, "hold-back"),
+        "Speech-token model, ms of CPU": _llm(results),
+        "token2wav": _token2wav(results),
+        "First sound of token2wav by length of the prompt": _prompt(results),
+        "Sentences in batches, without listeners": _offline(results),
+        "Frontend": _verbatim(results, "frontend"),
+        "Exactness of the vocoder by frames held back": _verbatim(results, "hold-back"),
         "Plots": ["![streams.png](streams.png)", ""] if drawn else [],
     }
     lines = ["# Measured without a GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
@@ -46,9 +45,9 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
     (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[str, float]]:
+def ratios(results: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[str, float]]:
     """What a busy machine cannot spoil: both sides were measured in the same minutes."""
-    ways = {one["way"]: one for one in found.get("llm", {}).get("costs", [])}
+    ways = {one["way"]: one for one in results.get("llm", {}).get("costs", [])}
     if {"readable", "served"} <= ways.keys():
         for name, what in (
             ("token", "a token"),
@@ -58,7 +57,7 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
             yield f"speech-token model, {what}: readable by served", ways["readable"][name] / ways["served"][name]
     costs = {
         (one["profile"], one["audio_seconds"]): one["cpu_seconds"] / one["audio_seconds"]
-        for one in found.get("token2wav", {}).get("costs", [])
+        for one in results.get("token2wav", {}).get("costs", [])
     }
     for profile in ("continuous", "upstream", "offline"):
         if (profile, 4) in costs and (profile, 16) in costs:
@@ -68,7 +67,7 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
             )
     if ("continuous", 16) in costs and ("upstream", 16) in costs:
         yield "token2wav, 16 s: upstream by continuous", costs["upstream", 16] / costs["continuous", 16]
-    for one in found.get("prompt", []):
+    for one in results.get("prompt", []):
         yield (
             f"first sound of token2wav behind a prompt of {one['prompt_seconds']} s: nothing kept by kept",
             one["cold_by_warm"],
@@ -79,33 +78,33 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
         yield f"audio a second, {streams} streams by one", loads[streams].audio_per_second / loads[1].audio_per_second
 
 
-def _llm(found: Mapping[str, Any]) -> list[str]:
+def _llm(results: Mapping[str, Any]) -> list[str]:
     names = ("way", "positions", "new_prompt", "known_prompt", "token", "decision")
     return table(
         [name.replace("_", " ") for name in names],
-        ([one[name] for name in names] for one in found.get("llm", {}).get("costs", [])),
+        ([one[name] for name in names] for one in results.get("llm", {}).get("costs", [])),
     )
 
 
-def _token2wav(found: Mapping[str, Any]) -> list[str]:
+def _token2wav(results: Mapping[str, Any]) -> list[str]:
     names = ("profile", "audio_seconds", "wall_seconds", "wall_per_audio_second", "cpu_seconds", "first_sound_seconds")
     return table(
         [name.replace("_", " ") for name in names],
-        ([one[name] for name in names] for one in found.get("token2wav", {}).get("costs", [])),
+        ([one[name] for name in names] for one in results.get("token2wav", {}).get("costs", [])),
     )
 
 
-def _prompt(found: Mapping[str, Any]) -> list[str]:
+def _prompt(results: Mapping[str, Any]) -> list[str]:
     names = ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm")
     return table(
-        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("prompt", []))
+        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in results.get("prompt", []))
     )
 
 
-def _offline(found: Mapping[str, Any]) -> list[str]:
-    costs = [Cost(**one) for one in found.get("offline", {}).values()]
+def _offline(results: Mapping[str, Any]) -> list[str]:
+    costs = [Cost(**one) for one in results.get("offline", {}).values()]
     return [HEAD, *map(row, costs), ""] if costs else []
 
 
-def _verbatim(found: Mapping[str, Any], part: str) -> list[str]:
-    return ["```", found[part].rstrip(), "```", ""] if found.get(part) else []
+def _verbatim(results: Mapping[str, Any], part: str) -> list[str]:
+    return ["```", results[part].rstrip(), "```", ""] if results.get(part) else []

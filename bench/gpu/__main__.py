@@ -35,16 +35,16 @@ def main(arguments: list[str] | None = None) -> int:
         "--seconds", type=float, default=6.0, help="of each load of the services (default: %(default)g)"
     )
     parser.add_argument("--minutes", type=float, default=8.0, help="of the soak (default: %(default)g)")
-    told = parser.parse_args(arguments)
-    found, runs = gpus(), not (told.list or told.report)
-    if runs and not found:
+    options = parser.parse_args(arguments)
+    present, runs = gpus(), not (options.list or options.report)
+    if runs and not present:
         print(
             "bench.gpu needs an NVIDIA GPU and nvidia-smi; python -m bench.cpu measures a machine without one",
             file=sys.stderr,
         )
         return 2
-    room = found[0].free_mib * MEBIBYTE if runs else 1 << 40
-    plan = Plan(told.out.resolve(), told.model.resolve(), room, told.seconds, told.minutes)
+    room = present[0].free_mib * MEBIBYTE if runs else 1 << 40
+    plan = Plan(options.out.resolve(), options.model.resolve(), room, options.seconds, options.minutes)
     try:
         wanted = parts(plan)
     except ValueError as error:
@@ -53,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     if runs:
         # One directory for all parts: what `prepare` compiles need not be compiled again by
         # services, which have one for each model.
-        first = found[0]
+        first = present[0]
         keep_kernels(Key(gpu=first.name, capability=first.capability, torch=version("torch"), model="bench"))
-    return execute(told, wanted, write)
+    return execute(options, wanted, write)
 
 
 if __name__ == "__main__":

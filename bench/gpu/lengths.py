@@ -1,4 +1,4 @@
-"""What a long sentence costs beside a short one, and who holds which memory: `python -m
+"""What a long sentence costs compared with a short one, and who holds which memory: `python -m
 bench.gpu.lengths --model DIR --json FILE`.
 
 Sentences of 4, 10 and 30 s, one at a time, through both engines in this process: seconds for each
@@ -17,7 +17,7 @@ import torch
 
 from bench.gpu.device.service_settings import ENGINES
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from cosyserve.spec import SPEECH_VOCABULARY, TOKENS_PER_SECOND
 
 SECONDS = (4, 10, 30)
@@ -32,30 +32,30 @@ def free() -> int:
     return torch.cuda.mem_get_info()[0]
 
 
-async def measure(model: Path, engines: str, kept: Kept) -> None:
+async def measure(model: Path, engines: str, results: ResultsFile) -> None:
     """engines: as in `bench.gpu.device.service_settings`."""
     speaker = Speaker.first_of(model)
     before = torch.cuda.mem_get_info()[1]
     llm, token2wav = (ENGINES[engines][f"COSYSERVE_{service}_GPU_ENGINE"] for service in ("LLM", "TOKEN2WAV"))
-    kept["context_megabytes"] = (before - free()) / MEGABYTE
+    results["context_megabytes"] = (before - free()) / MEGABYTE
     before = free()
     async with speech_tokens(model, "cuda", llm, 64) as tokens:
-        kept["llm_megabytes"] = (before - free()) / MEGABYTE
-        kept["llm_pool_megabytes"] = (tokens.engine._scheduler.limits.kv_bytes or 0) / MEGABYTE
+        results["llm_megabytes"] = (before - free()) / MEGABYTE
+        results["llm_pool_megabytes"] = (tokens.engine._scheduler.limits.kv_bytes or 0) / MEGABYTE
         held: list[int] = []
-        made = await generated(
+        speech = await generated(
             tokens,
             speaker.prompt,
             tuple(range(TEXT_IDS)),
             1,
             lambda: held.append(tokens.engine.stats.reserved_kv_bytes),
         )
-        kept["llm_stream"] = {"tokens": len(made), "bytes": max(held)}
+        results["llm_stream"] = {"tokens": len(speech), "bytes": max(held)}
     torch.cuda.empty_cache()
     before = free()
     backend = await sound_engine(model, "cuda", token2wav, STATE_BYTES)
-    kept["token2wav_megabytes"] = (before - free()) / MEGABYTE
-    kept["token2wav_pool_megabytes"] = (STATE_BYTES + PROMPT_BYTES) / MEGABYTE if token2wav == "paged" else 0.0
+    results["token2wav_megabytes"] = (before - free()) / MEGABYTE
+    results["token2wav_pool_megabytes"] = (STATE_BYTES + PROMPT_BYTES) / MEGABYTE if token2wav == "paged" else 0.0
     for seconds in SECONDS:
         ids = np.random.default_rng(seconds).integers(0, SPEECH_VOCABULARY, seconds * TOKENS_PER_SECOND).tolist()
         async with batcher(backend, STATE_BYTES) as running:
@@ -65,11 +65,11 @@ async def measure(model: Path, engines: str, kept: Kept) -> None:
                 began = time.perf_counter()
                 await spoken(running, speaker.voice, ids, seed)
                 spans.append(time.perf_counter() - began)
-            kept[str(seconds)] = found = {
+            results[str(seconds)] = figures = {
                 "milliseconds_per_second": 1000 * statistics.median(spans) / seconds,
                 "state_megabytes": running.stats().peak_state_bytes / MEGABYTE,
             }
-            print(f"{seconds} s: {found}", flush=True)
+            print(f"{seconds} s: {figures}", flush=True)
 
 
 def main() -> None:
@@ -77,8 +77,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--engines", choices=sorted(ENGINES), default="fast")
     parser.add_argument("--json", type=Path, required=True)
-    told = parser.parse_args()
-    asyncio.run(measure(told.model, told.engines, Kept(told.json)))
+    options = parser.parse_args()
+    asyncio.run(measure(options.model, options.engines, ResultsFile(options.json)))
 
 
 if __name__ == "__main__":

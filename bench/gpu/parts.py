@@ -103,9 +103,20 @@ def _token2wav(plan: Plan, name: str, about: str, part: str, *, alone: bool) -> 
 
 def _services(plan: Plan) -> list[Part]:
     def stack(module: str, name: str, engines: str, *arguments: str) -> tuple[str, ...]:
-        told = [word for pair in settings(engines, plan.free).items() for word in ("--set", "=".join(pair))]
+        settings_options = [word for pair in settings(engines, plan.free).items() for word in ("--set", "=".join(pair))]
         json = str(plan.out / f"{name}.json")
-        return ("-m", module, "--model", str(plan.model), "--device", "cuda", "--json", json, *arguments, *told)
+        return (
+            "-m",
+            module,
+            "--model",
+            str(plan.model),
+            "--device",
+            "cuda",
+            "--json",
+            json,
+            *arguments,
+            *settings_options,
+        )
 
     def serving(name: str, about: str, engines: str, arrivals: str, levels: Sequence[int], *more: str) -> Part:
         loads = (
@@ -124,17 +135,18 @@ def _services(plan: Plan) -> list[Part]:
 
     def offline(name: str, engines: str, sentences: int) -> Part:
         command = ("-m", "bench.offline", "--model", str(plan.model), "--device", "cuda", "--engines", engines)
-        told = ("--sentences", str(sentences), "--json", str(plan.out / f"{name}.json"))
-        return Part(name, f"whole sentences in batches, {engines} engines", ((*command, *told),), needs=(PREPARE,))
+        options = ("--sentences", str(sentences), "--json", str(plan.out / f"{name}.json"))
+        return Part(name, f"whole sentences in batches, {engines} engines", ((*command, *options),), needs=(PREPARE,))
 
     soak = stack("bench.load_soak", "soak", "fast", "--streams", str(SOAK_STREAMS), "--minutes", f"{plan.minutes:g}")
-    told = ("--model", str(plan.model), "--json", str(plan.out / "sharing.json"))
+    model_options = ("--model", str(plan.model), "--json", str(plan.out / "sharing.json"))
     return [
         Part(
-            "sharing", "a first pass of the flow beside a speech-token model that decodes on the same GPU, and through the service alone",
-            (("-m", "bench.gpu.sharing", *told),), needs=(PREPARE,),
+            "sharing", "a first pass of the flow next to a speech-token model that decodes on the same GPU, and "
+            "through the service alone",
+            (("-m", "bench.gpu.sharing", *model_options),), needs=(PREPARE,),
         ),
-        serving("closed", "the services over gRPC, so many askers in a closed loop", "fast", "closed", LEVELS),
+        serving("closed", "the services over gRPC, callers in a closed loop", "fast", "closed", LEVELS),
         serving("poisson", "the services over gRPC, listeners who come by chance", "fast", "poisson", LEVELS),
         serving("most", "how many listeners at once hear no gap", "fast", "listening", SEARCH, "--stop-below",
         str(STOP_BELOW)),

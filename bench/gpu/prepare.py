@@ -17,17 +17,19 @@ COMPLETE = "complete"
 
 def model(target: Path) -> None:
     """Random weights of the published sizes in `target`; what other code has left there is written
-    anew.
+    again.
     """
-    from bench import real_size
+    from bench.real_size import directory, tensors
 
-    mark, made_by = target / COMPLETE, hashlib.sha256(Path(real_size.__file__).read_bytes()).hexdigest()
-    if mark.exists() and mark.read_text() == made_by:
+    mark = target / COMPLETE
+    sources = b"".join(Path(source).read_bytes() for source in (directory.__file__, tensors.__file__))
+    source_hash = hashlib.sha256(sources).hexdigest()
+    if mark.exists() and mark.read_text() == source_hash:
         print(f"{target} is there")
         return
     shutil.rmtree(target, ignore_errors=True)
-    real_size.write(target)
-    mark.write_text(made_by)
+    directory.write(target)
+    mark.write_text(source_hash)
     print(f"{target} written")
 
 
@@ -36,7 +38,7 @@ def llm(rows: list[int]) -> None:
 
     from bench.gpu.llm.kernels import captured
     from bench.gpu.llm.tuning import filled, model_on
-    from bench.real_size import PUBLISHED_LLM
+    from bench.real_size.tensors import PUBLISHED_LLM
     from services.llm.gpu.prefill import PrefillStep
 
     packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
@@ -54,7 +56,7 @@ def sharing() -> None:
     from bench.gpu.llm.tuning import filled, model_on
     from bench.gpu.sharing.decoding import blocks_of
     from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from bench.real_size import PUBLISHED_LLM
+    from bench.real_size.tensors import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 
     packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)

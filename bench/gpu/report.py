@@ -5,53 +5,54 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.gpu import stage_tables as stages
-from bench.gpu.lower_bounds import Floors
+from bench.gpu import stage_tables
+from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.sharing.figures import sharing
-from bench.gpu.targets import Demand, demands, levels, rows
-from bench.offline import HEAD, Cost, row
+from bench.gpu.targets import Target, demands, levels, rows
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
 from bench.reports import plots
-from bench.reports.part_states import state
+from bench.reports.offline_table import HEAD, Cost, row
 from bench.reports.serving_report import plot
-from bench.reports.tables import Cell, first_sound, served, table
+from bench.reports.tables import Cell, first_sound, served, state, table
 
 SERVED = ("closed", "poisson", "most", "slow")
 
 
 def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
     """Everything that is known so far."""
-    found = figures(out, parts)
-    told = demands(found)
-    write_json(out, parts, ledger, demands=[asdict(one) for one in told])
-    drawn = _plots(found)
-    (out / "report.md").write_text("\n".join(text(found, told, parts, ledger, list(drawn))) + "\n", encoding="utf-8")
+    results = figures(out, parts)
+    outcomes = demands(results)
+    write_json(out, parts, ledger, demands=[asdict(one) for one in outcomes])
+    drawn = _plots(results)
+    (out / "report.md").write_text(
+        "\n".join(text(results, outcomes, parts, ledger, list(drawn))) + "\n", encoding="utf-8"
+    )
     for name, draw in drawn.items():
         draw(out / name, ledger.subject.machine)
 
 
 def text(
-    found: Mapping[str, Any], told: Sequence[Demand], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]
+    results: Mapping[str, Any], outcomes: Sequence[Target], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]
 ) -> list[str]:
     """The lines of the report."""
-    ceilings = found.get("ceilings", {}).get("ceilings")
-    floors = Floors(ceilings) if ceilings else None
+    ceilings = results.get("ceilings", {}).get("ceilings")
+    floors = LowerBounds(ceilings) if ceilings else None
     lines = ["# Measured on one GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
     sections = {
-        "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(told)),
-        "Ceilings": stages.ceilings(found),
-        "Speech tokens": [*stages.speech_tokens(found), *stages.prompts(found)],
-        "Flow": stages.flow(found, floors),
-        "Vocoder": stages.vocoder(found, floors),
-        "Lengths and memory": stages.memory(found),
-        "Correctness": stages.correctness(found),
-        "A first pass beside the speech-token model": sharing(found),
-        "Served over gRPC": [line for part in SERVED for line in served(levels(found, part))],
-        "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(found, part))],
-        "Sentences in batches, nobody waiting": offline(found),
-        "Soak": soak(found),
+        "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(outcomes)),
+        "Ceilings": stage_tables.ceilings(results),
+        "Speech tokens": [*stage_tables.speech_tokens(results), *stage_tables.prompts(results)],
+        "Flow": stage_tables.flow(results, floors),
+        "Vocoder": stage_tables.vocoder(results, floors),
+        "Lengths and memory": stage_tables.memory(results),
+        "Correctness": stage_tables.correctness(results),
+        "A first pass next to the speech-token model": sharing(results),
+        "Served over gRPC": [line for part in SERVED for line in served(levels(results, part))],
+        "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(results, part))],
+        "Sentences in batches, without listeners": offline(results),
+        "Soak": soak(results),
         "Plots": [f"![{name}]({name})" for name in drawn] + [""] * bool(drawn),
     }
     for title, section in sections.items():
@@ -59,13 +60,13 @@ def text(
     return lines
 
 
-def offline(found: Mapping[str, Any]) -> list[str]:
-    costs = [Cost(**one) for part in ("offline", "offline-readable") for one in found.get(part, {}).values()]
+def offline(results: Mapping[str, Any]) -> list[str]:
+    costs = [Cost(**one) for part in ("offline", "offline-readable") for one in results.get(part, {}).values()]
     return [HEAD, *map(row, costs), ""] if costs else []
 
 
-def soak(found: Mapping[str, Any]) -> list[str]:
-    one = found.get("soak")
+def soak(results: Mapping[str, Any]) -> list[str]:
+    one = results.get("soak")
     if not one:
         return []
     lines: list[Sequence[Cell]] = []
@@ -77,12 +78,12 @@ def soak(found: Mapping[str, Any]) -> list[str]:
     )
 
 
-def _plots(found: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:
-    """What can be drawn, by file name; each is told the file and the machine."""
+def _plots(results: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:
+    """What can be drawn, by file name; each is called with the file and the machine."""
     drawn: dict[str, Callable[[Path, str], None]] = {}
-    loads = [one for part in SERVED[:3] for one in levels(found, part)]
+    loads = [one for part in SERVED[:3] for one in levels(results, part)]
     if loads:
         drawn["streams.png"] = lambda path, machine: plot(path, machine, loads)
-    if found.get("soak", {}).get("samples"):
-        drawn["soak.png"] = lambda path, machine: plots.memory(path, machine, found["soak"])
+    if results.get("soak", {}).get("samples"):
+        drawn["soak.png"] = lambda path, machine: plots.memory(path, machine, results["soak"])
     return drawn if drawn and plots.can_plot() else {}

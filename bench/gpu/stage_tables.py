@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bench.gpu.lower_bounds import Floors
+from bench.gpu.lower_bounds import LowerBounds
 from bench.reports.tables import table
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 BLOCKS = (1, 4, 14, 34)
 WINDOW_FRAMES = 50
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 
 
-def ceilings(found: Found) -> list[str]:
-    one = found.get("ceilings", {}).get("ceilings", {})
+def ceilings(results: Results) -> list[str]:
+    one = results.get("ceilings", {}).get("ceilings", {})
     names = {
         "copy_terabytes_per_second": "copy (read and written), TB/s", "read_terabytes_per_second": "read, TB/s",
         "bf16_teraflops": "bfloat16 product, TFLOP/s", "kernel_us": "smallest kernel of a graph, us",
@@ -24,13 +24,13 @@ def ceilings(found: Found) -> list[str]:
     return table(("ceiling", ""), ((text, one[name]) for name, text in names.items() if name in one))
 
 
-def speech_tokens(found: Found) -> list[str]:
+def speech_tokens(results: Results) -> list[str]:
     """Milliseconds of a step, the graph alone and through the engine, each with its share of the
     bandwidth floor.
     """
-    steps = found.get("llm-steps", {}).get("steps", {}).get("steps", [])
+    steps = results.get("llm-steps", {}).get("steps", {}).get("steps", [])
     alone = {(one["rows"], one["length"]): one for one in steps}
-    engine = {one["sentences"]: one for one in found.get("llm-engine", {}).get("engine", {}).get("together", [])}
+    engine = {one["sentences"]: one for one in results.get("llm-engine", {}).get("engine", {}).get("together", [])}
     lines = []
     for rows in sorted({rows for rows, _ in alone} | set(engine)):
         cells: list[Any] = [rows]
@@ -51,9 +51,9 @@ def speech_tokens(found: Found) -> list[str]:
     return table(head, lines)
 
 
-def prompts(found: Found) -> list[str]:
-    chunks = found.get("llm-steps", {}).get("steps", {}).get("chunks", [])
-    alone = found.get("llm-engine", {}).get("engine", {}).get("alone", [])
+def prompts(results: Results) -> list[str]:
+    chunks = results.get("llm-steps", {}).get("steps", {}).get("chunks", [])
+    alone = results.get("llm-engine", {}).get("engine", {}).get("alone", [])
     lines = [(f"chunk of {one['count']} positions from {one['first']}", one["us"] / 1000) for one in chunks]
     return table(
         ("prompt", "ms"),
@@ -61,8 +61,8 @@ def prompts(found: Found) -> list[str]:
     )
 
 
-def flow(found: Found, floors: Floors | None) -> list[str]:
-    passes, again = found.get("flow", {}), found.get("recompute", {})
+def flow(results: Results, floors: LowerBounds | None) -> list[str]:
+    passes, again = results.get("flow", {}), results.get("recompute", {})
     lines: list[list[Any]] = []
     for batch in sorted({*BATCHES, *map(int, again)}):
         times = [passes.get(f"{batch} {blocks}") for blocks in BLOCKS]
@@ -80,7 +80,7 @@ def flow(found: Found, floors: Floors | None) -> list[str]:
         (f"first chunk behind 87 prompt tokens, {text}", passes.get(name))
         for name, text in (("cold", "nothing kept"), ("kept", "prompt kept"))
     ]
-    slow = list(found.get("readable", {}).items())
+    slow = list(results.get("readable", {}).items())
     return [
         *table(head, lines),
         *table(
@@ -90,25 +90,25 @@ def flow(found: Found, floors: Floors | None) -> list[str]:
     ]
 
 
-def vocoder(found: Found, floors: Floors | None) -> list[str]:
+def vocoder(results: Results, floors: LowerBounds | None) -> list[str]:
     """By arithmetic, frames of a window and batch."""
     lines = [
         (kind, frames, batch, ms, floors.vocoder(batch) if floors and frames == WINDOW_FRAMES else None)
-        for (kind, frames, batch), ms in windows(found).items()
+        for (kind, frames, batch), ms in windows(results).items()
     ]
     return table(("arithmetic", "frames", "windows", "ms", "floor in float16"), lines)
 
 
-def windows(found: Found) -> dict[tuple[str, int, int], float]:
+def windows(results: Results) -> dict[tuple[str, int, int], float]:
     """Milliseconds by arithmetic, frames and windows in a batch, as they serve: branches of the
     network side by side.
     """
-    pairs = ((re.fullmatch(r"(\w+) (\d+) (\d+)", name), ms) for name, ms in found.get("vocoder", {}).items())
+    pairs = ((re.fullmatch(r"(\w+) (\d+) (\d+)", name), ms) for name, ms in results.get("vocoder", {}).items())
     return {(match[1], int(match[2]), int(match[3])): ms for match, ms in pairs if match}
 
 
-def memory(found: Found) -> list[str]:
-    one = found.get("lengths", {})
+def memory(results: Results) -> list[str]:
+    one = results.get("lengths", {})
     lines: list[tuple[str, Any]] = [
         (text, one[name])
         for name, text in (
@@ -132,9 +132,9 @@ def memory(found: Found) -> list[str]:
     ]
 
 
-def correctness(found: Found) -> list[str]:
+def correctness(results: Results) -> list[str]:
     lines: list[tuple[str, str]] = []
-    for kind, checks in found.get("llm-same", {}).get("same", {}).items():
+    for kind, checks in results.get("llm-same", {}).get("same", {}).items():
         lines += [
             (
                 f"speech tokens, {kind}, {what}",
@@ -145,13 +145,13 @@ def correctness(found: Found) -> list[str]:
         ]
     lines += [
         (f"mel, {name}", f"relative error {one[0]:.1e}, mean distance {one[1]:.1e}")
-        for name, one in found.get("mel", {}).items()
+        for name, one in results.get("mel", {}).items()
     ]
     lines += [
         (f"vocoder, {name.removesuffix(' error')}, against the readable one", f"relative error {one[0]:.1e}")
-        for name, one in found.get("vocoder", {}).items() if name.endswith("error")
+        for name, one in results.get("vocoder", {}).items() if name.endswith("error")
     ]  # fmt: skip
-    for number, errors in found.get("samples", {}).items():
+    for number, errors in results.get("samples", {}).items():
         texts = ("against the readable vocoder", "alone against together", "kept prompt against none")
         lines.append(
             (

@@ -9,7 +9,7 @@ Ask = Callable[[int], Awaitable[None]]
 
 
 async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
-    """`streams` askers for `seconds`, each asking anew as soon as its answer is complete. Returns
+    """`streams` askers for `seconds`, each asking again as soon as its answer is complete. Returns
     the number of requests.
 
     Those under way at the end are waited for. ask: gets the number of the request, from `first`.
@@ -52,7 +52,7 @@ async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float
     begin, at = time.monotonic(), 0.0
     while True:
         at += rng.expovariate(per_second)
-        # A moment that is over already is not skipped: whoever comes late meets the others' work,
+        # A moment that is over already is not skipped: a late request meets the work of the others,
         # as it would have.
         await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
         yield at

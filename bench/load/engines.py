@@ -43,11 +43,11 @@ class Speaker:
 
     @classmethod
     def first_of(cls, model: Path) -> "Speaker":
-        found = next(iter(torch.load(model / "spk2info.pt", weights_only=True).values()))
-        text, tokens = found["prompt_text"][0].tolist(), found["llm_prompt_speech_token"][0].tolist()
-        mel, embedding = found["prompt_speech_feat"][0].numpy(), found["flow_embedding"][0].numpy()
+        entry = next(iter(torch.load(model / "spk2info.pt", weights_only=True).values()))
+        text, tokens = entry["prompt_text"][0].tolist(), entry["llm_prompt_speech_token"][0].tolist()
+        mel, embedding = entry["prompt_speech_feat"][0].numpy(), entry["flow_embedding"][0].numpy()
         key = hashlib.sha256(mel.tobytes()).hexdigest()
-        flow_tokens = found["flow_prompt_speech_token"][0].numpy().astype(np.int64)
+        flow_tokens = entry["flow_prompt_speech_token"][0].numpy().astype(np.int64)
         return cls(
             Prompt(tuple(text), tuple(tokens)),
             Voice(flow_tokens, mel.astype(np.float32), embedding.astype(np.float32), key),
@@ -113,12 +113,12 @@ async def sound_engine(model: Path, device: str, engine: str, state_bytes: int) 
 @asynccontextmanager
 async def batcher(backend: Backend, state_bytes: int, most: int = 64) -> AsyncIterator[Batcher]:
     """Warmed up; its counts begin at nothing."""
-    made = Batcher(backend.decoders, Limits(max_streams=most, state_bytes=state_bytes, reserve_tokens=25))
+    running = Batcher(backend.decoders, Limits(max_streams=most, state_bytes=state_bytes, reserve_tokens=25))
     try:
-        await warm_up(made)
-        yield made
+        await warm_up(running)
+        yield running
     finally:
-        await asyncio.to_thread(made.close)
+        await asyncio.to_thread(running.close)
 
 
 async def spoken(

@@ -1,5 +1,5 @@
-"""A player as a listener has it: it begins with the first sound and hopes that the next one is
-there in time.
+"""A listener's player: it begins with the first sound and runs dry where the next one is
+late.
 """
 
 import time
@@ -18,7 +18,7 @@ BYTES_PER_SAMPLE = 2
 
 
 @dataclass(frozen=True)
-class Dry:
+class Stall:
     """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio
     that it has played by then.
     """
@@ -44,22 +44,22 @@ class Heard:
     stalls: float
     summary: Summary
     first_audible: float | None = None
-    dry: tuple[Dry, ...] = ()
+    dry: tuple[Stall, ...] = ()
 
     @property
     def left(self) -> float:
-        """Seconds that the player still speaks when the last of it has arrived."""
+        """Seconds that the player still plays when the last of it has arrived."""
         return max(0.0, self.first_sound + self.audio + self.stalls - self.end)
 
 
 class Player:
-    """What is played when, without a sound: `hear` is told each piece of audio as it arrives.
+    """What is played when, without a sound: `hear` takes each piece of audio as it arrives.
     buffer_seconds: it begins so long after the first sound has arrived."""
 
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
         self.first_sound: float | None = None
-        self.dry: list[Dry] = []
+        self.dry: list[Stall] = []
         self.pieces = 0
         self.audio = 0.0
         self._dry_at = 0.0
@@ -80,7 +80,7 @@ class Player:
             self.first_sound = now
             self._dry_at = now + self._buffer
         elif (gap := now - self._dry_at) > LEAST_GAP_SECONDS:
-            self.dry.append(Dry(self.pieces, self.audio, gap))
+            self.dry.append(Stall(self.pieces, self.audio, gap))
         self.pieces += 1
         self._dry_at = max(self._dry_at, now) + seconds
         self.audio += seconds

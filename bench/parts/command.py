@@ -61,10 +61,10 @@ def execute(
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     if options.report:
-        if (kept := Ledger.read(out)) is None:
+        if (before := Ledger.read(out)) is None:
             print(f"{out} holds no figures", file=sys.stderr)
             return 2
-        report(out, parts, kept)
+        report(out, parts, before)
         return 0
     ledger = Ledger.go_on(out, of(), parts)
     for part in wanted if options.fresh else ():
@@ -82,12 +82,12 @@ def execute(
 
 def figures(out: Path, parts: Sequence[Part]) -> dict[str, Any]:
     """What the parts have measured so far, by name; text under its name as well."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for part in parts:
         path = part.figures(out)
         if path.exists():
-            found[part.name] = path.read_text() if part.prints == "text" else json.loads(path.read_text())
-    return found
+            content[part.name] = path.read_text() if part.prints == "text" else json.loads(path.read_text())
+    return content
 
 
 def write_json(out: Path, parts: Sequence[Part], ledger: Ledger, **more: object) -> None:

@@ -11,7 +11,7 @@ from bench.parts.results_file import write
 
 FILE = "runs.json"
 REPORTS = ("report.md", "report.json", "streams.png", "soak.png")
-"""What reports leave beside the figures."""
+"""What reports leave next to the figures."""
 DONE, FAILED, LATE, LEFT_OUT, STOPPED = "done", "failed", "late", "left out", "stopped"
 
 
@@ -41,18 +41,18 @@ class Ledger:
         path = out / FILE
         if not path.exists():
             return None
-        kept = json.loads(path.read_text())
-        return cls(out, Subject(**kept["subject"]), {name: Run(**run) for name, run in kept["parts"].items()})
+        content = json.loads(path.read_text())
+        return cls(out, Subject(**content["subject"]), {name: Run(**run) for name, run in content["parts"].items()})
 
     @classmethod
     def go_on(cls, out: Path, subject: Subject, parts: Sequence[Part] = ()) -> "Ledger":
         """What is kept in `out` of the same subject. Otherwise a new one is begun, and figures of
         `parts` and of what was run there are taken away with their reports; nothing else in `out`
         is touched."""
-        kept = cls.read(out)
-        if kept and kept.subject.same(subject):
-            return cls(out, subject, kept.runs)
-        _emptied(out, {*(kept.runs if kept else ()), *(part.name for part in parts)})
+        ledger = cls.read(out)
+        if ledger and ledger.subject.same(subject):
+            return cls(out, subject, ledger.runs)
+        _emptied(out, {*(ledger.runs if ledger else ()), *(part.name for part in parts)})
         begun = cls(out, subject)
         write(out / FILE, begun._whole())
         return begun
@@ -67,7 +67,9 @@ class Ledger:
         )
 
     def begin(self, part: Part) -> None:
-        """Take away figures that it cannot go on from. Unless told how it ended it was stopped."""
+        """Take away figures that it cannot go on from. Until its end is noted it counts as
+        stopped.
+        """
         run = self.runs.get(part.name)
         if not part.keeps or run is None or run.under != part.under:
             part.figures(self.out).unlink(missing_ok=True)
@@ -79,7 +81,7 @@ class Ledger:
         self.note(part, Run(LEFT_OUT, 0.0, [], [why], run.under if run else part.under))
 
     def lacks(self, part: Part) -> bool:
-        """Whether it was run in vain: it is not done, and what it makes is not there."""
+        """Whether it was run without a result: it is not done, and its output is missing."""
         run = self.runs.get(part.name)
         return run is not None and run.state in (FAILED, LATE) and (part.makes is None or not part.makes.exists())
 

@@ -14,11 +14,12 @@ class Part:
     """commands: arguments of Python, several to run side by side. limit: seconds after which it is
     stopped.
 
-    alone: nothing else runs beside it, since it takes times. keeps: stopped half way it goes on
-    from its own figures. prints: its standard output is its figures ("json") or text for the report
-    ("text"); "": it writes NAME.json by itself. makes: a file without which it is run again. under:
-    conditions of its figures that options change, as text; done under others it is run again.
-    needs: parts that go before it when it is asked for alone, and without which it is left out.
+    alone: nothing else runs at the same time, since it takes times. keeps: stopped half way it goes
+    on from its own figures. prints: its standard output is its figures ("json") or text for the
+    report ("text"); "": it writes NAME.json by itself. makes: a file without which it is run again.
+    under: conditions of its figures that options change, as text; done under others it is run
+    again. needs: parts that go before it when it is asked for alone, and without which it is left
+    out.
     """
 
     name: str

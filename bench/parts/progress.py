@@ -46,14 +46,14 @@ class Progress:
         self._line(f"{name}: left out, {why}")
 
     def show(self) -> None:
-        """Draw the bar anew."""
+        """Redraw the bar."""
         if not self._stream.isatty():
             return
-        told = []
+        names = []
         for name, (begun, limit, line) in self._running.items():
             passed = time.monotonic() - begun
-            told.append(f"{name} {passed:.0f} s of at most {limit:.0f} [{bar(passed / limit)}] {line.strip()}")
-        text = f"[{bar(self._done / self._parts if self._parts else 1.0)}] {'; '.join(told)}"
+            names.append(f"{name} {passed:.0f} s of at most {limit:.0f} [{bar(passed / limit)}] {line.strip()}")
+        text = f"[{bar(self._done / self._parts if self._parts else 1.0)}] {'; '.join(names)}"
         # A line that wraps cannot be drawn over.
         text = text[: shutil.get_terminal_size().columns - 1]
         self._stream.write("\r" + text.ljust(self._shown))

@@ -1,5 +1,5 @@
 """What figures belong to: the machine, the versions and the source. Figures of another subject are
-not gone on with.
+not continued.
 """
 
 import hashlib
@@ -45,18 +45,18 @@ def subject() -> Subject:
 
 
 def gpu(*fields: str) -> list[list[str]]:
-    """What nvidia-smi tells of each GPU, no units; nothing without one."""
+    """What nvidia-smi reports of each GPU, no units; nothing without one."""
     if shutil.which("nvidia-smi") is None:
         return []
-    told = subprocess.run(
+    done = subprocess.run(
         ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"),
         capture_output=True,
         text=True,
         check=False,
     )
     return (
-        [[field.strip() for field in line.split(",")] for line in told.stdout.splitlines()]
-        if told.returncode == 0
+        [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines()]
+        if done.returncode == 0
         else []
     )
 
@@ -72,21 +72,21 @@ def machine() -> str:
 
 def _processor() -> str:
     try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    return re.sub(r"\s+", " ", found[1]).strip() if found else platform.machine()
+        match = None
+    return re.sub(r"\s+", " ", match[1]).strip() if match else platform.machine()
 
 
 def versions() -> dict[str, str]:
-    found = {"Python": platform.python_version()}
+    versions_by_name = {"Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions_by_name[package] = version(package)
         except PackageNotFoundError:
             continue
     drivers = gpu("driver_version")
-    return found | ({"driver": drivers[0][0]} if drivers else {})
+    return versions_by_name | ({"driver": drivers[0][0]} if drivers else {})
 
 
 def source(root: Path) -> str:
@@ -102,7 +102,7 @@ def source(root: Path) -> str:
 def commit(root: Path) -> str:
     """Short name, with a + when files differ from it; empty where there is no repository."""
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             ("git", "describe", "--always", "--dirty=+", "--abbrev=10"),
             cwd=root,
             capture_output=True,
@@ -111,4 +111,4 @@ def commit(root: Path) -> str:
         )
     except OSError:
         return ""
-    return told.stdout.strip() if told.returncode == 0 else ""
+    return done.stdout.strip() if done.returncode == 0 else ""

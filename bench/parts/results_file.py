@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 
-def write(path: Path, found: Any) -> None:
+def write(path: Path, content: Any) -> None:
     """As JSON, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
-    aside.write_text(json.dumps(found, indent=1) + "\n")
+    aside.write_text(json.dumps(content, indent=1) + "\n")
     os.replace(aside, path)  # noqa: PTH105 - the same file system
 
 
-class Kept(dict[str, Any]):
+class ResultsFile(dict[str, Any]):
     """A dictionary that writes its file at every assignment to one of its keys. path: None keeps
     nothing.
     """

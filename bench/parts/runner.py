@@ -62,9 +62,9 @@ async def _part(part: Part, limit: float, ledger: Ledger, progress: Progress) ->
             state = await _commands(part, limit, ledger.out, _Heard(part, file, last, progress))
     finally:
         ticking.cancel()
-    told = [] if state == DONE else list(last)
+    last_lines = [] if state == DONE else list(last)
     commands = [shlex.join(["python", *command]) for command in part.commands]
-    ledger.note(part, Run(state, round(time.monotonic() - began, 1), commands, told, part.under))
+    ledger.note(part, Run(state, round(time.monotonic() - began, 1), commands, last_lines, part.under))
     progress.end(part.name, state)
 
 

@@ -23,7 +23,7 @@ class Level:
     audio_per_second: seconds of speech made in a second by all.
 
     gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them
-    stood still. stages: median milliseconds of the first sound by stage, as the server tells.
+    stood still. stages: median milliseconds of the first sound by stage, as the server reports.
     megabytes: of GPU memory in use by all processes; None without a GPU.
     """
 
@@ -87,20 +87,20 @@ HEAD = (
 )
 
 
-def row(found: Level) -> str:
+def row(one: Level) -> str:
     """A line under HEAD."""
-    memory = "" if found.megabytes is None else f"{found.megabytes:8.0f}"
-    audible = ("-" if each is None else f"{each:.0f}" for each in (found.audible_p50, found.audible_p95))
+    memory = "" if one.megabytes is None else f"{one.megabytes:8.0f}"
+    audible = ("-" if each is None else f"{each:.0f}" for each in (one.audible_p50, one.audible_p95))
     return (
-        f"{found.arrivals:9} {found.streams:6} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
-        f"{found.p95:6.0f} {found.p99:6.0f} {next(audible):>13} {next(audible):>6} {found.real_time_factor:9.3f} "
-        f"{found.audio_per_second:11.1f} {found.gap_free:10.1%} {found.stall_seconds:13.2f} s {memory}"
+        f"{one.arrivals:9} {one.streams:6} {one.requests:8} {one.refused:7} {one.failed:6} {one.p50:17.0f} "
+        f"{one.p95:6.0f} {one.p99:6.0f} {next(audible):>13} {next(audible):>6} {one.real_time_factor:9.3f} "
+        f"{one.audio_per_second:11.1f} {one.gap_free:10.1%} {one.stall_seconds:13.2f} s {memory}"
     )
 
 
 def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
     """All so far, whole or not at all: a run that is cut short leaves what it had."""
-    write(path, {"machine": machine, "levels": [asdict(found) for found in levels]})
+    write(path, {"machine": machine, "levels": [asdict(one) for one in levels]})
 
 
 def read_json(path: Path, machine: str) -> list[Level]:
@@ -109,10 +109,10 @@ def read_json(path: Path, machine: str) -> list[Level]:
     """
     if not path.exists():
         return []
-    kept = json.loads(path.read_text())
-    if kept["machine"] != machine:
-        raise ValueError(f"{path} holds figures of {kept['machine']!r}, this is {machine!r}; name another file")
-    return [Level(**found) for found in kept["levels"]]
+    content = json.loads(path.read_text())
+    if content["machine"] != machine:
+        raise ValueError(f"{path} holds figures of {content['machine']!r}, this is {machine!r}; name another file")
+    return [Level(**fields) for fields in content["levels"]]
 
 
 def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
@@ -127,17 +127,17 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
 
     figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
     for arrivals, style in (("closed", "-"), ("poisson", "--"), ("listening", ":")):
-        these = [found for found in levels if found.arrivals == arrivals]
+        these = [one for one in levels if one.arrivals == arrivals]
         for name in ("p50", "p95", "p99") if these else ():
             latency.plot(
-                [found.streams for found in these],
-                [getattr(found, name) for found in these],
+                [one.streams for one in these],
+                [getattr(one, name) for one in these],
                 style,
                 marker="o",
                 label=f"{arrivals} {name}",
             )
     latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first byte (ms)", title=machine)
-    loads = {found.streams for found in levels}
+    loads = {one.streams for one in levels}
     latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
     latency.minorticks_off()
     latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
@@ -149,14 +149,14 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
         ticks(StrMethodFormatter("{x:g}"))
     latency.grid(visible=True, which="both", alpha=0.3)
     latency.legend()
-    shown = [found for found in levels if found.arrivals == "closed"] or list(levels)
+    shown = [one for one in levels if one.arrivals == "closed"] or list(levels)
     base = np.zeros(len(shown))
     for stage in STAGES:
-        heights = np.asarray([found.stages[stage] for found in shown])
-        waterfall.bar([str(found.streams) for found in shown], heights, bottom=base, label=stage)
+        heights = np.asarray([one.stages[stage] for one in shown])
+        waterfall.bar([str(one.streams) for one in shown], heights, bottom=base, label=stage)
         base += heights
-    rest = np.maximum(np.asarray([found.p50 for found in shown]) - base, 0.0)
-    waterfall.bar([str(found.streams) for found in shown], rest, bottom=base, label="waiting and transport")
+    rest = np.maximum(np.asarray([one.p50 for one in shown]) - base, 0.0)
+    waterfall.bar([str(one.streams) for one in shown], rest, bottom=base, label="waiting and transport")
     waterfall.set(xlabel="streams", ylabel="first byte, medians (ms)", title="where the milliseconds went")
     waterfall.legend()
     figure.tight_layout()

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from bench.parts.ledger import DONE, Ledger
+from bench.parts.part import Part
 from bench.reports.serving_report import Level
 from cosyserve.client.types import STAGES
 
@@ -52,3 +54,23 @@ def first_sound(levels: Sequence[Level]) -> list[str]:
         max(0.0, one.p50 - sum(one.stages.values())), one.p50)
         for one in levels
     ))  # fmt: skip
+
+
+def state(parts: Sequence[Part], ledger: Ledger) -> list[str]:
+    """Parts that are not done, by name and with what they said last; then all with their
+    commands.
+    """
+    lines: list[str] = []
+    for part in parts:
+        run = ledger.runs.get(part.name)
+        if run is None or run.state != DONE:
+            lines.append(
+                f"* **{part.name}: {run.state if run else 'not run'}**"
+                + "".join(f"\n      {line}" for line in (run.told if run else []))
+            )
+    done = [
+        (part.name, part.about, run.seconds)
+        for part in parts
+        if (run := ledger.runs.get(part.name)) and run.state == DONE
+    ]
+    return [*lines, "", *table(("part", "what", "seconds"), done)]

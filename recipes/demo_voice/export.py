@@ -3,8 +3,8 @@ one model directory, and checked.
 
 Writes WORK/model: the yaml, the backbone's sizes and the phoneme tokenizer that earlier stages left
 there, the three networks, the speech tokenizer and the speaker encoder as ONNX, and the voices.
-With --to the same files replace those that the manifest beside that directory lists, and the
-manifest is written anew.
+With --to the same files replace those that the manifest next to that directory lists, and the
+manifest is rewritten.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
-from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.voices import Corpus, voices
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
@@ -73,9 +73,9 @@ def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: C
     for name, source in parts.items():
         if not source.exists():
             raise ModelError(f"{source}: missing; the stage that writes it has not ended")
-        (parameters.pack if name in PACKED else shutil.copyfile)(source, directory.path / name)
-    parameters.save(directory.path / VOICE_FILE, voices(corpus, names))
-    # Learnt from the model before this one.
+        (parameter_store.pack if name in PACKED else shutil.copyfile)(source, directory.path / name)
+    parameter_store.save(directory.path / VOICE_FILE, voices(corpus, names))
+    # Learnt from the previous model.
     (directory.path / ALIGNMENT).unlink(missing_ok=True)
     return directory
 
@@ -119,7 +119,9 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
     heard = [corpus.tokenizer.codes_of_speech(log_mel[None], torch.tensor([len(log_mel)]))[0] for log_mel in log_mels]
     known = float(torch.cat([one == other for one, other in zip(heard, stored, strict=True)]).float().mean())
 
-    weights = {name: tensor for name, tensor in parameters.load(speaker).items() if isinstance(tensor, torch.Tensor)}
+    weights = {
+        name: tensor for name, tensor in parameter_store.load(speaker).items() if isinstance(tensor, torch.Tensor)
+    }
     banks = [fbank.speaker_features(wave[0])[None] for wave in waves]
     apart = max(speaker_onnx.largest_difference(directory.file(SPEAKER), weights, bank) for bank in banks)
     vectors = torch.cat([speaker_onnx.run(directory.file(SPEAKER), bank) for bank in banks])

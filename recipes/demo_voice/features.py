@@ -7,7 +7,6 @@ encoder (about 100). Stored as float16, utterances end to end.
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,69 +15,11 @@ import torch.multiprocessing as processes
 from torch import Tensor
 from tqdm import tqdm
 
-from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_TOKEN
+from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_TOKEN
+from recipes.demo_voice.training.feature_files import FBANK_PER_TOKEN, STREAMS, feature_file, frames_per_token
 from recipes.demo_voice.training.speech import Speech, mapped_waves
 from services.frontend.prompts.features import fbank, mel, whisper_mel
 from services.frontend.prompts.features.resample import resample
-
-LOG_MEL_PER_TOKEN = 4
-FBANK_PER_TOKEN = 4
-_STREAMS = {"mel": MEL_BINS, "log_mel": whisper_mel.BINS, "fbank": fbank.BINS}
-
-
-@dataclass(frozen=True)
-class Features:
-    """All utterances of a `Speech` end to end, in its order.
-
-    mel: float16 [50 Hz frames, 80]. log_mel: float16 [100 Hz frames, 128]. fbank: float16 [100 Hz
-    frames, 80], mean not taken off; the last two frames of each utterance repeat the last whole
-    window. tokens: 25 Hz lengths of the utterances. first: token at which each starts; its mel
-    starts at 2 * first, log_mel and fbank at 4 * first. All tensors lie on one device; tokens and
-    first on the CPU too.
-    """
-
-    mel: Tensor
-    log_mel: Tensor
-    fbank: Tensor
-    tokens: list[int]
-    first: list[int]
-    first_on_device: Tensor
-
-    @classmethod
-    def read(
-        cls, work: Path, speech: Speech, device: torch.device, *, only: tuple[str, ...] = tuple(_STREAMS)
-    ) -> "Features":
-        """What `python -m recipes.demo_voice.features` wrote; streams that are not in `only` are
-        left empty.
-        """
-        tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
-        first = [0, *np.cumsum(tokens).tolist()][: len(tokens)]
-
-        def stream(name: str) -> Tensor:
-            if name not in only:
-                return torch.empty(0, _STREAMS[name], dtype=torch.float16, device=device)
-            values = np.fromfile(_file(work, name), dtype=np.float16).reshape(-1, _STREAMS[name])
-            expected = sum(tokens) * _per_token(name)
-            if len(values) != expected:
-                raise ValueError(f"{_file(work, name)}: {len(values)} frames, expected {expected}; make it again")
-            return torch.from_numpy(values).to(device)
-
-        return cls(
-            mel=stream("mel"),
-            log_mel=stream("log_mel"),
-            fbank=stream("fbank"),
-            tokens=tokens,
-            first=first,
-            first_on_device=torch.tensor(first, device=device),
-        )
-
-
-def _file(work: Path, name: str) -> Path:
-    return work / "features" / f"{name}.f16"
-
-
-def _per_token(name: str) -> int:
-    return 2 if name == "mel" else LOG_MEL_PER_TOKEN
 
 
 def compute(work: Path, device: str, count: int) -> None:
@@ -88,8 +29,8 @@ def compute(work: Path, device: str, count: int) -> None:
     speech = Speech.read(work, audio=False)
     total = sum(utterance.samples for utterance in speech.utterances) // SAMPLES_PER_TOKEN
     (work / "features").mkdir(exist_ok=True)
-    for name, bins in _STREAMS.items():
-        np.memmap(_file(work, name), np.float16, "w+", shape=(total * _per_token(name), bins)).flush()
+    for name, bins in STREAMS.items():
+        np.memmap(feature_file(work, name), np.float16, "w+", shape=(total * frames_per_token(name), bins)).flush()
     if count == 1:
         _part(0, 1, work, device)
         return
@@ -105,13 +46,13 @@ def _part(index: int, count: int, work: Path, device_name: str) -> None:
     tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
     first = [0, *np.cumsum(tokens).tolist()]
     files = {
-        name: np.memmap(_file(work, name), np.float16, "r+", shape=(first[-1] * _per_token(name), bins))
-        for name, bins in _STREAMS.items()
+        name: np.memmap(feature_file(work, name), np.float16, "r+", shape=(first[-1] * frames_per_token(name), bins))
+        for name, bins in STREAMS.items()
     }
     mine = range(index * len(tokens) // count, (index + 1) * len(tokens) // count)
     for number in tqdm(mine, desc="features", unit="utterance", disable=index > 0, mininterval=5.0):
         for name, values in features_of(wave(speech.utterances[number]), device).items():
-            start, frames = first[number] * _per_token(name), tokens[number] * _per_token(name)
+            start, frames = first[number] * frames_per_token(name), tokens[number] * frames_per_token(name)
             files[name][start : start + frames] = values.numpy()
     for file in files.values():
         file.flush()
@@ -127,8 +68,8 @@ def features_of(wave: Tensor, device: torch.device) -> dict[str, Tensor]:
     banks = fbank.kaldi_fbank(low[0].cpu())
     missing = FBANK_PER_TOKEN * tokens - banks.shape[0]
     banks = torch.cat([banks, banks[-1:].expand(missing, -1)])
-    found = {"mel": mel.mel_spectrogram(there)[0].T, "log_mel": whisper_mel.whisper_log_mel(low)[0].T, "fbank": banks}
-    return {name: values.to("cpu", torch.float16) for name, values in found.items()}
+    streams = {"mel": mel.mel_spectrogram(there)[0].T, "log_mel": whisper_mel.whisper_log_mel(low)[0].T, "fbank": banks}
+    return {name: values.to("cpu", torch.float16) for name, values in streams.items()}
 
 
 def main(arguments: list[str] | None = None) -> int:

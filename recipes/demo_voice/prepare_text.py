@@ -125,10 +125,10 @@ def wheel(folder: Path, name: str) -> Path:
     """The newest wheel of the package `name` in `folder`. Raises FileNotFoundError when there is
     none.
     """
-    found = sorted(folder.glob(f"{name}-*.whl"))
-    if not found:
+    wheels = sorted(folder.glob(f"{name}-*.whl"))
+    if not wheels:
         raise FileNotFoundError(f"{folder}: holds no {name} wheel; the command above fetches it")
-    return found[-1]
+    return wheels[-1]
 
 
 def main(arguments: list[str] | None = None) -> int:

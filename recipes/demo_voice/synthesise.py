@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.finish import Refused, finish
-from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
 from recipes.demo_voice.teacher.plan import Job
 from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.symbols import numbers
@@ -88,7 +88,9 @@ def batches(todo: Iterator[Job], size: int, seed: int) -> Iterator[list[Job]]:
 def speak(model: Kokoro, styles: Styles, batch: Sequence[Job], shard: Shard, noise: torch.Generator) -> Report:
     """One batch into the shard."""
     tokens = [numbers(job.sentence.phonemes) for job in batch]
-    orders = [Order(row, styles.style(job.voice, len(row)), job.speed) for job, row in zip(batch, tokens, strict=True)]
+    orders = [
+        SpeechRequest(row, styles.style(job.voice, len(row)), job.speed) for job, row in zip(batch, tokens, strict=True)
+    ]
     refused: Counter[str] = Counter()
     fit = []
     for job, samples in zip(batch, model.speak(orders, noise), strict=True):
@@ -143,13 +145,13 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
     for worker in workers:
         worker.start()
     running = len(workers)
-    made = 0
+    written = 0
     with tqdm(
         total=hours if hours < float("inf") else None, initial=samples / 3600 / SAMPLE_RATE, unit="h", desc="speech"
     ) as bar:
         bar.bar_format = "{desc}: {n:.2f} h {bar:20} {elapsed} {postfix}"
         while running:
-            if time.monotonic() - began > 60 * minutes or samples + made >= hours * 3600 * SAMPLE_RATE:
+            if time.monotonic() - began > 60 * minutes or samples + written >= hours * 3600 * SAMPLE_RATE:
                 stop.set()
             if any(worker.exitcode for worker in workers):
                 stop.set()
@@ -161,11 +163,11 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
             if report is None:
                 running -= 1
                 continue
-            made += report.samples
+            written += report.samples
             refused += report.refused
             bar.update(report.samples / 3600 / SAMPLE_RATE)
             bar.set_postfix_str(
-                f"{made / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused"
+                f"{written / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused"
             )
     for worker in workers:
         worker.join()

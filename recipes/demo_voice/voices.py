@@ -65,18 +65,18 @@ class Corpus:
         """
         speech = Speech.read(work)
         tokens = [tokens_of(utterance) for utterance in speech.utterances]
-        found = torch.from_numpy(np.load(work / tokenizer / CODES))
+        stored = torch.from_numpy(np.load(work / tokenizer / CODES))
         vectors = torch.from_numpy(np.load(work / EMBEDDINGS)).float()
-        if len(found) != sum(tokens) or len(vectors) != len(tokens):
+        if len(stored) != sum(tokens) or len(vectors) != len(tokens):
             raise ValueError(
-                f"{len(found)} codes and {len(vectors)} speaker vectors for {sum(tokens)} tokens in {len(tokens)} "
+                f"{len(stored)} codes and {len(vectors)} speaker vectors for {sum(tokens)} tokens in {len(tokens)} "
                 "utterances"
             )
         network = TrainedTokenizer.read(work / tokenizer)
         return cls(
             speech=speech,
             tokenizer=network,
-            codes=found,
+            codes=stored,
             first=[0, *np.cumsum(tokens).tolist()][: len(tokens)],
             first_id=codes.first_id(network.digits),
             vectors=F.normalize(vectors, dim=1),

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     written = write_wavs(options.work, options.directory, options.split)
     print(
         ", ".join(f"{count} of {voice}" for voice, count in written.items())
-        or f"nobody spoke a sentence of {options.split}"
+        or f"there is no recording of the split {options.split}"
     )
     return 0 if written else 1
 

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from bench.text_soak import Soaked, soak
+from bench.text_soak import SoakResult, soak
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
 async def test_a_short_text_soak_loses_nothing(mode: str) -> None:
-    found = await soak(Path("models/demo"), characters=3_000, mode=mode)  # type: ignore[arg-type]
-    assert found.characters >= 3_000
+    result = await soak(Path("models/demo"), characters=3_000, mode=mode)  # type: ignore[arg-type]
+    assert result.characters >= 3_000
     # In token mode a sentence is as long as the model takes, in sentence mode as its text.
-    assert 55 <= found.sentences <= 75
-    assert found.audio_seconds > 180
-    assert set(found.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}
+    assert 55 <= result.sentences <= 75
+    assert result.audio_seconds > 180
+    assert set(result.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}
 
 
 def test_growth_is_seen() -> None:
-    def found(slope: float) -> Soaked:
-        return Soaked("sentences", 60_000, 1, 1.0, 1.0, {"llm.0": 0.2, "orchestrator.0": slope}, {})
+    def result(slope: float) -> SoakResult:
+        return SoakResult("sentences", 60_000, 1, 1.0, 1.0, {"llm.0": 0.2, "orchestrator.0": slope}, {})
 
-    assert found(0.9).flat
-    assert not found(1.1).flat
+    assert result(0.9).flat
+    assert not result(1.1).flat

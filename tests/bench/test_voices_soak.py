@@ -8,8 +8,8 @@ DEMO = Path(__file__).parents[2] / "models" / "demo"
 
 
 async def test_sixty_operations_from_eight_clients() -> None:
-    found = await soak(DEMO, 60, 8, seed=2)
-    assert found.faults == []
-    assert found.left == []
-    assert sum(found.done.values()) == 60
-    assert found.done["create ok"] > 5
+    result = await soak(DEMO, 60, 8, seed=2)
+    assert result.faults == []
+    assert result.left == []
+    assert sum(result.done.values()) == 60
+    assert result.done["create ok"] > 5

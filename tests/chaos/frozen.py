@@ -53,9 +53,9 @@ async def watched() -> AsyncIterator[Watched]:
     async with running_stack(
         TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", restart_frozen=False, log=roster
     ) as stack:
-        found = Watched(stack, roster)
-        await found.complete()
-        yield found
+        stack_and_roster = Watched(stack, roster)
+        await stack_and_roster.complete()
+        yield stack_and_roster
 
 
 async def half_written(client: Client, seed: int) -> StreamingSpeech:

@@ -22,8 +22,8 @@ CALLERS = range(3)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[Watched]:
-    async with watched() as found:
-        yield found
+    async with watched() as stack_and_roster:
+        yield stack_and_roster
 
 
 def seconds() -> float:

@@ -66,8 +66,8 @@ async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_
         text = "word"
         plain = await stack.client.synthesize(text, voice="zs_a", seed=1).read()
         for instruction in ("Say it slowly.", " Say it slowly.<|endofprompt|> "):
-            told = await stack.client.synthesize(text, voice="zs_a", seed=1, instruction=instruction).read()
-            assert told != plain
+            with_instruction = await stack.client.synthesize(text, voice="zs_a", seed=1, instruction=instruction).read()
+            assert with_instruction != plain
     zero_shot, *instructed = given
     assert zero_shot.prompt.text_ids
     assert zero_shot.prompt.speech_tokens

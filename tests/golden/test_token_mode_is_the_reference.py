@@ -43,11 +43,11 @@ async def door(script: Script, **door_settings: Any) -> AsyncIterator[Any]:
         llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(backend), service.handlers)
         return backend.close
 
-    told = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
+    server_settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
     async with contextlib.AsyncExitStack() as exits:
         services = {
             "frontend": await exits.enter_async_context(stage("frontend", script)),
-            "llm": await exits.enter_async_context(running("cosyserve.v1.LlmService", told, load)),
+            "llm": await exits.enter_async_context(running("cosyserve.v1.LlmService", server_settings, load)),
             "token2wav": await exits.enter_async_context(stage("token2wav", script)),
         }
         addresses = {name: (f"127.0.0.1:{service.port}",) for name, service in services.items()}

@@ -46,8 +46,8 @@ def _of_map(field: FieldDescriptor, name: str, text: str) -> Iterator[tuple[str,
 
 def _inside(field: FieldDescriptor, put: Put) -> Put:
     def write(message: Message) -> None:
-        found = getattr(message, field.name)
-        put(found.add() if field.is_repeated else found)
+        value = getattr(message, field.name)
+        put(value.add() if field.is_repeated else value)
 
     return write
 

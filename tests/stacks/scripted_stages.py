@@ -122,7 +122,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         script.first_indices.append(index)
         script.last_languages.append(setup.last_language_code)
 
-        def told(word: str, unfinished: bool) -> frontend_pb2.AnalyzeStreamResponse:
+        def response(word: str, unfinished: bool) -> frontend_pb2.AnalyzeStreamResponse:
             ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
             if script.letters:
                 ids = list(script.letters[given : len(word)])
@@ -140,18 +140,18 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 if script.analyze:
                     await script.analyze(context)
                 if word:
-                    yield told(word, False)
+                    yield response(word, False)
                     index, given = index + 1, 0
             while setup.partial_sentences and waiting[given:]:
                 until = given + 1 if script.letters else len(waiting)
-                yield told(waiting[:until], True)
+                yield response(waiting[:until], True)
                 given = until
             progress = frontend_pb2.AnalyzeProgress(
                 characters=settled, sentences=index, last_language_code=f"x-{index}" if index else ""
             )
             yield frontend_pb2.AnalyzeStreamResponse(progress=progress)
         if waiting:
-            yield told(waiting, False)
+            yield response(waiting, False)
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         if request.id not in ("", "anna"):
@@ -242,16 +242,16 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
             replay = list(setup.replay_tokens)
             script.replayed.append(len(replay))
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
-            made = 0
+            sent = 0
             async for request in request_iterator:
                 for _ in request.text.ids:
-                    fresh = [token for token in range(made, made + 5) if token >= len(replay)]
-                    made += 5
+                    fresh = [token for token in range(sent, sent + 5) if token >= len(replay)]
+                    sent += 5
                     yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(tokens=fresh))
                     if script.generate:
-                        await script.generate(context, made)
+                        await script.generate(context, sent)
             summary = llm_pb2.GenerateSummary(
-                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=made
+                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent
             )
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
         finally:
@@ -280,21 +280,21 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
             audio = token2wav_pb2.DecodedAudio(start_sample=setup.start_sample, identity=script.identity)
             yield token2wav_pb2.DecodeStreamResponse(audio=audio)
-            made = 0
+            sent = 0
             async for request in request_iterator:
                 for token in request.tokens.ids:
-                    made += 960
-                    if made <= setup.start_sample:
+                    sent += 960
+                    if sent <= setup.start_sample:
                         continue
                     if script.decode:
-                        await script.decode(context, made - 960)
+                        await script.decode(context, sent - 960)
                     pcm = np.full(960, script.loudness(token), dtype="<i2").tobytes()
                     yield token2wav_pb2.DecodeStreamResponse(
-                        audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=made - 960)
+                        audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=sent - 960)
                     )
-            summary = token2wav_pb2.DecodeSummary(samples=made)
+            summary = token2wav_pb2.DecodeSummary(samples=sent)
             yield token2wav_pb2.DecodeStreamResponse(
-                audio=token2wav_pb2.DecodedAudio(start_sample=made, summary=summary)
+                audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=summary)
             )
         finally:
             script.active -= 1
@@ -359,12 +359,19 @@ async def stack(
             for number, script in enumerate(scripts[name]):
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
-        addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in found) for name, found in services.items()}
-        told = OrchestratorSettings(
+        addresses = {
+            name: tuple(f"127.0.0.1:{service.port}" for service in started) for name, started in services.items()
+        }
+        orchestrator_settings = OrchestratorSettings(
             listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings}
         )
         door = await exits.enter_async_context(
-            running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
+            running(
+                orchestrator.SERVICE,
+                orchestrator_settings,
+                lambda service: orchestrator.load(service, orchestrator_settings),
+                owns_health=True,
+            )
         )
         channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{door.port}"))
         await until_serving(channel)

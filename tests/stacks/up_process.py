@@ -54,9 +54,9 @@ class Up:
         """The first line that holds `text`, as soon as it is printed."""
         with self._news:
             assert self._news.wait_for(lambda: self._over or self._find(text), seconds), f"no {text!r} in {self.lines}"
-            found = self._find(text)
-        assert found, f"it ended without {text!r}: {self.lines}"
-        return found
+            line = self._find(text)
+        assert line, f"it ended without {text!r}: {self.lines}"
+        return line
 
     def end(self, number: signal.Signals = signal.SIGINT, seconds: float = 60) -> int:
         """Send a signal and return the exit code."""

@@ -58,13 +58,19 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
     async def _close_batcher() -> None:
         batcher.close()
 
-    told = FrontendSettings(listen=ANY_PORT, model=model, drain_seconds=0.0)
+    frontend_settings = FrontendSettings(listen=ANY_PORT, model=model, drain_seconds=0.0)
     async with contextlib.AsyncExitStack() as exits:
         text = await exits.enter_async_context(
-            running("cosyserve.v1.FrontendService", told, lambda service: frontend.load(service, told))
+            running(
+                "cosyserve.v1.FrontendService",
+                frontend_settings,
+                lambda service: frontend.load(service, frontend_settings),
+            )
         )
-        tokens = await exits.enter_async_context(running("cosyserve.v1.LlmService", told, load_llm))
-        sound = await exits.enter_async_context(running("cosyserve.v1.Token2WavService", told, load_token2wav))
+        tokens = await exits.enter_async_context(running("cosyserve.v1.LlmService", frontend_settings, load_llm))
+        sound = await exits.enter_async_context(
+            running("cosyserve.v1.Token2WavService", frontend_settings, load_token2wav)
+        )
         addresses = {"frontend": text, "llm": tokens, "token2wav": sound}
         settings = OrchestratorSettings(
             listen=ANY_PORT,

@@ -1,1 +1,1 @@
-"""Callers that mean harm, against a running stack: `make attack`."""
+"""Hostile callers against a running stack: `make attack`."""

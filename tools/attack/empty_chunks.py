@@ -20,15 +20,15 @@ async def empty_chunks(target: Target) -> Finding:
     begin = asyncio.get_running_loop().time()
     answer = "no refusal"
     async with Client(target.address) as client:
-        beside = asyncio.create_task(target.tiny())
+        tiny = asyncio.create_task(target.tiny())
         try:
             await client.convert_voice(recording, timeout=30.0).read()
         except (InvalidRequest, FailedPrecondition) as error:
             answer = error.code.name
         took = asyncio.get_running_loop().time() - begin
-        waited = await beside
+        waited = await tiny
     return Finding(
-        f"{answer} after {took:.2f} s, a tiny request beside it answered after {waited:.2f} s",
+        f"{answer} after {took:.2f} s, a tiny request next to it answered after {waited:.2f} s",
         f"a refusal after {_MOST_SECONDS:.0f} s",
         answer != "no refusal" and max(took, waited) <= _MOST_SECONDS,
     )

@@ -1,4 +1,4 @@
-"""What an attack saw, beside the limit that has to hold."""
+"""What an attack measured, and the limit that has to hold."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Hundreds of calls that are hung up as soon as they are made: does every place come back, and what
+"""Hundreds of calls that are cancelled as soon as they are made: is every place freed, and what
 stays in memory?
 """
 

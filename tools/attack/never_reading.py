@@ -1,5 +1,5 @@
 """Callers of long texts that never read what they are answered: what is held of it, and is another
-caller told how things are?
+caller answered?
 """
 
 import asyncio

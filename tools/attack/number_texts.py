@@ -1,4 +1,6 @@
-"""Eight texts of nothing but digits, which take the frontend longest, beside a tiny request."""
+"""Eight texts of nothing but digits, which take the frontend longest, and a tiny request at the
+same time.
+"""
 
 import asyncio
 
@@ -22,7 +24,7 @@ async def number_texts(target: Target) -> Finding:
         await asyncio.gather(*calls, return_exceptions=True)
     await target.until_idle()
     return Finding(
-        f"tiny requests beside {_TEXTS} texts of {len(text)} digits answered after {max(waits):.2f} s at most",
+        f"tiny requests next to {_TEXTS} texts of {len(text)} digits answered after {max(waits):.2f} s at most",
         f"{_MOST_SECONDS:.0f} s",
         max(waits) <= _MOST_SECONDS,
     )

@@ -42,13 +42,13 @@ class Target:
         """Requests admitted at once, and those under way."""
         async with self.channel() as channel:
             stub: Any = info_pb2_grpc.InfoServiceStub(channel)
-            told = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=HONEST_SECONDS)).info
-        return told.admitted_streams, told.active_streams
+            info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=HONEST_SECONDS)).info
+        return info.admitted_streams, info.active_streams
 
     async def until_idle(self) -> None:
         """Return when no request is under way. Raises TimeoutError after ten seconds."""
         async with asyncio.timeout(10.0):
-            while (await self.places())[1]:  # noqa: ASYNC110 - nothing tells of it
+            while (await self.places())[1]:  # noqa: ASYNC110 - nothing notifies of it
                 await asyncio.sleep(0.1)
 
     @contextlib.asynccontextmanager

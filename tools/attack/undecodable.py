@@ -1,5 +1,5 @@
-"""Bytes that are no message, to every method of the public door: is the caller told that it is its
-own fault?
+"""Bytes that are no message, to every method of the public door: is the caller answered that it is
+its own fault?
 """
 
 from typing import Any

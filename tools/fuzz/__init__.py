@@ -1,1 +1,1 @@
-"""Mutated inputs against the parts that read what strangers send: `make fuzz`."""
+"""Mutated inputs against the parts that read what callers send: `make fuzz`."""

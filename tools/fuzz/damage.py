@@ -1,4 +1,4 @@
-"""Files that nobody would make, from files that somebody made: a seeded source of mutations of
+"""Damaged files made from real ones: a seeded source of mutations of
 bytes.
 """
 

@@ -1,4 +1,4 @@
-"""Texts that nobody would think of, from texts that somebody wrote: a seeded source of
+"""Odd texts made from real ones: a seeded source of
 mutations.
 """
 

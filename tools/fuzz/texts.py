@@ -114,7 +114,7 @@ class Subject:
             "an id that the model does not have",
         )
         sentence.text.encode()
-        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed")
+        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that was not allowed")
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
         """Sentences and the pauses between them, of a text that comes in pieces, as far as it is
@@ -131,7 +131,7 @@ class Subject:
 
         try:
             for piece in pieces():
-                # Warnings belong to the sentence that is told with them, not to the part of it.
+                # Warnings belong to the sentence that is returned with them, not to the part of it.
                 heard += [] if isinstance(piece, SentencePart) and piece.unfinished else _warnings(reading)
                 if isinstance(piece, Pause):
                     waiting = added(waiting, piece)
@@ -147,11 +147,11 @@ class Subject:
 
 
 def _check_warnings(reading: Reading) -> None:
-    found = [] if reading.log is None else reading.log.take()
-    _require(len(found) <= MOST_WARNINGS, f"{len(found)} warnings")
-    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in found), "a warning names more than it may")
+    warnings = [] if reading.log is None else reading.log.take()
+    _require(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings")
+    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in warnings), "a warning names more than it may")
     _require(
-        all(len(stretch) <= LONGEST_STRETCH for warning in found for stretch in warning.left_out),
+        all(len(stretch) <= LONGEST_STRETCH for warning in warnings for stretch in warning.left_out),
         "a stretch is too long",
     )
 

@@ -3,8 +3,8 @@ through, from its first byte to a voice.
 
 Every upload must become a voice or be refused with InvalidRequest (INVALID_ARGUMENT) within its
 time. The work is done in a process of its own, so that one that crashes or hangs is seen, counted
-and gone over; its input is written beside, under the number that makes it again. Exit status: 0
-nothing but voices and refusals, 1 otherwise.
+and gone over; its input is written next to them, under the number that makes it again. Exit status:
+0 nothing but voices and refusals, 1 otherwise.
 """
 
 import argparse
@@ -175,11 +175,11 @@ def main() -> int:
     options.add_argument("--first", type=int, default=0, help="number of the first upload (default: %(default)s)")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="where uploads that fail are written")
-    told = options.parse_args()
+    arguments = options.parse_args()
     begin = time.monotonic()
-    outcomes, failures = fuzz(told.model, told.count, told.seed, told.keep, told.first)
+    outcomes, failures = fuzz(arguments.model, arguments.count, arguments.seed, arguments.keep, arguments.first)
     print(
-        f"{told.count} uploads in {time.monotonic() - begin:.0f} s: {outcomes['voice']} voices, {len(failures)} "
+        f"{arguments.count} uploads in {time.monotonic() - begin:.0f} s: {outcomes['voice']} voices, {len(failures)} "
         "failures"
     )
     for outcome, times in outcomes.most_common(40):

@@ -79,7 +79,7 @@ def checkpoint_manifest(checkpoint: Path) -> Manifest:
 
 def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Limits) -> list[str]:
     """What `trtllm-build` is given; the same for 0.20 and 1.x."""
-    told = {
+    arguments = {
         "checkpoint_dir": checkpoint, "output_dir": output, "max_batch_size": limits.sentences,
         "max_input_len": LONGEST_INPUT,
         "max_seq_len": limits.positions, "max_num_tokens": limits.tokens, "max_beam_width": 1, "kv_cache_type": "paged",
@@ -88,7 +88,7 @@ def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Li
         "gpt_attention_plugin": precision,
         "logits_dtype": "float32", "workers": 1,
     }  # fmt: skip
-    return [PROGRAM, *(part for name, value in told.items() for part in (f"--{name}", str(value)))]
+    return [PROGRAM, *(part for name, value in arguments.items() for part in (f"--{name}", str(value)))]
 
 
 def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -> EngineKey:
@@ -109,7 +109,7 @@ def machine_facts(number: int) -> dict[str, str]:
     gpus = machine_gpus()
     if not 0 <= number < len(gpus):
         raise SettingsError(
-            f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it"
+            f"GPU {number} is not there: nvidia-smi reports {len(gpus)}; an engine is built on the GPU that runs it"
         )
     return gpus[number] | library_versions("tensorrt_llm", "tensorrt")
 
@@ -152,12 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
     )
-    for option, value, told in (
+    for option, value, about in (
         ("--max-batch-size", default.sentences, "sentences at once"),
         ("--max-seq-len", default.positions, "positions of a sentence, prompt and speech together"),
         ("--max-num-tokens", default.tokens, "positions of all sentences in one step"),
     ):
-        parser.add_argument(option, type=int, default=value, metavar="N", help=f"{told} (default: %(default)s)")
+        parser.add_argument(option, type=int, default=value, metavar="N", help=f"{about} (default: %(default)s)")
     parser.add_argument(
         "--gpu", type=int, default=0, metavar="N", help="number of the GPU, as nvidia-smi has it (default: %(default)s)"
     )
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits = Limits(options.max_batch_size, options.max_seq_len, options.max_num_tokens)
     except ValueError as error:
         parser.error(str(error))
-    cache = EngineCache(options.engines or default_directory(), on_wait=lambda told: print(told, file=sys.stderr))
+    cache = EngineCache(options.engines or default_directory(), on_wait=lambda about: print(about, file=sys.stderr))
 
     def perform() -> int:
         if options.dry_run:
@@ -176,8 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if shutil.which(PROGRAM) is None:
             raise SettingsError(_NO_PROGRAM)
-        made = build(options.checkpoint, cache, limits, options.gpu)
-        print(f"{made.directory}  {made.bytes} bytes")
+        engine = build(options.checkpoint, cache, limits, options.gpu)
+        print(f"{engine.directory}  {engine.bytes} bytes")
         return 0
 
     return run(perform)

@@ -64,7 +64,7 @@ def build(
     check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
     width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
-    made = []
+    plans = []
     with engine_held(graphs.directory):
         for component in COMPONENTS:
             shapes = profiles(component, streams, width, masked=masked)
@@ -74,8 +74,8 @@ def build(
             print(
                 f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True
             )
-            made.append(entry.file(plan_file(component)))
-    return made
+            plans.append(entry.file(plan_file(component)))
+    return plans
 
 
 def check_precision(precision: Precision, gpu: str, capability: str) -> None:

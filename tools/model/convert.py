@@ -67,15 +67,15 @@ def convert(
             assembly.file(name, lambda path, tensors=tensors: write(path, tensors, precision, progress.add))  # type: ignore[misc]
 
     with Progress(f"{target} {precision}", size) as progress:
-        manifest, made = publish(
+        manifest, is_new = publish(
             output,
             identity(checkpoint, target, precision),
             make,
             needed=size + (64 << 20),
             replace=replace,
-            on_wait=lambda told: print(told, file=sys.stderr),
+            on_wait=lambda line: print(line, file=sys.stderr),
         )
-    return {"directory": str(output), "made": made, "bytes": manifest.size, **manifest.identity}
+    return {"directory": str(output), "made": is_new, "bytes": manifest.size, **manifest.identity}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--model",
         type=Path,
         metavar="DIR",
-        help="model directory that a Hugging Face directory of others was made of: weights are compared, and it can be served beside it",
+        help="model directory from which somebody else made the Hugging Face directory: compares the weights, so that "
+        "the conversion can be served with it",
     )
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -16,7 +16,7 @@ from pathlib import Path
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
-from tools.model.fetch.download_record import RECORD, Known, read_record, write_record
+from tools.model.fetch.download_record import RECORD, SizeAndHash, read_record, write_record
 from tools.model.fetch.http_client import Web, WebError
 from tools.model.fetch.hubs import Hub, Mirror, hub_named
 from tools.model.fetch.transfer import Transfer
@@ -33,11 +33,11 @@ def fetch_all(
     target: Path,
     hub: Hub,
     wanted: Sequence[WantedFile],
-    pins: dict[str, Known],
+    pins: dict[str, SizeAndHash],
     transfer: Transfer,
     *,
     check: bool = False,
-) -> dict[str, Known]:
+) -> dict[str, SizeAndHash]:
     """Fetch what is not there; returns what every file is. pins: what files have to be. check: read
     files that are there as well.
 
@@ -47,16 +47,16 @@ def fetch_all(
     with FileLock(target / ".download.lock", f"the download to {target}", _say):
         have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
         try:
-            told = hub.known(transfer.web)
+            known_files = hub.known(transfer.web)
         except WebError as error:
             raise ModelError(str(error)) from error
         plan, done = [], {}
         for file in wanted:
-            known = _expected(file, pins, have, told)
+            known = _expected(file, pins, have, known_files)
             present = _present(target / file.path, have.get(file.path), known, check=check)
             if present is not None:
                 done[file.path] = present
-            elif file.path in told or not told:
+            elif file.path in known_files or not known_files:
                 plan.append((file, known))
             elif not file.optional:
                 raise ModelError(f"{hub.name}: has no {file.path}, which serving needs ({file.purpose})")
@@ -74,15 +74,15 @@ def fetch_all(
 
 
 def copy_all(
-    target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, Known], *, check: bool = False
-) -> dict[str, Known]:
+    target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, SizeAndHash], *, check: bool = False
+) -> dict[str, SizeAndHash]:
     """As `fetch_all`, from a directory. Raises ModelError."""
     if not source.is_dir():
         raise ModelError(f"{source}: no such directory")
     target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".download.lock", f"the download to {target}", _say):
         have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
-        told = read_record(source / RECORD).files if (source / RECORD).exists() else {}
+        known_files = read_record(source / RECORD).files if (source / RECORD).exists() else {}
         missing = [file.path for file in wanted if not file.optional and not (source / file.path).is_file()]
         if missing:
             raise ModelError(f"{source}: has no {', '.join(missing)}")
@@ -94,29 +94,31 @@ def copy_all(
         )
         done = {}
         for file in files:
-            known = _expected(file, pins, have, told)
+            known = _expected(file, pins, have, known_files)
             present = _present(target / file.path, have.get(file.path), known, check=check)
             done[file.path] = present or _copy(source / file.path, target / file.path, known)
             write_record(target, str(source), {**have, **done})
     return done
 
 
-def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], told: dict[str, Known]) -> Known:
+def _expected(
+    file: WantedFile, pins: dict[str, SizeAndHash], have: dict[str, SizeAndHash], known_files: dict[str, SizeAndHash]
+) -> SizeAndHash:
     """What the file has to be: the most trusted that says anything about its sha256, and the hub's
-    size where nobody else names one.
+    size where no other source names one.
     """
     sources = (
-        Known(file.size, file.sha256),
-        pins.get(file.path, Known()),
-        have.get(file.path, Known()),
-        told.get(file.path, Known()),
+        SizeAndHash(file.size, file.sha256),
+        pins.get(file.path, SizeAndHash()),
+        have.get(file.path, SizeAndHash()),
+        known_files.get(file.path, SizeAndHash()),
     )
-    chosen = next((known for known in sources if known.sha256 is not None), Known())
+    chosen = next((known for known in sources if known.sha256 is not None), SizeAndHash())
     size = next((known.size for known in (chosen, *sources) if known.size is not None), None)
     return replace(chosen, size=size)
 
 
-def _present(path: Path, recorded: Known | None, known: Known, *, check: bool) -> Known | None:
+def _present(path: Path, recorded: SizeAndHash | None, known: SizeAndHash, *, check: bool) -> SizeAndHash | None:
     """What the file is, if it is there and right. A file that was recorded and still has its size
     is believed unless `check`.
     """
@@ -125,15 +127,15 @@ def _present(path: Path, recorded: Known | None, known: Known, *, check: bool) -
     size = path.stat().st_size
     if not check and recorded is not None and recorded.size == size and known.sha256 in (None, recorded.sha256):
         return recorded
-    found = Known(size, sha256_of(path))
-    if known.sha256 in (None, found.sha256) and known.size in (None, size):
-        return found
+    present = SizeAndHash(size, sha256_of(path))
+    if known.sha256 in (None, present.sha256) and known.size in (None, size):
+        return present
     raise ModelError(
-        f"{path}: has sha256 {found.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
+        f"{path}: has sha256 {present.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
     )
 
 
-def _one(target: Path, hub: Hub, file: WantedFile, known: Known, transfer: Transfer) -> Known | None:
+def _one(target: Path, hub: Hub, file: WantedFile, known: SizeAndHash, transfer: Transfer) -> SizeAndHash | None:
     with Progress(file.path, known.size or None) as progress:
         transfer.on_bytes = progress.add
         try:
@@ -145,7 +147,7 @@ def _one(target: Path, hub: Hub, file: WantedFile, known: Known, transfer: Trans
             raise
 
 
-def _copy(source: Path, path: Path, known: Known) -> Known:
+def _copy(source: Path, path: Path, known: SizeAndHash) -> SizeAndHash:
     path.parent.mkdir(parents=True, exist_ok=True)
     part, size, digest = path.with_name(path.name + ".part"), source.stat().st_size, hashlib.sha256()
     with Progress(path.name, size) as progress, source.open("rb") as given, part.open("wb") as stream:
@@ -155,14 +157,14 @@ def _copy(source: Path, path: Path, known: Known) -> Known:
             progress.add(len(block))
         stream.flush()
         os.fsync(stream.fileno())
-    found = Known(part.stat().st_size, digest.hexdigest())
-    if known.sha256 not in (None, found.sha256) or known.size not in (None, found.size):
+    copied = SizeAndHash(part.stat().st_size, digest.hexdigest())
+    if known.sha256 not in (None, copied.sha256) or known.size not in (None, copied.size):
         part.unlink()
         raise ModelError(
-            f"{source}: {found.size} bytes with sha256 {found.sha256}, expected {known.size} with {known.sha256}"
+            f"{source}: {copied.size} bytes with sha256 {copied.sha256}, expected {known.size} with {known.sha256}"
         )
     part.replace(path)
-    return found
+    return copied
 
 
 def _begun(path: Path) -> int:
@@ -170,8 +172,8 @@ def _begun(path: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _say(told: str) -> None:
-    print(told, file=sys.stderr)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

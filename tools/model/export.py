@@ -44,22 +44,24 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
     """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and
     tensor.
     """
-    told = model_hash(model)
+    model_identity = model_hash(model)
     flow, config = flow_weights(model)
     vocoder, vocoder_config = vocoder_weights(model)
     if published is None:
         scales = scales_of(model, estimator_weights(flow), config) if precision is Precision.FP8 else None
         try:
-            estimator = model_of(estimator_graph(estimator_weights(flow), config, precision, scales=scales), told)
+            estimator = model_of(
+                estimator_graph(estimator_weights(flow), config, precision, scales=scales), model_identity
+            )
         except ValueError as error:
             raise ModelError(f"{model}: {error}; choose another --precision") from error
     else:
         estimator = read_published(published)
     return {
-        "encoder": model_of(encoder_graph(flow, config), told),
+        "encoder": model_of(encoder_graph(flow, config), model_identity),
         "estimator": estimator,
-        "pitch": model_of(pitch_graph(vocoder, vocoder_config), told),
-        "filter": model_of(filter_graph(vocoder, vocoder_config), told),
+        "pitch": model_of(pitch_graph(vocoder, vocoder_config), model_identity),
+        "filter": model_of(filter_graph(vocoder, vocoder_config), model_identity),
     }
 
 
@@ -72,9 +74,9 @@ def export(model: Path, cache: EngineCache, precision: Precision, published: Pat
 
     def build(directory: Path) -> None:
         check_room(directory, graphs_bytes(model))
-        for component, made in graphs(model, precision, published).items():
+        for component, graph in graphs(model, precision, published).items():
             path = directory / graph_file(component)
-            write(made, path)
+            write(graph, path)
             print(f"{component}: {in_units(path.stat().st_size)} written", file=sys.stderr, flush=True)
 
     return cache.obtain(
@@ -112,9 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
 
     def perform() -> int:
-        made = export(options.model, cache, Precision(options.precision), options.published)
+        graphs_by_component = export(options.model, cache, Precision(options.precision), options.published)
         for component in COMPONENTS:
-            path = made.file(graph_file(component))
+            path = graphs_by_component.file(graph_file(component))
             print(f"{path}  {path.stat().st_size} bytes")
             if options.out is not None:
                 options.out.mkdir(parents=True, exist_ok=True)

@@ -28,9 +28,9 @@ def describe(path: Path, cache: EngineCache, *, quick: bool = False) -> dict[str
     raise ModelError(f"{path}: neither a CosyVoice2 model directory nor a conversion of one")
 
 
-def render(told: dict[str, Any]) -> str:
+def render(description: dict[str, Any]) -> str:
     """For people."""
-    lines = [f"{told['directory']}: {told['kind']}, {in_units(told['bytes'])}"]
+    lines = [f"{description['directory']}: {description['kind']}, {in_units(description['bytes'])}"]
     for title in (
         "identity",
         "llm",
@@ -43,7 +43,7 @@ def render(told: dict[str, Any]) -> str:
         "engines",
         "problems",
     ):
-        part = told.get(title)
+        part = description.get(title)
         if isinstance(part, dict):
             lines += ["", title.replace("_", " ")]
             width = max((len(key) for key in part), default=0)
@@ -51,8 +51,8 @@ def render(told: dict[str, Any]) -> str:
         elif isinstance(part, list) and part:
             lines += ["", title, *(f"  {entry}" for entry in part)]
     lines += ["", "files"]
-    width = max((len(name) for name in told["files"]), default=0)
-    for name, facts in told["files"].items():
+    width = max((len(name) for name in description["files"]), default=0)
+    for name, facts in description["files"].items():
         types = ", ".join(f"{count} {kind}" for kind, count in facts.get("dtypes", {}).items())
         held = f"  {facts['tensors']} tensors ({types}), {facts['values']:,} values" if "tensors" in facts else ""
         lines.append(f"  {name:<{width}}  {in_units(facts['bytes']):>9}{held}")
@@ -75,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
     )
-    parser.add_argument("--quick", action="store_true", help="no hashes: neither the identity nor the engines are told")
+    parser.add_argument("--quick", action="store_true", help="no hashes: prints neither the identity nor the engines")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    told = describe(options.directory, EngineCache(options.engines or default_directory()), quick=options.quick)
-    print(json.dumps(told) if options.json else render(told))
+    description = describe(options.directory, EngineCache(options.engines or default_directory()), quick=options.quick)
+    print(json.dumps(description) if options.json else render(description))
     return 0
 
 

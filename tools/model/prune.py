@@ -31,13 +31,13 @@ from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
-"""What the services' model hashes are over, beside the yaml."""
+"""The files that the services' model hashes cover, in addition to the yaml."""
 _LEFT = (".building-", ".broken-")
 
 
 @dataclass(frozen=True)
-class Present:
-    """What there is: hashes of the models in use (None: nobody said), GPUs, and versions of
+class Inventory:
+    """What this machine has: hashes of the models in use (None: not named), GPUs, and versions of
     libraries.
     """
 
@@ -67,7 +67,7 @@ class Verdict:
     held: bool = False
 
 
-def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
+def judge_engines(cache: EngineCache, present: Inventory) -> Iterator[Verdict]:
     """Every entry of the cache, and what cut-off builds left."""
     for engine in cache.entries():
         yield _judged(engine.directory, engine.bytes, present.objection(engine.key.facts))
@@ -77,7 +77,7 @@ def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
                 yield Verdict(left, _size(left), "left by a build that was cut off", lock)
 
 
-def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
+def judge_conversions(folder: Path, present: Inventory) -> Iterator[Verdict]:
     """Every conversion right below `folder`, and what cut-off conversions left. Raises
     ModelError.
     """
@@ -93,7 +93,7 @@ def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
 
 
 def remove(verdict: Verdict) -> bool:
-    """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use
+    """Whether it went: out of sight with one rename, then deleted. What a process has begun to use
     since it was judged stays.
     """
     aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}-{os.getpid()}-{time.monotonic_ns()}")
@@ -110,12 +110,12 @@ def remove(verdict: Verdict) -> bool:
 
 def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     """The hashes that engines of these model directories are kept under. Raises ModelError."""
-    found = set()
+    hashes = set()
     for path in models:
         directory = ModelDirectory(path)
         for names in (_LLM_FILES, _TOKEN2WAV_FILES):
-            found.add(directory.content_hash([*names, directory.yaml_name]))
-    return frozenset(found)
+            hashes.add(directory.content_hash([*names, directory.yaml_name]))
+    return frozenset(hashes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="say what would go and remove nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    present = Present(
+    present = Inventory(
         models=model_hashes(options.model) if options.model else None,
         gpus=tuple(machine_gpus()),
         libraries=library_versions("tensorrt_llm") | ({"tensorrt": version} if (version := tensorrt_version()) else {}),
@@ -150,8 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         removed = [{"path": str(verdict.path), "bytes": verdict.bytes, "reason": verdict.reason} for verdict in going]
         staying = (verdict for verdict in verdicts if verdict not in going)
-        kept = [{"path": str(verdict.path), "bytes": verdict.bytes, "in_use": verdict.held} for verdict in staying]
-        print(json.dumps({"freed_bytes": freed, "dry_run": options.dry_run, "removed": removed, "kept": kept}))
+        files = [{"path": str(verdict.path), "bytes": verdict.bytes, "in_use": verdict.held} for verdict in staying]
+        print(json.dumps({"freed_bytes": freed, "dry_run": options.dry_run, "removed": removed, "kept": files}))
         return 0
     for verdict in verdicts:
         what = "kept, in use" if verdict.held else "kept"
@@ -176,8 +176,8 @@ def _set_aside(folder: Path) -> list[tuple[Path, str]]:
     """Directories that are built or deleted under another name, and whose they are:
     `.building-NAME-PID-TIME` -> `.NAME`.
     """
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
-    return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in found]
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
+    return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in folders]
 
 
 def _target_of(name: str) -> str:

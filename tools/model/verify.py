@@ -13,7 +13,8 @@ _STAGES = {"llm": "tools.model.verify_llm", TOKEN2WAV: "tools.model.verify_token
 _USAGE = """usage: cosyserve model verify llm MODEL [CONVERSION] [...]
        cosyserve model verify [token2wav] MODEL [...]
 
-Compare what was made of a model with the reference path, layer by layer where it differs; each stage has its own --help.
+Compare what was made of a model with the reference path, layer by layer where it differs; each
+stage has its own --help.
 
   llm         what `cosyserve model convert` wrote, or the engine that runs it
   token2wav   the exported graphs, or the TensorRT plans"""

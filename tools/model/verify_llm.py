@@ -112,8 +112,8 @@ def compare(
             scores = converted.log_probabilities(hidden[-1][question.before - 1 :])
             last = converted.first + SPEECH_ROWS
             spoken = scores[:, converted.first : last]
-            found = torch.where(spoken.isfinite(), spoken.clamp_min(_NEVER), spoken)
-            report.compare(f"{name}: log-probabilities", found, wanted.clamp_min(_NEVER), TOLERANCE)
+            engine_scores = torch.where(spoken.isfinite(), spoken.clamp_min(_NEVER), spoken)
+            report.compare(f"{name}: log-probabilities", engine_scores, wanted.clamp_min(_NEVER), TOLERANCE)
             others = torch.cat([scores[:, : converted.first], scores[:, last:]], dim=1)
             if others.numel():  # text, marks and padding: nothing of them can ever be drawn
                 report.compare(
@@ -124,9 +124,9 @@ def compare(
     return report, lines
 
 
-def first_difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> str:
+def first_difference(outputs: Sequence[Tensor], wanted: Sequence[Tensor]) -> str:
     """Where two ways through the model part, in words."""
-    for at, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+    for at, (ours, theirs) in enumerate(zip(outputs, wanted, strict=True)):
         error = float((ours - theirs).abs().max())
         if not error <= _LAYER_TOLERANCE * max(1.0, float(theirs.abs().max())):
             return f"{'the embedding' if at == 0 else f'layer {at - 1}'} is the first that differs, by {error:.2e}"
@@ -190,10 +190,14 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
 def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
     """A row for each sentence and one for their sum, which is what rounding is judged by."""
     report, lines = Report(), list[str]()
-    for found in sentences:
-        report.compare(f"{found.name}: differing of {found.decisions} decisions", found.share, 0.0, _DIFFERING_OF_ONE)
+    for sentence in sentences:
+        report.compare(
+            f"{sentence.name}: differing of {sentence.decisions} decisions", sentence.share, 0.0, _DIFFERING_OF_ONE
+        )
         lines += (
-            [f"{found.name}: decisions {', '.join(map(str, found.differing[:10]))} differ"] if found.differing else []
+            [f"{sentence.name}: decisions {', '.join(map(str, sentence.differing[:10]))} differ"]
+            if sentence.differing
+            else []
         )
     decisions, differing = sum(one.decisions for one in sentences), sum(len(one.differing) for one in sentences)
     report.compare(f"all sentences: differing of {decisions} decisions", differing / decisions, 0.0, _DIFFERING)
@@ -219,8 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def perform() -> int:
         report, lines = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
-        told = report.as_dict() | {"first_differences": lines}
-        print(json.dumps(told, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
+        content = report.as_dict() | {"first_differences": lines}
+        print(json.dumps(content, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
         return 0 if report.ok else 1
 
     return run(perform)

@@ -91,7 +91,7 @@ def cached_plans(
 
 
 def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
-    """As `compare`, of what the options name; cases are told as they are asked. Raises
+    """As `compare`, of what the options name; cases are printed as they are run. Raises
     SettingsError, ModelError, OSError.
     """
     precision, cache = (
@@ -115,12 +115,12 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
             shapes = {component: profiles(component, MOST_STREAMS, width, masked=masked) for component in COMPONENTS}
             executors = dict.fromkeys(COMPONENTS, by_tensorrt(shapes, device, slots))
 
-        def told() -> Iterator[Case]:
+        def announced() -> Iterator[Case]:
             for case in reference.cases(masked=masked, most=options.streams):
                 step.now(f"{case.component}: {case.name}")
                 yield case
 
-        return compare(models, told(), reference, executors, precision, engines=engines, factor=factor)
+        return compare(models, announced(), reference, executors, precision, engines=engines, factor=factor)
 
 
 def _gpu(name: str) -> torch.device:
@@ -173,8 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def perform() -> int:
         report, lines = verify(options)
-        told = report.as_dict() | {"first_differences": lines}
-        print(json.dumps(told, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
+        content = report.as_dict() | {"first_differences": lines}
+        print(json.dumps(content, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
         return 0 if report.ok else 1
 
     return run(perform)

@@ -2,7 +2,7 @@
 came out.
 
 The words are read back by a recogniser, naturalness and speaker by networks made for it; seams and
-endings are looked for in the samples. With --wavs a folder that somebody else spoke (the teacher of
+endings are looked for in the samples. With --wavs a folder of other recordings (the teacher of
 a voice, an older model) goes through the very same measures.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
@@ -135,14 +135,14 @@ def _references(
     folders = voice_folders(directory)
     if list(folders.values()) == [directory]:
         folders = {voices[0].voice: directory} if len(voices) == 1 else {}
-    found = {
+    references = {
         voice.voice: read_recordings(folders[voice.voice], sentences) for voice in voices if voice.voice in folders
     }
-    if not found:
+    if not references:
         raise ValueError(
             f"{directory} has a folder for none of the voices {', '.join(voice.voice for voice in voices)}"
         )
-    return found
+    return references
 
 
 def _measure(

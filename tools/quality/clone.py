@@ -1,4 +1,4 @@
-"""`python -m tools.quality.clone`: make a voice of a few seconds of somebody, let it speak, and
+"""`python -m tools.quality.clone`: make a voice from a few seconds of a speaker, let it speak, and
 measure whom it sounds like.
 
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the
@@ -16,47 +16,28 @@ import asyncio
 import json
 import sys
 import tempfile
-import wave
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from cosyserve.audio.encoding import from_pcm
 from cosyserve.commands.terminal.arguments import add_json
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import StackFailed
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
-from tools.quality.recordings.added_voices import with_voices
 from tools.quality.recordings.collect import Recordings, client_of, spoken
-from tools.quality.recordings.opening import REACH_SECONDS, opening
 from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.recordings.vocoded import vocoded_prompts
+from tools.quality.recordings.voice_making import (
+    SECONDS,
+    RecordedSpeaker,
+    make_voices,
+    read_originals,
+    vocoded_prompts,
+    with_voices,
+)
 from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
-
-SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Original:
-    """Somebody recorded. prompt: the part of `whole` that the voice is made of, with what is said
-    in it.
-    """
-
-    name: str
-    whole: Recording
-    prompt: Recording
 
 
 def parser() -> argparse.ArgumentParser:
@@ -71,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         required=True,
         metavar="WAV",
-        help="somebody speaking, 16 bit; the file's name is the voice's",
+        help="a speaker's recording, 16 bit; the file's name is the voice's",
     )
     options.add_argument(
         "--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)"
@@ -108,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
-        found = measure(directory, originals, presets, voices, speech)
+        likenesses = measure(directory, originals, presets, voices, speech)
     except (InvalidRequest, ValueError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
@@ -118,64 +99,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         for each in speech:
             for recording in each.streamed:
                 write_recording(arguments.keep / each.voice, recording)
-    decisive = [each.vocoded if arguments.vocoded else each.recorded for each in found]
+    decisive = [each.vocoded if arguments.vocoded else each.recorded for each in likenesses]
     good = all(near is not None and near.is_own for near in decisive)
-    print(json.dumps(as_json(voices, originals, found, ok=good), indent=1) if arguments.json else as_table(found))
+    print(
+        json.dumps(as_json(voices, originals, likenesses, ok=good), indent=1)
+        if arguments.json
+        else as_table(likenesses)
+    )
     return 0 if good else 1
-
-
-def read_originals(
-    paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]
-) -> list[Original]:
-    """The recordings, each with the transcript given, else with what `hear` understands of the part
-    that is used.
-
-    Raises ValueError for files of other formats or of one name, for a number of texts that is not
-    that of the recordings, and for a text of a recording of which only a part is used.
-    """
-    if texts is not None and len(texts) != len(paths):
-        raise ValueError(f"{len(texts)} texts for {len(paths)} recordings")
-    if len({path.stem for path in paths}) < len(paths):
-        raise ValueError("two recordings have the same name")
-    originals = []
-    for place, path in enumerate(paths):
-        whole = _read(path, place + 1)
-        part = Recording(whole.sentence, opening(whole.samples, whole.sample_rate, seconds), whole.sample_rate)
-        if texts is not None and len(part.samples) < len(whole.samples):
-            limit = seconds + REACH_SECONDS
-            raise ValueError(
-                f"{path} lasts {whole.seconds:.1f} s, of which a part is used: with its text it may last {limit:g} s "
-                "at most"
-            )
-        text = hear(part) if texts is None else texts[place]
-        print(f"{path.stem}: {part.seconds:.2f} s of {whole.seconds:.2f} s: {text}", file=sys.stderr)
-        originals.append(
-            Original(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate))
-        )
-    return originals
-
-
-def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tuple[list[Voice], list[Voice]]:
-    """The model's own voices, and the new ones as the frontend makes them, their transcripts
-    normalised as a whole.
-
-    Raises ValueError for the name of a voice that the model has and for a model without voices,
-    InvalidRequest and ModelError as `PromptReader` does.
-    """
-    tokenizer = read_tokenizer(directory)
-    presets = read_voices(directory, tokenizer)
-    if not presets:
-        raise ValueError(f"{directory.path} has no voice to tell a new one from")
-    if taken := {voice.id for voice in presets} & {original.name for original in originals}:
-        raise ValueError(f"the model has a voice {', '.join(sorted(taken))} already; give the recording another name")
-    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
-    reader = PromptReader(directory)
-    voices = []
-    for original in originals:
-        prompt = original.prompt
-        ids = tokenizer.encode(analyzer.normalise(prompt.sentence.text))
-        voices.append(reader.read(original.name, torch.from_numpy(prompt.samples), prompt.sample_rate, ids))
-    return presets, voices
 
 
 async def speak(
@@ -191,7 +122,7 @@ async def speak(
 
 def measure(
     directory: ModelDirectory,
-    originals: Sequence[Original],
+    originals: Sequence[RecordedSpeaker],
     presets: Sequence[Voice],
     voices: Sequence[Voice],
     speech: Sequence[Recordings],
@@ -207,10 +138,10 @@ def measure(
     }
     own_speech = {voice.id: said[voice.id] for voice in presets}
     own_prompts = {voice.id: prompts[voice.id] for voice in presets if voice.id in prompts}
-    found = []
+    likenesses = []
     for original in originals:
         name, recorded = original.name, encoder.embed([original.whole])
-        found.append(
+        likenesses.append(
             Likeness(
                 voice=name,
                 recorded=nearness(said[name], recorded, own_speech),
@@ -218,11 +149,11 @@ def measure(
                 presets_to_recorded={preset: cosine(rows, recorded) for preset, rows in own_speech.items()},
             )
         )
-    return found
+    return likenesses
 
 
 def as_json(
-    voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness], *, ok: bool
+    voices: Sequence[Voice], originals: Sequence[RecordedSpeaker], likenesses: Sequence[Likeness], *, ok: bool
 ) -> dict[str, object]:
     """Everything measured, by voice."""
     return {
@@ -236,39 +167,23 @@ def as_json(
                 "recording_seconds": original.whole.seconds,
                 "transcript": original.prompt.sentence.text,
             }
-            for each, voice, original in zip(found, voices, originals, strict=True)
+            for each, voice, original in zip(likenesses, voices, originals, strict=True)
         },
     }
 
 
 def _listener(threads: int) -> Callable[[Recording], str]:
-    """Loads the recogniser when somebody must be listened to."""
-    made: list[Callable[[Recording], str]] = []
+    """Loads the recogniser when a recording needs a transcript."""
+    loaded: list[Callable[[Recording], str]] = []
 
     def hear(recording: Recording) -> str:
-        if not made:
+        if not loaded:
             from tools.quality.words.recognition import Recogniser
 
-            made.append(Recogniser(threads).text_of)
-        return made[0](recording)
+            loaded.append(Recogniser(threads).text_of)
+        return loaded[0](recording)
 
     return hear
-
-
-def _read(path: Path, number: int) -> Recording:
-    """A WAV file of 16 bit, its channels averaged."""
-    try:
-        with wave.open(str(path)) as file:
-            if file.getsampwidth() != 2:
-                raise ValueError(f"{path} has {8 * file.getsampwidth()} bits a sample, must have 16")
-            samples = (
-                from_pcm(file.readframes(file.getnframes()))
-                .reshape(-1, file.getnchannels())
-                .mean(axis=1, dtype=np.float32)
-            )
-            return Recording(Sentence(number, path.stem), samples, file.getframerate())
-    except (wave.Error, EOFError) as error:
-        raise ValueError(f"{path} is no WAV file of plain samples: {error}") from error
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ import numpy as np
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.defaults import model_directory
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
@@ -35,8 +36,7 @@ from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
-from tools.quality.recordings import sentences as lists
-from tools.quality.recordings.sentences import HELD_OUT, read_sentences, spread
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
 from tools.quality.words.word_margins import WordMargin, extremes, word_margin
 
 
@@ -69,16 +69,17 @@ class Margins:
     """Of a step back, in nats."""
 
 
-def repeated(made: Sequence[int], prompt: Sequence[int]) -> int:
-    """The most tokens of a second of `made` that equal those of any second of `prompt` at the same
-    distance; a second with so few different tokens that the guard passes it over does not count."""
-    windows = [made[at : at + RUN_TOKENS] for at in range(len(made) - RUN_TOKENS + 1)]
+def repeated(tokens: Sequence[int], prompt: Sequence[int]) -> int:
+    """The most tokens of a second of `tokens` that equal those of any second of `prompt` at the
+    same distance; a second with so few different tokens that the guard passes it over does not
+    count."""
+    windows = [tokens[at : at + RUN_TOKENS] for at in range(len(tokens) - RUN_TOKENS + 1)]
     varied = np.asarray([len(set(window)) >= DISTINCT_TOKENS for window in windows], bool)
     if not varied.any() or len(prompt) < RUN_TOKENS:
         return 0
-    equal = np.asarray(made)[:, None] == np.asarray(prompt)[None, :]
+    equal = np.asarray(tokens)[:, None] == np.asarray(prompt)[None, :]
     most = 0
-    for offset in range(RUN_TOKENS - len(made), len(prompt) - RUN_TOKENS + 1):
+    for offset in range(RUN_TOKENS - len(tokens), len(prompt) - RUN_TOKENS + 1):
         hits, first = np.diagonal(equal, offset), max(-offset, 0)
         sums = np.concatenate(([0], np.cumsum(hits)))
         counts = sums[RUN_TOKENS:] - sums[:-RUN_TOKENS]
@@ -87,7 +88,7 @@ def repeated(made: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tuple[SpokenTokens, Prompt]]) -> Margins:
-    """said: held-out sentences; said_again: the words of the prompts, each beside its prompt.
+    """said: held-out sentences; said_again: the words of the prompts, each with its prompt.
     Raises ValueError when no sentence ended.
     """
     ratios = [len(spoken.tokens) / spoken.text_ids for spoken, _ in said if spoken.ended]
@@ -107,7 +108,7 @@ def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tu
 
 
 async def measure(
-    model: Path, sentences: Sequence[lists.Sentence], seeds: int
+    model: Path, sentences: Sequence[Sentence], seeds: int
 ) -> tuple[Margins, LengthBounds, list[tuple[str, WordMargin]]]:
     """The margins, the bounds that they are margins to, and those of the words, sentence by
     sentence and each with its voice.
@@ -140,24 +141,24 @@ async def measure(
         ]
     finally:
         await backend.close()
-    found = margins(said, said_again)
+    result = margins(said, said_again)
     if words:
         spare, gain = extremes([margin for _, margin in words])
-        found = replace(found, fewest_spare_tokens=spare, largest_gain=gain)
-    return found, backend.lengths, words
+        result = replace(result, fewest_spare_tokens=spare, largest_gain=gain)
+    return result, backend.lengths, words
 
 
 def _word_margins(
-    backend: Backend, voices: Sequence[str], texts: Sequence[Sentence], said: Sequence[SpokenTokens]
+    backend: Backend, voices: Sequence[str], texts: Sequence[AnalyzedSentence], said: Sequence[SpokenTokens]
 ) -> list[tuple[str, WordMargin]]:
     """None for a model without an alignment table, and for sentences that did not end."""
     if backend.alignment is None:
         return []
-    found = []
+    word_margins = []
     for voice, text, spoken in zip(voices, texts, said, strict=True):
         margin = word_margin(backend.alignment, text, spoken.tokens) if spoken.ended else None
-        found += [(voice, margin)] if margin else []
-    return found
+        word_margins += [(voice, margin)] if margin else []
+    return word_margins
 
 
 async def _spoken(backend: Backend, prompt: Prompt, text: tuple[int, ...], seed: int) -> SpokenTokens:
@@ -191,24 +192,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
-        found, bounds, words = asyncio.run(measure(model_directory(options.model), sentences, options.seeds))
+        result, bounds, words = asyncio.run(measure(model_directory(options.model), sentences, options.seeds))
     except (CosyserveError, ModelError, SettingsError, OSError, ValueError) as error:
         print(f"guard_margins: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(asdict(found), indent=1))
+        print(json.dumps(asdict(result), indent=1))
         return 0
-    print(f"{'sentences':<38}{found.sentences:>8}   of which {found.did_not_end} did not end")
+    print(f"{'sentences':<38}{result.sentences:>8}   of which {result.did_not_end} did not end")
     print(
-        f"{'fewest speech tokens per text id':<38}{found.fewest_per_text_id:>8}   TOO_SHORT at "
+        f"{'fewest speech tokens per text id':<38}{result.fewest_per_text_id:>8}   TOO_SHORT at "
         f"{bounds.min_token_text_ratio:g}"
     )
     print(
-        f"{'most speech tokens per text id':<38}{found.most_per_text_id:>8}   RUNAWAY at "
+        f"{'most speech tokens per text id':<38}{result.most_per_text_id:>8}   RUNAWAY at "
         f"{bounds.max_token_text_ratio:g}"
     )
-    print(f"{'most of 25 that equal the prompt':<38}{found.repeated:>8}   PROMPT_SPOKEN at {EQUAL_TOKENS}")
-    print(f"{f'... saying its words ({found.prompts_said_again} times)':<38}{found.repeated_by_the_prompts_words:>8}")
+    print(f"{'most of 25 that equal the prompt':<38}{result.repeated:>8}   PROMPT_SPOKEN at {EQUAL_TOKENS}")
+    print(f"{f'... saying its words ({result.prompts_said_again} times)':<38}{result.repeated_by_the_prompts_words:>8}")
     _print_words(words)
     return 0
 

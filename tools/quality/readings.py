@@ -39,7 +39,7 @@ class Row(NamedTuple):
     spoken: str
 
 
-class Read(NamedTuple):
+class ReadText(NamedTuple):
     """One text as it is read now."""
 
     row: Row
@@ -76,15 +76,15 @@ def judge_of(language: str) -> Judge:
     return EnglishJudge(Analyzer(Normalizer(WeText()), tokenizer), tokenizer)
 
 
-def judged(rows: Sequence[Row], language: str) -> list[Read]:
+def judged(rows: Sequence[Row], language: str) -> list[ReadText]:
     """`rows` as they are read now. Raises ValueError naming the text whose spoken forms are
     malformed.
     """
     judge = judge_of(language)
-    return [Read(row, *judge.judge(row.text, row.spoken)) for row in rows]
+    return [ReadText(row, *judge.judge(row.text, row.spoken)) for row in rows]
 
 
-def section(language: str, read: Sequence[Read]) -> list[str]:
+def section(language: str, read: Sequence[ReadText]) -> list[str]:
     """The section of docs/readings.md that these readings make."""
     wrong = [one for one in read if not one.right]
     count, right = Counter(one.row.kind for one in read), Counter(one.row.kind for one in read if one.right)
@@ -136,29 +136,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     languages = (
         [arguments.language] if arguments.language else [language for language, path in TEXTS.items() if path.exists()]
     )
-    found = {language: judged(read_rows(arguments.texts or TEXTS[language]), language) for language in languages}
+    results = {language: judged(read_rows(arguments.texts or TEXTS[language]), language) for language in languages}
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
-        for language, read in found.items():
+        for language, read in results.items():
             page = page_with(page, language, section(language, read))
         PAGE.write_text(page, encoding="utf-8")
     if arguments.json:
         print(
             json.dumps(
-                {name: [_as_json(one) for one in read] for name, read in found.items()}, ensure_ascii=False, indent=1
+                {name: [_as_json(one) for one in read] for name, read in results.items()}, ensure_ascii=False, indent=1
             )
         )
     else:
-        for language, read in found.items():
+        for language, read in results.items():
             _print(language, read)
-    return int(any(sum(not one.right for one in read) > arguments.most_wrong * len(read) for read in found.values()))
+    return int(any(sum(not one.right for one in read) > arguments.most_wrong * len(read) for read in results.values()))
 
 
-def _as_json(one: Read) -> dict[str, object]:
+def _as_json(one: ReadText) -> dict[str, object]:
     return {"class": one.row.kind, "text": one.row.text, "spoken": one.row.spoken, "said": one.said, "right": one.right}
 
 
-def _print(language: str, read: Sequence[Read]) -> None:
+def _print(language: str, read: Sequence[ReadText]) -> None:
     count, right = Counter(one.row.kind for one in read), Counter(one.row.kind for one in read if one.right)
     for kind in count:
         print(f"{language} {kind}: {right[kind]} right, {count[kind] - right[kind]} wrong")

@@ -4,8 +4,8 @@ keep all its words?
 `replies.txt` holds 200 replies of two to four sentences as talking agents say them: greetings,
 confirmations, questions back, interjections, single words, repeated words, names, letters, numbers
 in words. No model here was trained on any of them. Each voice says them with several seeds. Voices
-made of recordings (--recording) say them in place of the model's own; with --convert somebody's
-recordings of them are said by each voice. With --wavs a folder that somebody else spoke is judged.
+made of recordings (--recording) say them in place of the model's own; with --convert other
+recordings of them are said by each voice. With --wavs a folder of other recordings is judged.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """
@@ -23,7 +23,7 @@ from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.recordings.recording import write_recording
 from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
-from tools.quality.short_replies.spoken import Said, cloning_model, converted, from_folder, heard, spoken
+from tools.quality.short_replies.spoken import SpokenReplies, cloning_model, converted, from_folder, heard, spoken
 
 REPLIES = Path(__file__).with_name("replies.txt")
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         replies = spread(read_sentences(arguments.replies), arguments.count)
         said = _said(arguments, replies)
-        found = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
+        results = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
     except (InvalidRequest, ValueError, ModuleNotFoundError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
@@ -96,16 +96,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             for recording in each.recordings:
                 write_recording(arguments.keep / each.voice / str(each.seed), recording)
     limits = RepliesLimits(arguments.max_lost, arguments.max_twice, arguments.max_wer)
-    exceeded = [line for quality in found for line in limits.exceeded(quality)]
-    print(as_table(found))
+    exceeded = [line for quality in results for line in limits.exceeded(quality)]
+    print(as_table(results))
     if arguments.json:
-        arguments.json.write_text(json.dumps(as_json(found, exceeded), indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(as_json(results, exceeded), indent=1) + "\n", encoding="utf-8")
     for line in exceeded:
         print(line, file=sys.stderr)
     return 1 if exceeded else 0
 
 
-def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[Said]:
+def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[SpokenReplies]:
     if arguments.wavs:
         return from_folder(arguments.wavs, arguments.voices, replies)
     with cloning_model(model_directory(arguments.model), arguments.recording or (), arguments.threads) as (

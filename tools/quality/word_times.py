@@ -61,15 +61,15 @@ class Compared:
     """Seconds of the first word's beginning, the last one's end, less those of the sound."""
 
     def add(
-        self, told: Sequence[WordTime], heard: Sequence[HeardWord], sound: tuple[float | None, float | None]
+        self, reported: Sequence[WordTime], heard: Sequence[HeardWord], sound: tuple[float | None, float | None]
     ) -> None:
         """One sentence; `sound` as `sounding` gives it."""
-        self.pairs += same_words(told, heard)
+        self.pairs += same_words(reported, heard)
         begin, end = sound
-        if told and begin is not None:
-            self.begins.append(told[0].start - begin)
-        if told and end is not None:
-            self.ends.append(told[-1].end - end)
+        if reported and begin is not None:
+            self.begins.append(reported[0].start - begin)
+        if reported and end is not None:
+            self.ends.append(reported[-1].end - end)
 
     def exactness(self) -> list[Exactness]:
         """Against the recogniser, then against the sound. Raises ValueError when there are no words
@@ -79,18 +79,21 @@ class Compared:
             raise ValueError("no word that the server gave a time for was heard")
         against_sound = [("sound's start", self.begins), ("sound's end", self.ends)]
         return [
-            _exactness("start", [told.start - heard.start for told, heard in self.pairs]),
-            _exactness("end", [told.end - heard.end for told, heard in self.pairs]),
+            _exactness("start", [reported.start - heard.start for reported, heard in self.pairs]),
+            _exactness("end", [reported.end - heard.end for reported, heard in self.pairs]),
             *(_exactness(border, errors) for border, errors in against_sound if errors),
         ]
 
 
-def same_words(told: Sequence[WordTime], heard: Sequence[HeardWord]) -> list[tuple[WordTime, HeardWord]]:
+def same_words(reported: Sequence[WordTime], heard: Sequence[HeardWord]) -> list[tuple[WordTime, HeardWord]]:
     """Words that both have, in the order in which both have them."""
-    ours, theirs = ([_letters(word.text) for word in words] for words in (told, heard))
+    ours, theirs = ([_letters(word.text) for word in words] for words in (reported, heard))
     blocks = difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
     return [
-        (told[block.a + at], heard[block.b + at]) for block in blocks for at in range(block.size) if ours[block.a + at]
+        (reported[block.a + at], heard[block.b + at])
+        for block in blocks
+        for at in range(block.size)
+        if ours[block.a + at]
     ]
 
 
@@ -112,7 +115,7 @@ def _letters(word: str) -> str:
 
 async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> list[Exactness]:
     """Over all sentences and voices. by_token: spoken while they are being written. Raises
-    ValueError when the model tells no times.
+    ValueError when the model reports no times.
     """
     compared = Compared()
     async with running_stack(model) as stack, Client(stack.address) as client:
@@ -154,15 +157,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     try:
-        found = asyncio.run(measure(model_directory(options.model), sentences, by_token=options.by_token))
+        result = asyncio.run(measure(model_directory(options.model), sentences, by_token=options.by_token))
     except (CosyserveError, ModelError, SettingsError, StackFailed, OSError, ValueError) as error:
         print(f"word_times: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps([asdict(each) for each in found], indent=1))
+        print(json.dumps([asdict(each) for each in result], indent=1))
     else:
         print(f"{'border':<14}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
-        for each in found:
+        for each in result:
             print(
                 f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
             )

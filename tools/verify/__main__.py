@@ -1,8 +1,8 @@
 """`python -m tools.verify DIR [--json]`: does this project compute what the reference computed?
 
-DIR is a model directory with reference arrays beside the weights. Each stage loads the weights
-through the project's own loaders and compares every array of its part; an array that nobody
-compared is reported like one that differs.
+DIR is a model directory with reference arrays next to the weights. Each stage loads the weights
+through the project's own loaders and compares every array of its part; an array that no
+stage compared is reported like one that differs.
 
 Exit status: 0 all within tolerance, 1 something differs or could not be compared, 2 bad arguments,
 3 the directory is no model.
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "directory",
         type=Path,
-        help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights",
+        help="model directory with llm.npz, flow_mel.npz, ... and arrays.json next to the weights",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     parser.add_argument(

@@ -17,7 +17,8 @@ _INPUTS = {
     r"|bistream_(text_ids|prompt_speech_ids|limit)",
     "flow_encoder": r"prompt_token|token|spk_embedding",
     "estimator": r"x|mask|mu|t|spks|cond|mask_partial",
-    "flow_mel": r"prompt_token|token|prompt_feat|spk_embedding|n_calls|call\d+_(n_tokens|token_offset|streaming|finalize)",
+    "flow_mel": r"prompt_token|token|prompt_feat|spk_embedding|n_calls"
+    r"|call\d+_(n_tokens|token_offset|streaming|finalize)",
     "token2wav_stream": r"n_calls|hift_(mel|source)\d+|cache_source_len\d+|offline_source",
     "hift": r"mel|sine_noise|rand_ini|cache_source|sinegen_f0|sinegen_stride",
     "features": r"wav\d+k",

@@ -149,11 +149,11 @@ def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str
 
 def joined_blocks(flow: Flow, voice: VoicePrompt, tokens: Tensor) -> Tensor:
     """The mel [80, 2T] of the generated tokens from kept state, block by block."""
-    ids, state, made = torch.cat((voice.tokens, tokens)), flow.start(voice), []
+    ids, state, mels = torch.cat((voice.tokens, tokens)), flow.start(voice), []
     for first in range(0, ids.numel(), CHUNK_TOKENS):
         end = first + CHUNK_TOKENS
-        made += flow.blocks([state], [ids[first:end]], [ids[end : end + LOOKAHEAD_TOKENS]])
-    return torch.cat([mel for mel in made if mel is not None], dim=1)[:, voice.mel.shape[0] :]
+        mels += flow.blocks([state], [ids[first:end]], [ids[end : end + LOOKAHEAD_TOKENS]])
+    return torch.cat([mel for mel in mels if mel is not None], dim=1)[:, voice.mel.shape[0] :]
 
 
 def _ids(arrays: dict[str, NDArray[np.float32]]) -> Tensor:

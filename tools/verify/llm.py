@@ -72,24 +72,26 @@ def verify(directory: Path, report: Report) -> None:
             continue
         try:
             with torch.inference_mode():
-                made = recipe()
+                computed = recipe()
         except KeyError as absent:
             report.missing(f"{FILE}/{name}", f"cannot be made without {absent}")
         else:
             if row.endswith(MAIN_PHASE):
-                _compare_main_phase(f"{FILE}/{row}", made, arrays[name], report)
+                _compare_main_phase(f"{FILE}/{row}", computed, arrays[name], report)
             else:
-                report.compare(f"{FILE}/{row}", made, arrays[name], tolerance)
+                report.compare(f"{FILE}/{row}", computed, arrays[name], tolerance)
 
 
 def _compare_main_phase(
-    row: str, made: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report
+    row: str, computed: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report
 ) -> None:
-    """`made` against as many of the recorded tokens; no row where the text ends before the first
-    token, since none could differ.
+    """`computed` against as many of the recorded tokens; no row where the text ends before the
+    first token, since none could differ.
     """
-    if len(made):
-        report.compare(f"{row} [{len(made)} of {recorded.size}]", made, recorded.reshape(-1)[: len(made)], 0.0)
+    if len(computed):
+        report.compare(
+            f"{row} [{len(computed)} of {recorded.size}]", computed, recorded.reshape(-1)[: len(computed)], 0.0
+        )
 
 
 def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
@@ -183,8 +185,8 @@ class _Bundle:
         ids = np.full((len(rows), limits.top_k), -1, np.float32)
         probabilities = np.zeros((len(rows), limits.top_k), np.float32)
         for row, scores in enumerate(rows):
-            kept, share = nucleus(scores, limits.top_p, limits.top_k)
-            ids[row, : len(kept)], probabilities[row, : len(kept)] = kept, share
+            nucleus_ids, share = nucleus(scores, limits.top_p, limits.top_k)
+            ids[row, : len(nucleus_ids)], probabilities[row, : len(nucleus_ids)] = nucleus_ids, share
         return ids if what == "ids" else probabilities
 
     def interleaved(self, kind: type[ArrivingText], case: str, what: str) -> list[int]:
@@ -205,7 +207,7 @@ class _Bundle:
 
     def _fed(self, kind: type[ArrivingText], case: str) -> tuple[Alone, ArrivingText, "_UntilLimit", list[int]]:
         """What runs, its script, its chooser, and the tokens it made of the whole text before being
-        told that the text has ended.
+        notified that the text has ended.
         """
         prompt = (
             Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids"))
@@ -248,7 +250,7 @@ class _UntilLimit:
     def __post_init__(self) -> None:
         self.sampled: list[int] = []
 
-    def choose(self, scores: Scores, made: Sequence[int]) -> int:
-        ends = len(made) >= self.limit and bool(np.isfinite(scores[END_OF_SPEECH]))
+    def choose(self, scores: Scores, tokens: Sequence[int]) -> int:
+        ends = len(tokens) >= self.limit and bool(np.isfinite(scores[END_OF_SPEECH]))
         self.sampled.append(END_OF_SPEECH if ends else int(np.argmax(mask(scores, (END_OF_SPEECH, RESERVED_SPEECH)))))
         return self.sampled[-1]

@@ -47,17 +47,17 @@ def verify(directory: Path, report: Report) -> None:
         with np.load(path, allow_pickle=False) as file:
             files[name] = {key: file[key] for key in file.files}
     flow, stream = files["flow_mel"], files["token2wav_stream"]
-    made = _speak(directory, flow, stream)
-    report.compare("flow_mel.npz/n_calls (streamed)", len(made.calls), flow["n_calls"], 0)
-    report.compare("token2wav_stream.npz/n_calls (streamed)", len(made.mels), stream["n_calls"], 0)
-    for i, call in enumerate(made.calls):
+    outputs = _speak(directory, flow, stream)
+    report.compare("flow_mel.npz/n_calls (streamed)", len(outputs.calls), flow["n_calls"], 0)
+    report.compare("token2wav_stream.npz/n_calls (streamed)", len(outputs.mels), stream["n_calls"], 0)
+    for i, call in enumerate(outputs.calls):
         for fact, value in call.items():
             _compare(report, f"flow_mel.npz/call{i}_{fact}", value, flow, 0)
-    for i, (mel, cached, wav) in enumerate(zip(made.mels, made.cached, made.wavs, strict=True)):
+    for i, (mel, cached, wav) in enumerate(zip(outputs.mels, outputs.cached, outputs.wavs, strict=True)):
         _compare(report, f"token2wav_stream.npz/hift_mel{i}", mel[None], stream, 5e-5)
         _compare(report, f"token2wav_stream.npz/cache_source_len{i}", cached, stream, 0)
         _compare(report, f"token2wav_stream.npz/wav_chunk{i}", wav[None], stream, 2e-5)
-    total = sum(wav.size for wav in made.wavs)
+    total = sum(wav.size for wav in outputs.wavs)
     report.compare("token2wav_stream.npz/samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
 
 
@@ -70,7 +70,7 @@ def _compare(report: Report, row: str, got: Any, arrays: Arrays, tolerance: floa
 
 
 @dataclass
-class _Made:
+class _StreamCalls:
     """What the calls of the stream were given and gave."""
 
     calls: list[dict[str, int]] = field(default_factory=list)
@@ -79,11 +79,11 @@ class _Made:
     wavs: list[NDArray[np.float32]] = field(default_factory=list)
 
 
-def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
-    made, model, cpu = _Made(), ModelDirectory(directory), torch.device("cpu")
+def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _StreamCalls:
+    outputs, model, cpu = _StreamCalls(), ModelDirectory(directory), torch.device("cpu")
     vocoder = load_vocoder(model, cpu)
     vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]
-    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), made), _ListeningVocoder(vocoder, made))  # type: ignore[arg-type]
+    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), outputs), _ListeningVocoder(vocoder, outputs))  # type: ignore[arg-type]
     voice = Voice(flow["prompt_token"][0].astype(np.int64), flow["prompt_feat"][0], flow["spk_embedding"][0])
     arrivals: queue.Queue[HopAudio | Exception] = queue.Queue()
     batcher = Batcher({Profile.UPSTREAM: decoder}, Limits(max_streams=1, state_bytes=1 << 40))
@@ -101,22 +101,22 @@ def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
             if isinstance(hop, Exception):
                 raise hop
             batcher.taken(lane)
-            made.wavs.append(hop.samples)
+            outputs.wavs.append(hop.samples)
             last = hop.last
     finally:
         batcher.close()
-    return made
+    return outputs
 
 
 class _ListeningFlow:
     """Notes the calls as the reference's recording names them."""
 
-    def __init__(self, flow: Flow, made: _Made) -> None:
+    def __init__(self, flow: Flow, outputs: _StreamCalls) -> None:
         self._flow = flow
-        self._made = made
+        self._calls = outputs
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
-        self._made.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
+        self._calls.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
         return self._flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
 
 
@@ -125,18 +125,18 @@ class _ListeningVocoder:
     been spoken before.
     """
 
-    def __init__(self, vocoder: Vocoder, made: _Made) -> None:
+    def __init__(self, vocoder: Vocoder, outputs: _StreamCalls) -> None:
         self._vocoder = vocoder
-        self._made = made
+        self._calls = outputs
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
         return self._vocoder.start_upstream(seed, sentence)
 
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
-        self._made.mels.append(seen.numpy().copy())
-        self._made.cached.append(0 if state.source is None else len(state.source))
-        call = self._made.calls[-1]
+        self._calls.mels.append(seen.numpy().copy())
+        self._calls.cached.append(0 if state.source is None else len(state.source))
+        call = self._calls.calls[-1]
         decoded = call["n_tokens"] - (0 if final else LOOKAHEAD_TOKENS)
         call["token_offset"] = decoded - mel.shape[1] // MEL_FRAMES_PER_TOKEN
         return self._vocoder.step_upstream(state, mel, final, stop=stop)

@@ -1,4 +1,6 @@
-"""How long work takes on a GPU: events around it."""
+"""How long work takes on a GPU, and what the GPU can reach: bytes and operations a second, and the
+time of a kernel that does nothing.
+"""
 
 import statistics
 from collections.abc import Callable
@@ -19,3 +21,27 @@ def timed(work: Callable[[], object], repeats: int = 20, warm: int = 3) -> float
         end.synchronize()
         spans.append(float(begin.elapsed_time(end)))
     return statistics.median(spans)
+
+
+def ceilings() -> dict[str, float]:
+    """copy (read and written) and read in TB/s, a product of 8192 x 8192 bfloat16 matrices in
+    TFLOP/s, and microseconds of the smallest kernel in a CUDA graph."""
+    source = torch.randn(1 << 30, device="cuda")
+    target = torch.empty_like(source)
+    size = source.numel() * 4
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    one = torch.zeros(1, device="cuda")
+    one.add_(1)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(1000):
+            one.add_(1)
+    rates = {
+        "copy_terabytes_per_second": 2 * size / timed(lambda: target.copy_(source), 10, 1) / 1e9,
+        "read_terabytes_per_second": size / timed(lambda: source.sum(), 10, 1) / 1e9,
+        "bf16_teraflops": 2 * 8192**3 / timed(lambda: a @ b, 10, 1) / 1e9,
+        "kernel_us": timed(graph.replay, 10, 1),
+    }
+    for name, value in rates.items():
+        print(f"{name}: {value:.2f}", flush=True)
+    return rates

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.ceilings import ceilings
+from bench.gpu.device.timing import ceilings
 from bench.gpu.llm.checks import same, soak
 from bench.gpu.llm.kernels import kernels, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.tuning import TABLE, Blocks, Tuning
 
@@ -35,8 +35,8 @@ PARTS = ("ceilings", "steps", "kernels", "engine", "same", "soak")
 
 
 def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
-    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is told what
-    is known after each measurement.
+    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is called with
+    what is known after each measurement.
     """
     model = random_model(ends=False)
     started = time.perf_counter()
@@ -114,23 +114,23 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.blocks:
         use(json.loads(arguments.blocks.read_text()))
-    found = Kept(arguments.json)
-    found["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    results = ResultsFile(arguments.json)
+    results["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     for part in [arguments.part] if arguments.part else PARTS:
-        if part == "ceilings" or "ceilings" not in found:
-            found["ceilings"] = ceilings()
-        bandwidth = found["ceilings"]["read_terabytes_per_second"] * 1e12
-        keep = partial(found.__setitem__, part)
+        if part == "ceilings" or "ceilings" not in results:
+            results["ceilings"] = ceilings()
+        bandwidth = results["ceilings"]["read_terabytes_per_second"] * 1e12
+        keep = partial(results.__setitem__, part)
         if part == "steps":
-            found[part] = steps(bandwidth, keep)
+            results[part] = steps(bandwidth, keep)
         elif part == "kernels":
-            found[part] = kernels(bandwidth)
+            results[part] = kernels(bandwidth)
         elif part == "engine":
-            found[part] = speed(bandwidth, keep)
+            results[part] = speed(bandwidth, keep)
         elif part == "same":
-            found[part] = same(keep)
+            results[part] = same(keep)
         elif part == "soak":
-            found[part] = soak(arguments.seconds)
+            results[part] = soak(arguments.seconds)
 
 
 if __name__ == "__main__":

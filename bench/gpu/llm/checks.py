@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bench.gpu.llm.random_sentences import Heard, capacity, engine_of, random_model, script, speak
-from bench.real_size import PUBLISHED_LLM
+from bench.real_size.tensors import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
@@ -64,11 +64,11 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
 
 
 def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
-    told = arriving(seed)
+    prompt = arriving(seed)
     for piece in pieces(seed):
-        told.feed(piece)
-    told.end()
-    return Alone(model, told, 1024).run()
+        prompt.feed(piece)
+    prompt.end()
+    return Alone(model, prompt, 1024).run()
 
 
 def guards(engine: Engine, name: str) -> dict[str, int]:
@@ -81,15 +81,15 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
         Profile.CONTINUOUS,
         RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)),
     )
-    for told, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
-        engine.submit(told, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
+    for program, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
+        engine.submit(program, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
     for one in heard:
         if not one.over.wait(60):
             raise TimeoutError("a sentence did not end")
     if not isinstance(heard[1].error, NonFinite):
         raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
     return compared(
-        name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
+        name, "next to a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
     )
 
 
@@ -103,7 +103,7 @@ def soak(seconds: float) -> dict[str, Any]:
     running: list[tuple[Sequence, Heard, int]] = []
     news, seed = threading.Event(), 0
 
-    def telling(one: Heard) -> Callable[[Hop | Exception], None]:
+    def collector(one: Heard) -> Callable[[Hop | Exception], None]:
         def deliver(item: Hop | Exception) -> None:
             one.deliver(item)
             news.set()
@@ -117,7 +117,7 @@ def soak(seconds: float) -> dict[str, Any]:
             stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
             running.append(
                 (
-                    engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))),
+                    engine.submit(script(seed, 6), capacity(6), Outbox(collector(one), Grouping(first=1, rest=1))),
                     one,
                     stop,
                 )
@@ -138,19 +138,19 @@ def soak(seconds: float) -> dict[str, Any]:
                 running.remove(item)
     torch.cuda.synchronize()
     stats = engine.stats
-    found = {
+    figures = {
         "ended": ended, "hung_up": left, "device_bytes_before": before,
         "device_bytes_after": torch.cuda.memory_allocated(),
         "running_after": stats.running, "reserved_after": stats.reserved_kv_bytes,
     }  # fmt: skip
-    print(f"soak of {seconds:.0f} s: {found}", flush=True)
+    print(f"soak of {seconds:.0f} s: {figures}", flush=True)
     engine.close()
-    return found
+    return figures
 
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:
     """Tokens against the readable path, against the sentence alone, and once more; text that
-    arrives, and taken over half way. keep: is told what is known after each kind."""
+    arrives, and taken over half way. keep: is called with what is known after each kind."""
     torch.backends.cuda.matmul.allow_tf32 = False
     model = random_model(ends=True)
     seeds = list(range(32))
@@ -158,7 +158,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         slow = [Alone(model, script(seed, 6), capacity(6)).run() for seed in seeds]
         slow_arriving = [alone_arriving(model, seed) for seed in seeds[:8]]
     model.tables[Table.TEXT][POISONED] = float("nan")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, invariant in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
         kind = f"{name}, invariant" if invariant else name
         engine = engine_of(model, 32, getattr(torch, name), invariant=invariant)
@@ -169,9 +169,9 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         halves = {seed: tuple(tokens[: len(tokens) // 2]) for seed, tokens in zip(seeds, streamed, strict=False)}
         rest = speak_arriving(engine, seeds[:8], halves)
         taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
-        beside = guards(engine, kind)
+        next_to_poisoned = guards(engine, kind)
         engine.close()
-        found[kind] = {
+        results[kind] = {
             "against the readable path": compared(kind, "32 together against the readable path", together, slow),
             "against alone": compared(kind, "32 together against each alone", together, alone),
             "again": compared(kind, "32 together, again", together, again),
@@ -179,10 +179,10 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
                 kind, "text that arrives against the readable path", streamed, slow_arriving
             ),
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
-            "beside a poisoned sentence": beside,
+            "next to a poisoned sentence": next_to_poisoned,
         }
-        keep(found)
-    return found
+        keep(results)
+    return results
 
 
 def compared(name: str, what: str, left: list[list[int]], right: list[list[int]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.gpu.llm.tuning import filled, graph_of, microseconds, model_on
-from bench.real_size import PUBLISHED_LLM
+from bench.real_size.tensors import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
 from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.layout import Stretch
@@ -39,17 +39,17 @@ def cache_read(model: PackedModel, batch: int, length: int) -> int:
 
 def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
     """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second. keep: is
-    told what is known after each.
+    called with what is known after each.
     """
     model = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
     print(f"a step reads {model.step_bytes / 1e6:.1f} MB of weights and does {model.step_flops / 1e9:.3f} GFLOP a row")
-    found: dict[str, Any] = {"weight_bytes": model.step_bytes, "steps": [], "chunks": []}
+    results: dict[str, Any] = {"weight_bytes": model.step_bytes, "steps": [], "chunks": []}
     for length in LENGTHS:
         for batch in BUCKETS:
             taken = microseconds(captured(model, batch, length)[1])
             floor = 1e6 * (model.step_bytes + cache_read(model, batch, length)) / bandwidth
-            found["steps"].append({"length": length, "rows": batch, "us": taken, "floor_us": floor})
-            keep(found)
+            results["steps"].append({"length": length, "rows": batch, "us": taken, "floor_us": floor})
+            keep(results)
             print(
                 f"step of {batch:3} rows behind {length} positions: {taken:7.1f} us, floor {floor:5.1f} us "
                 f"({floor / taken:.0%})",
@@ -61,10 +61,10 @@ def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
     for first, count in CHUNKS:
         prefill.load([Stretch(1, first, [5] * count, PAGES)])
         taken = microseconds(graph)
-        found["chunks"].append({"first": first, "count": count, "us": taken})
-        keep(found)
+        results["chunks"].append({"first": first, "count": count, "us": taken})
+        keep(results)
         print(f"chunk of {count} positions from {first}: {taken:.0f} us", flush=True)
-    return found
+    return results
 
 
 def kernels(bandwidth: float) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from bench.gpu.device.timing import timed
-from bench.real_size import PUBLISHED_LLM, llm_tensors, smaller
+from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors, smaller
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.kernels.state_table import Column
@@ -28,8 +28,8 @@ SLOTS, POSITIONS = 128, 2048
 
 
 def candidates(batch: int, kind: str) -> list[Blocks]:
-    """Block sizes that may suit one product for so many rows."""
-    found = []
+    """Block sizes that may suit one product with this number of rows."""
+    choices = []
     for rows in [1] if batch == 1 else []:
         grid = {
             "heads": ([2, 4, 8], [1024], [2, 4, 8], [1]),
@@ -43,9 +43,9 @@ def candidates(batch: int, kind: str) -> list[Blocks]:
                 continue
             of_thread = rows * bn * bk * (2 if kind == "gated" else 1) / (32 * warps)
             if 8 <= of_thread <= 128:
-                found.append(Blocks(rows, bn, bk, warps, 3, split))
+                choices.append(Blocks(rows, bn, bk, warps, 3, split))
     if batch == 1:
-        return found
+        return choices
     padded = max(16, min(batch, 128))
     for bm in {16: [16], 32: [32], 64: [64], 128: [64, 128]}[padded]:
         few = bm <= 32
@@ -60,8 +60,8 @@ def candidates(batch: int, kind: str) -> list[Blocks]:
             size = 4 if kind == "score" else 2
             shared = stages * bk * size * (bm + bn * (2 if kind == "gated" else 1))
             if shared < 220_000:
-                found.append(Blocks(bm, bn, bk, warps, stages, split))
-    return found
+                choices.append(Blocks(bm, bn, bk, warps, stages, split))
+    return choices
 
 
 def model_on(device: torch.device, layers: int, dtype: torch.dtype) -> PackedModel:
@@ -209,7 +209,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
     print(f"{len(jobs)} variants compiled in {time.perf_counter() - started:.0f} s", flush=True)
     model = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
     memory = filled(model, 300)
-    found: list[dict[str, object]] = []
+    fastest: list[dict[str, object]] = []
     best: dict[int, Tuning] = {}
     for batch in batches:
         chosen = tuning(batch)
@@ -228,13 +228,13 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
             for taken, blocks in tried[:4]:
                 print(f"{batch:4} {kind:6} {taken:7.2f} us  {blocks}")
             print(f"{batch:4} {kind:6} worst {tried[-1][0]:7.2f} us, {len(tried)} variants", flush=True)
-            found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in tried[:5]]
+            fastest += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in tried[:5]]
             chosen = with_one(chosen, kind, tried[0][1])
-            out.write_text(json.dumps(found))
+            out.write_text(json.dumps(fastest))
         best[batch] = chosen
     for batch, (splits, warps, stages) in tune_attention(model, batches).items():
         best[batch] = replace(best[batch], splits=splits, attend_warps=warps, attend_stages=stages)
-        found.append(
+        fastest.append(
             {
                 "batch": batch,
                 "kind": "attend",
@@ -244,7 +244,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
                 "attend_stages": stages,
             }
         )
-        out.write_text(json.dumps(found))
+        out.write_text(json.dumps(fastest))
     for batch, chosen in best.items():
         print(batch, chosen)
     return best

@@ -1,5 +1,5 @@
-"""What a first pass of the flow takes beside a speech-token model on the same GPU: `python -m
-bench.gpu.sharing --model DIR --json FILE`.
+"""What a first pass of the flow takes while a speech-token model decodes on the same GPU: `python
+-m bench.gpu.sharing --model DIR --json FILE`.
 
 A process of passes and a process that decodes, in turns and together (MPS), and the same first pass
 through the service over gRPC. Every row is in FILE as soon as it is known, as medians and 95th
@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.gpu.sharing.figures import Figures, summary
-from bench.gpu.sharing.processes import Company, heard
+from bench.gpu.sharing.processes import SharingProcesses, heard
 from bench.gpu.sharing.rows import ROWS, Row
 from bench.gpu.sharing.worker import FAILED
 from bench.parts.progress import bar
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from cosyserve.host.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
 from cosyserve.host.supervision.layout import Place
 from cosyserve.host.supervision.ports import free_ports
@@ -33,15 +33,15 @@ def places(device: str, model: Path, kernels: str = "") -> list[Place]:
     """The two processes. kernels: directory of those that are compiled."""
     shared = {**os.environ, **({KERNELS: kernels} if kernels else {})}
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    told = {"LISTEN": addresses[1], "MODEL": str(model), "BACKEND": "torch", "DEVICE": device, "DRAIN_SECONDS": "0"}
-    sound = POOL | {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in told.items()}
+    settings = {"LISTEN": addresses[1], "MODEL": str(model), "BACKEND": "torch", "DEVICE": device, "DRAIN_SECONDS": "0"}
+    sound = POOL | {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
     return [
         Place("llm", 0, addresses[0], shared | {"COSYSERVE_LLM_DEVICE": device}),
         Place("token2wav", 0, addresses[1], shared | sound),
     ]
 
 
-async def attempted(company: Company, row: Row, seconds: float) -> Figures:
+async def attempted(company: SharingProcesses, row: Row, seconds: float) -> Figures:
     """Figures of a row, or the reason why there are none."""
     try:
         return summary(await heard(company, row, seconds))
@@ -51,21 +51,21 @@ async def attempted(company: Company, row: Row, seconds: float) -> Figures:
         return {FAILED: next(iter(str(error).splitlines()), type(error).__name__)}
 
 
-async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = ROWS) -> None:
-    kernels, began = _kernels() if told.device == "cuda" else "", time.monotonic()
+async def measure(options: argparse.Namespace, results: ResultsFile, rows: Sequence[Row] = ROWS) -> None:
+    kernels, began = _kernels() if options.device == "cuda" else "", time.monotonic()
     for together in (False, True):
         said: list[str] = []
         async with shared_gpu(
-            places(told.device, told.model, kernels), "auto" if together else "off", said.append
+            places(options.device, options.model, kernels), "auto" if together else "off", said.append
         ) as shared:
-            company = Company(told.device, told.model, {place.service: place for place in shared})
+            company = SharingProcesses(options.device, options.model, {place.service: place for place in shared})
             why = _not_together(shared, said) if together else _not_in_turns()
             try:
                 for row in (row for row in rows if row.together is together):
-                    kept[row.name] = {FAILED: why} if why else await attempted(company, row, told.seconds)
+                    results[row.name] = {FAILED: why} if why else await attempted(company, row, options.seconds)
                     print(
-                        f"[{bar(len(kept) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: "
-                        f"{kept[row.name]}",
+                        f"[{bar(len(results) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: "
+                        f"{results[row.name]}",
                         flush=True,
                     )
             finally:
@@ -73,13 +73,13 @@ async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = RO
 
 
 def _not_together(shared: Sequence[Place], said: Sequence[str]) -> str:
-    """Why they were not told what clients of MPS are told; empty when they were."""
+    """Why they did not get the settings of MPS clients; empty when they did."""
     name = next(iter(TOLD["llm"]))
     return "" if all(name in place.environ for place in shared) else "; ".join(said) or "there is no GPU to share"
 
 
 def _not_in_turns() -> str:
-    """Whoever computes here is a client of that daemon."""
+    """Every process that computes here is a client of that daemon."""
     return "an MPS daemon is there already" if finds_a_daemon(os.environ) else ""
 
 
@@ -90,9 +90,9 @@ def _kernels() -> str:
     return str(knobs.cache.dir)
 
 
-def failed(kept: Mapping[str, Figures]) -> bool:
+def failed(results: Mapping[str, Figures]) -> bool:
     """Whether nothing at all was measured."""
-    return all(FAILED in figures for figures in kept.values())
+    return all(FAILED in figures for figures in results.values())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,12 +103,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default: %(default)g)")
     parser.add_argument("--json", type=Path, required=True, help="where the figures go")
-    told = parser.parse_args(arguments)
-    told.model = told.model.resolve()
-    kept = Kept(told.json)
-    kept.clear()
-    asyncio.run(measure(told, kept))
-    return int(failed(kept))
+    options = parser.parse_args(arguments)
+    options.model = options.model.resolve()
+    results = ResultsFile(options.json)
+    results.clear()
+    asyncio.run(measure(options, results))
+    return int(failed(results))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The process whose speech-token model decodes meanwhile: `python -m bench.gpu.sharing.decoding
-DEVICE MODEL`.
+"""The process whose speech-token model decodes during the passes: `python -m
+bench.gpu.sharing.decoding DEVICE MODEL`.
 
 Questions: {"do": "talk", "way": as in `rows`, "pace": seconds, "sentences": how many at once} -> {}
 when the first tokens are there; {"do": "hush"} -> {"ms": [...]} from token to token. On cuda fused
@@ -65,7 +65,7 @@ class Ear:
             self.leave()
 
     def leave(self) -> None:
-        """Whoever waits for it waits no longer."""
+        """Wakes the threads that wait for it."""
         self.begun.set()
         self.over.set()
 
@@ -75,8 +75,8 @@ class Ear:
         return [1000 * (later - earlier) for earlier, later in zip(self.times, self.times[1:], strict=False)]
 
 
-class Talk:
-    """So many sentences at a time, each followed by another, until `hush`."""
+class SentenceLoop:
+    """A fixed number of sentences at a time, each followed by another, until `hush`."""
 
     def __init__(self, engine: Engine, pace: float, sentences: int) -> None:
         self._engine, self._pace = engine, pace
@@ -144,11 +144,11 @@ class Speaker:
         self._device, self._directory = torch.device(device), ModelDirectory(model)
         self._model: SpeechTokenModel | None = None
         self._engines: dict[str, Engine] = {}
-        self._talk: Talk | None = None
+        self._talk: SentenceLoop | None = None
 
     def answer(self, question: Answer) -> Answer:
         if question["do"] == "talk":
-            self._talk = Talk(self.engine(question["way"]), question["pace"], question["sentences"])
+            self._talk = SentenceLoop(self.engine(question["way"]), question["pace"], question["sentences"])
             self._talk.until_heard()
             return {}
         talk, self._talk = self._talk, None
@@ -196,12 +196,12 @@ def blocks_of(way: str) -> Any:
 
 
 def main() -> None:
-    def made() -> Callable[[Answer], Answer]:
+    def new_decoding() -> Callable[[Answer], Answer]:
         speaker = Speaker(sys.argv[1], Path(sys.argv[2]))
         speaker.engine("high")
         return speaker.answer
 
-    serve(made)
+    serve(new_decoding)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ def spans(milliseconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def summary(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
-    return {part: {name: spans(milliseconds) for name, milliseconds in named.items()} for part, named in found.items()}
+def summary(times: Mapping[str, Mapping[str, Sequence[float]]]) -> Figures:
+    return {part: {name: spans(milliseconds) for name, milliseconds in named.items()} for part, named in times.items()}
 
 
-def sharing(found: Mapping[str, Any]) -> list[str]:
-    """found: figures of all parts. Two tables: passes by themselves, and through the service."""
-    figures: Mapping[str, Figures] = found.get("sharing", {})
+def sharing(results: Mapping[str, Any]) -> list[str]:
+    """results: figures of all parts. Two tables: passes by themselves, and through the service."""
+    figures: Mapping[str, Figures] = results.get("sharing", {})
     known = [(row, figures[row.name]) for row in ROWS if row.name in figures]
     passes = [
         (
@@ -73,5 +73,5 @@ def _why(one: Figures) -> str:
 
 
 def _two(one: Figures, part: str, name: str) -> tuple[Cell, Cell]:
-    found = one.get(part, {}).get(name, {})
-    return found.get("p50"), found.get("p95")
+    figures = one.get(part, {}).get(name, {})
+    return figures.get("p50"), figures.get("p95")

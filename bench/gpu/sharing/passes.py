@@ -49,25 +49,25 @@ class Passes(Protocol):
 
 def answer(passes: Passes, question: Answer) -> Answer:
     way, began = question["way"], time.perf_counter()
-    found: list[float] = []
+    times: list[float] = []
     with torch.inference_mode(), passes.on(way):
         work = passes.work(way, question["units"])
         for _ in range(WARM):
             passes.once(work)
-        while len(found) < LEAST or time.perf_counter() - began < question["seconds"]:
-            found.append(passes.once(work))
+        while len(times) < LEAST or time.perf_counter() - began < question["seconds"]:
+            times.append(passes.once(work))
             time.sleep(GAP_SECONDS)
-    return {"ms": found}
+    return {"ms": times}
 
 
 class PagedPasses:
     """Each way has pages and graphs of its own, made when it is asked for."""
 
     def __init__(self) -> None:
-        from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, Someone, random_flow
+        from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RandomVoice, random_flow
 
         self._weights = random_flow(PUBLISHED, DEVICE)
-        self._units = [Someone(None, PROMPT, BEHIND, 7).unit(at, list(range(1, at + 2))) for at in range(COLD)]
+        self._units = [RandomVoice(None, PROMPT, BEHIND, 7).unit(at, list(range(1, at + 2))) for at in range(COLD)]
         self._flows: dict[str, Any] = {}
         self._ahead = torch.cuda.Stream(DEVICE, priority=-1)  # type: ignore[no-untyped-call]
 
@@ -77,7 +77,7 @@ class PagedPasses:
 
     def work(self, way: str, units: int) -> Callable[[], Any]:
         if way not in self._flows:
-            self._flows[way] = self._made(way)
+            self._flows[way] = self._new_flow(way)
         return partial(self._flows[way].run, self._units[COLD - units :])
 
     def once(self, work: Callable[[], Any]) -> float:
@@ -91,7 +91,7 @@ class PagedPasses:
         end.synchronize()
         return float(begin.elapsed_time(end))
 
-    def _made(self, way: str) -> Any:
+    def _new_flow(self, way: str) -> Any:
         from bench.gpu.token2wav.random_models import PUBLISHED
         from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
@@ -120,8 +120,8 @@ class ReadablePasses:
         tokens, mel = draw((PROMPT,)), torch.randn(2 * PROMPT, 80, generator=generator)
         self._voice = VoicePrompt(tokens, mel, torch.randn(192, generator=generator))
         self._ids = torch.cat((tokens, draw((BEHIND,))))
-        self._kept = self._flow.start(self._voice)
-        self._blocks(self._kept, range(COLD - 1))
+        self._prompt_state = self._flow.start(self._voice)
+        self._blocks(self._prompt_state, range(COLD - 1))
 
     def on(self, way: str) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -129,7 +129,7 @@ class ReadablePasses:
     def work(self, way: str, units: int) -> Callable[[], Any]:
         first = COLD - units
         return lambda: self._blocks(
-            self._flow.fork(self._kept) if first else self._flow.start(self._voice), range(first, COLD)
+            self._flow.fork(self._prompt_state) if first else self._flow.start(self._voice), range(first, COLD)
         )
 
     def once(self, work: Callable[[], Any]) -> float:

@@ -13,15 +13,15 @@ from bench.gpu.sharing.worker import Worker, WorkerFailed
 from cosyserve.host.supervision.layout import Place
 
 MOST_STARTS = 2
-"""Of one process in vain."""
+"""Failed starts of one process."""
 Member = TypeVar("Member", Worker, Service)
 Members = tuple[Worker | None, Service | None, Worker | None]
 
 
-class Company:
-    """places: of "llm" and "token2wav". The service and the process of passes are never there
-    together: each could hold places of the device that programs of the other, which meet, wait for.
-    After a failure `close` it: the next who asks begins anew."""
+class SharingProcesses:
+    """places: of "llm" and "token2wav". The service and the process of passes never run at
+    the same time: each could occupy SMs that the grid-wide barriers of the other wait for.
+    After a failure `close` it: the next request starts it again."""
 
     def __init__(self, device: str, model: Path, places: Mapping[str, Place]) -> None:
         self._device, self._model, self._places = device, model, places
@@ -73,39 +73,39 @@ class Company:
         return await Worker.start(f"bench.gpu.sharing.{module}", self._device, str(self._model), environ=environ)
 
 
-async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
+async def heard(company: SharingProcesses, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from
     token to token. Raises WorkerFailed.
     """
-    found: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[float]]] = {}
     llm, service, passes = await _members(company, row)
     if llm and row.llm:
         await llm.ask(do="talk", way=row.llm.way, pace=row.llm.pace, sentences=row.llm.sentences)
     if service:
-        found["service"] = await service.first_passes(seconds)
+        times["service"] = await service.first_passes(seconds)
     elif passes:
-        found["passes"] = {
+        times["passes"] = {
             str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units
         }
     else:
         await asyncio.sleep(seconds)
     if llm and row.llm:
-        found["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
-    return found
+        times["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
+    return times
 
 
-async def _members(company: Company, row: Row) -> Members:
+async def _members(company: SharingProcesses, row: Row) -> Members:
     """Started side by side; each is there, or has failed, before anything is raised, so that
-    `close` finds it. While nobody decodes, the process that would is not missed."""
-    found = await asyncio.gather(
+    `close` finds it. A missing decoding process does not matter while nothing decodes."""
+    answers = await asyncio.gather(
         company.llm(), company.service() if row.service else _nobody(),
         company.passes() if row.units and not row.service else _nobody(),
         return_exceptions=True,
     )  # fmt: skip
-    missed = [one for one in found[0 if row.llm else 1 :] if isinstance(one, BaseException)]
+    missed = [one for one in answers[0 if row.llm else 1 :] if isinstance(one, BaseException)]
     if missed:
         raise missed[0]
-    return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in found))
+    return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in answers))
 
 
 async def _nobody() -> None:

@@ -1,4 +1,4 @@
-"""What is measured: who shares the GPU how, and what each of the two does meanwhile."""
+"""The rows of the measurement: how the GPU is shared, and what each of the two processes does."""
 
 from dataclasses import dataclass
 

@@ -44,8 +44,8 @@ class Service:
             )
             if serving not in done:
                 code = service._ended.result() if done else None
-                told = f"did not serve within {START_SECONDS:g} s" if code is None else exit_text(code)
-                raise WorkerFailed(f"{place.label} {told}")
+                reason = f"did not serve within {START_SECONDS:g} s" if code is None else exit_text(code)
+                raise WorkerFailed(f"{place.label} {reason}")
         except BaseException:
             await service.close()
             raise
@@ -66,10 +66,10 @@ class Service:
 
 async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, list[float]]:
     """Milliseconds of sentences one after the other, their prompt kept: "flow" and "vocoder" until
-    the first sound, as the service tells them, and "sound", from the tokens to the first sound at
+    the first sound, as the service reports them, and "sound", from the tokens to the first sound at
     this caller. Raises WorkerFailed for a sentence that fails."""
     setup, draw = _setup(), np.random.default_rng(3)
-    found: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
+    times: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
     began = time.perf_counter()
     for number in range(10**6):
         if number >= WARM + least and time.perf_counter() - began > seconds:
@@ -78,8 +78,8 @@ async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, 
         one = await _first_pass(stub, setup, tokens)
         if number >= WARM:
             for name, value in one.items():
-                found[name].append(value)
-    return found
+                times[name].append(value)
+    return times
 
 
 async def _first_pass(stub: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[int]) -> dict[str, float]:
@@ -117,7 +117,7 @@ def _said(ids: list[int]) -> token2wav_pb2.DecodeStreamRequest:
 
 
 def _setup() -> token2wav_pb2.DecodeSetup:
-    """A voice that nobody has; its prompt is kept from the first sentence on."""
+    """A voice that no other caller uses; its prompt is cached from the first sentence on."""
     draw = np.random.default_rng(1)
     return token2wav_pb2.DecodeSetup(
         prompt_speech_tokens=[int(token) for token in draw.integers(0, SPEECH_VOCABULARY, PROMPT)],

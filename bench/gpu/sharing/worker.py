@@ -53,7 +53,7 @@ class Worker:
     async def ask(self, *, within: float = ANSWER_SECONDS, **question: Any) -> Answer:
         """Raises WorkerFailed; one that did not answer in time is good for nothing any more."""
         questions = cast("asyncio.StreamWriter", self._process.stdin)
-        with contextlib.suppress(ConnectionError):  # one that has ended: reading tells
+        with contextlib.suppress(ConnectionError):  # one that has ended: reading reports it
             questions.write(json.dumps(question).encode() + b"\n")
             await questions.drain()
         return await self._answer(within)
@@ -66,10 +66,10 @@ class Worker:
             raise WorkerFailed(f"{self._name} did not answer within {seconds:g} s") from None
         if not line:
             raise WorkerFailed(f"{self._name} ended with status {await self._process.wait()}")
-        found: Answer = json.loads(line)
-        if FAILED in found:
-            raise WorkerFailed(f"{self._name}: {found[FAILED]}")
-        return found
+        answer: Answer = json.loads(line)
+        if FAILED in answer:
+            raise WorkerFailed(f"{self._name}: {answer[FAILED]}")
+        return answer
 
     async def close(self) -> None:
         """End it; killed when it does not in time."""
@@ -82,31 +82,31 @@ class Worker:
             await self._process.wait()
 
 
-def serve(made: Callable[[], Callable[[Answer], Answer]]) -> None:
+def serve(new_answer: Callable[[], Callable[[Answer], Answer]]) -> None:
     """The child's side: make what answers, then answer until there are no more questions. What an
-    answer raises is told instead of it.
+    answer raises is sent instead of it.
     """
     # What libraries print must not come between the lines.
-    told = os.fdopen(os.dup(1), "w")
+    channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(found: Answer) -> None:
-        told.write(json.dumps(found) + "\n")
-        told.flush()
+    def send(reply: Answer) -> None:
+        channel.write(json.dumps(reply) + "\n")
+        channel.flush()
 
     try:
-        answer = made()
+        answer = new_answer()
     except Exception as error:
         traceback.print_exc()
-        tell({FAILED: _words(error)})
+        send({FAILED: _words(error)})
         return
-    tell({})
+    send({})
     for line in sys.stdin:
         try:
-            tell(answer(json.loads(line)))
+            send(answer(json.loads(line)))
         except Exception as error:
             traceback.print_exc()
-            tell({FAILED: _words(error)})
+            send({FAILED: _words(error)})
 
 
 def _words(error: Exception) -> str:

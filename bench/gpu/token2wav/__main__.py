@@ -2,8 +2,8 @@
 published sizes.
 
 Every part checks or measures one thing, prints a table and writes `PART.json` into --out. Times are
-medians of CUDA events around replayed graphs. Floors: bytes over the copy bandwidth, operations
-over the rate of a large bfloat16 product, both from `--part ceilings`.
+medians of CUDA events around replayed graphs. LowerBounds: bytes over the copy bandwidth,
+operations over the rate of a large bfloat16 product, both from `--part ceilings`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.ceilings import ceilings
+from bench.gpu.device.timing import ceilings
 from bench.gpu.token2wav.flow import correctness, passes, recompute
 from bench.gpu.token2wav.random_models import RUN
 from bench.gpu.token2wav.readable_path import readable
@@ -23,7 +23,7 @@ from bench.gpu.token2wav.streams import decoder, steps, streams
 from bench.gpu.token2wav.tuning import CHOICES, profile, tuned_tiles, tuning, variants
 from bench.gpu.token2wav.vocoder import vocoder
 from bench.gpu.token2wav.vocoder_tuning import pitch_tuning, sound_tuning
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 
 Part = Callable[[Path], dict[str, Any]]
 PARTS: dict[str, Part] = {
@@ -72,12 +72,12 @@ def main() -> None:
     if options.tiles:
         RUN.tuned.update(tuned_tiles(options.out))
     options.out.mkdir(parents=True, exist_ok=True)
-    RUN.kept = Kept(None if options.compile else options.json or options.out / f"{options.part}.json")
-    RUN.kept.clear()
+    RUN.results = ResultsFile(None if options.compile else options.json or options.out / f"{options.part}.json")
+    RUN.results.clear()
     began = time.perf_counter()
     with torch.inference_mode():
         for name, value in PARTS[options.part](options.out).items():
-            RUN.kept[name] = value
+            RUN.results[name] = value
     print(f"== {options.part} took {time.perf_counter() - began:.1f} s", flush=True)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bench.gpu.device.service_settings import state_bytes
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
@@ -27,12 +27,12 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
     """
     weights = random_flow(PUBLISHED, DEVICE)
     flow = Flow(PUBLISHED, weights, DEVICE)
-    someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
+    someone, other = RandomVoice(flow, 87, 44, 2), RandomVoice(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
-    rows = RUN.kept
+    rows = RUN.results
 
-    def report(name: str, made: list[Tensor], wanted: list[Tensor]) -> None:
-        joined = torch.cat([mel[: len(want)] for mel, want in zip(made, wanted, strict=True)])
+    def report(name: str, mels: list[Tensor], wanted: list[Tensor]) -> None:
+        joined = torch.cat([mel[: len(want)] for mel, want in zip(mels, wanted, strict=True)])
         rows[name] = apart(joined, torch.cat(wanted))
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
@@ -67,8 +67,8 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
             continue
         first = paged.capture((Way.SHORT,))
         print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
-        made = one_by_one(paged)
-        report(f"{name}, graph against eager", made, eager)
+        alone = one_by_one(paged)
+        report(f"{name}, graph against eager", alone, eager)
         paged.pool.fill_(float("nan"))
         theirs = [10, 11, 12, 13, 14]
         both: tuple[list[Tensor], list[Tensor]] = ([], [])
@@ -78,7 +78,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
             for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
-        report(f"{name}, two streams against alone", both[0], made)
+        report(f"{name}, two streams against alone", both[0], alone)
         for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
             other_way = PagedFlow(
                 PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options
@@ -93,7 +93,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     pages: at most, if there is room.
     """
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     if RUN.compile_only:
         paged = PagedFlow(
             PUBLISHED,
@@ -130,7 +130,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
                 f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})",
                 flush=True,
             )
-    cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
+    cold = [RandomVoice(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
     for name, units in (("cold", cold), ("kept", cold[3:])):
         rows[name] = timed(partial(paged.run, units), 20)
     print(
@@ -143,13 +143,13 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
 def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     paged = PagedFlow(
         PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned)
     )
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
-        one = Someone(None, 0, 25 * blocks, 5)
+        one = RandomVoice(None, 0, 25 * blocks, 5)
         units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
         paged.recompute(units)
         rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.parts.results_file import Kept
-from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.parts.results_file import ResultsFile
+from bench.real_size.tensors import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
@@ -27,13 +27,13 @@ DEVICE = torch.device("cuda")
 @dataclass
 class Run:
     """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of
-    what; tuned: other tiles; kept: the figures of the part, in their file as soon as they are
+    what; tuned: other tiles; results: the figures of the part, in their file as soon as they are
     there."""
 
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
-    kept: Kept = field(default_factory=Kept)
+    results: ResultsFile = field(default_factory=ResultsFile)
 
 
 RUN = Run()
@@ -62,7 +62,7 @@ def graphed(work: Callable[[], Any]) -> Callable[[], None]:
     return graph.replay
 
 
-class Someone:
+class RandomVoice:
     """A voice with a prompt, and tokens to speak; blocks as units over given pages."""
 
     def __init__(self, flow: Flow | None, prompt: int, tokens: int, seed: int) -> None:
@@ -83,13 +83,13 @@ class Someone:
         return Unit(pages[: at + 1], tokens, ahead if len(tokens) == 25 else ahead[:0], self.speaker, condition)
 
     def reference(self, flow: Flow) -> list[Tensor]:
-        state, made = flow.start(self.voice), []
+        state, mels = flow.start(self.voice), []
         for at in range(self.blocks):
             unit = self.unit(at, list(range(at + 1)))
             (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
             assert mel is not None, state.fault
-            made.append(mel.T)
-        return made
+            mels.append(mel.T)
+        return mels
 
 
 def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
 def spread(batch: int, prefix: int) -> list[Unit]:
     """A batch whose streams have pages of their own, block `prefix` of each."""
     own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
-    one = Someone(None, 0, 25 * prefix + 28, 5)
+    one = RandomVoice(None, 0, 25 * prefix + 28, 5)
     return [one.unit(prefix, mine) for mine in own]
 
 

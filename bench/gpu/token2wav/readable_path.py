@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, random_flow, random_vocoder
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, random_flow, random_vocoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.vocoder.vocoder import Vocoder
 
@@ -17,17 +17,17 @@ def readable(out: Path) -> dict[str, Any]:
     """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
 
     flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
-    rows = RUN.kept
-    someone = Someone(flow, 87, 41, 2)
+    rows = RUN.results
+    someone = RandomVoice(flow, 87, 41, 2)
     state = flow.start(someone.voice)
     for at in range(4):
         if at == 3:
-            kept = flow.fork(state)
+            prompt_state = flow.fork(state)
         unit = someone.unit(at, list(range(at + 1)))
         flow.blocks([state], [unit.tokens], [unit.ahead])
 
     def warm() -> None:
-        flow.blocks([flow.fork(kept)], [unit.tokens], [unit.ahead])
+        flow.blocks([flow.fork(prompt_state)], [unit.tokens], [unit.ahead])
 
     rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
     vocoder = Vocoder(*random_vocoder(), DEVICE)

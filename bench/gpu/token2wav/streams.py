@@ -80,7 +80,7 @@ def decoder(out: Path) -> dict[str, Any]:
     def speak(which: list[int], key: str = "") -> list[Tensor]:
         sentences = [Sentence(_voice(cases[at][0], key), seed=1 << 40 | at, sentence_index=at) for at in which]
         states = [fast.start(sentence) for sentence in sentences]
-        made: list[list[Any]] = [[] for _ in which]
+        hops: list[list[Any]] = [[] for _ in which]
         todo = list(range(len(which)))
         while todo:
             strides = []
@@ -90,20 +90,20 @@ def decoder(out: Path) -> dict[str, Any]:
                 strides.append(Stride(states[at], tokens_of(which[at]), until, until == end))
             for at, stride, result in zip(list(todo), strides, fast.step(strides), strict=True):
                 assert isinstance(result, Decoded), result
-                made[at].append(result.samples)
+                hops[at].append(result.samples)
                 if stride.final:
                     todo.remove(at)
-        return [torch.from_numpy(np.concatenate(pieces)) for pieces in made]
+        return [torch.from_numpy(np.concatenate(pieces)) for pieces in hops]
 
     everyone = list(range(len(cases)))
     wanted = [wanted_of(at) for at in everyone]
     together = speak(everyone)
-    rows = RUN.kept
+    rows = RUN.results
     for at in everyone:
         alone = speak([at])[0]
         speak([at], "kept")
-        kept = speak([at], "kept")[0]
-        errors = [apart(x, y)[0] for x, y in ((together[at], wanted[at]), (alone, together[at]), (kept, alone))]
+        warm = speak([at], "kept")[0]
+        errors = [apart(x, y)[0] for x, y in ((together[at], wanted[at]), (alone, together[at]), (warm, alone))]
         rows[str(at)] = errors
         print(
             f"decoder {cases[at]}: {len(wanted[at])} samples ({len(together[at])} made), relative to readable "
@@ -182,7 +182,7 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
     87 prompt tokens.
     """
     decoder = _decoder(most_pages)
-    rows = RUN.kept
+    rows = RUN.results
 
     async def run() -> None:
         limits = Limits(max_streams=256, state_bytes=most_pages * decoder._flow.page_bytes, reserve_tokens=100)
@@ -228,9 +228,9 @@ def steps(out: Path) -> dict[str, Any]:
 
         def call(*given: Any) -> Any:
             began = time.perf_counter()
-            made = inner(*given)
+            result = inner(*given)
             spent[label] = spent.get(label, 0.0) + time.perf_counter() - began
-            return made
+            return result
 
         setattr(owner, name, call)
 
@@ -253,10 +253,10 @@ def steps(out: Path) -> dict[str, Any]:
             torch.cuda.synchronize()
             spent.clear()
             began = time.perf_counter()
-            made = fast.step([Stride(state, np.array(tokens), until, False) for state in states])
+            hops = fast.step([Stride(state, np.array(tokens), until, False) for state in states])
             walls.append(1000 * (time.perf_counter() - began))
             shares.append({name: 1000 * value for name, value in spent.items()})
-            assert all(isinstance(each, Decoded) for each in made)
+            assert all(isinstance(each, Decoded) for each in hops)
         graph = min(size for size in flow.buckets if size >= count)
         ways = [key for key in flow._graphs if key[0] == graph][:1]
         device = timed(flow._graphs[ways[0]].replay, 10), timed(sounding._vocoder._graphs[50, graph].replay, 10)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.gpu.device.timing import timed
-from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, filled, graphed, random_flow, spread
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
@@ -62,7 +62,7 @@ def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     for kind in kinds:
-        found: dict[int, list[tuple[float, Tile]]] = {}
+        fastest: dict[int, list[tuple[float, Tile]]] = {}
         for tile in CHOICES[kind][RUN.shard[0] :: 3] if RUN.shard else CHOICES[kind]:
             try:
                 paged = _tuned(weights, Launcher(True, {kind: ((MANY, tile),)}))
@@ -73,10 +73,10 @@ def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]
                     if tile.rows and (tile.rows < units or (units == 1 and tile.rows > 64)):
                         continue
                     spent = 1000 * timed(graphed(_chain(paged, kind, units)), 7, 2) / LAUNCHES[kind]
-                    found.setdefault(units, []).append((spent, tile))
+                    fastest.setdefault(units, []).append((spent, tile))
             except Exception as error:
                 print(kind, tile, "failed:", str(error).splitlines()[0][:100], flush=True)
-        for units, choices in sorted(found.items()):
+        for units, choices in sorted(fastest.items()):
             choices.sort(key=lambda pair: pair[0])
             rows[f"{kind} {units}"] = [(spent, vars(tile)) for spent, tile in choices]
             best = ", ".join(
@@ -84,20 +84,20 @@ def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]
                 for spent, t in choices[:4]
             )
             print(f"{kind:12s} {units:3d} units: {best} ... worst {choices[-1][0]:.1f}", flush=True)
-        if found:
-            chosen = [(CLASSES[units], vars(choices[0][1])) for units, choices in sorted(found.items())]
+        if fastest:
+            chosen = [(CLASSES[units], vars(choices[0][1])) for units, choices in sorted(fastest.items())]
             (out / f"tiles-{kind}.json").write_text(json.dumps(chosen))
     return rows
 
 
 def tuned_tiles(out: Path) -> dict[str, tuple[tuple[int, Tile], ...]]:
     """What the tuning of this run found best; {} where there was none."""
-    found = {}
+    tiles = {}
     for path in sorted(out.glob("tiles-*.json")):
-        found[path.stem.removeprefix("tiles-")] = tuple(
+        tiles[path.stem.removeprefix("tiles-")] = tuple(
             (most, Tile(**tile)) for most, tile in json.loads(path.read_text())
         )
-    return found
+    return tiles
 
 
 def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
@@ -108,7 +108,7 @@ def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
         )
         for part in torch.split(paged.pool, 1 << 28):
             part.normal_(0, 0.5)
-        one = Someone(None, 0, 103, 5)
+        one = RandomVoice(None, 0, 103, 5)
         own = [[0] * 4 if RUN.compile_only else [4 * at + 1, 4 * at + 2, 4 * at + 3, 4 * at + 4] for at in range(32)]
         paged._table.fill([one.unit(3, mine) for mine in own], 32)
     paged._estimator._launch = launch
@@ -151,7 +151,7 @@ def variants(out: Path) -> dict[str, Any]:
     """The same pass with a product a launch, with attention by itself where feed-forwards meet, as
     it is served, and with the tiles of the source."""
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = RUN.kept
+    rows = RUN.results
     tuned = Launcher(True, RUN.tuned)
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         "a product a launch": ((1, 2, 4), {"launch": tuned, "meeting_units": 0}),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
-from bench.gpu.token2wav.vocoder_tuning import Share
+from bench.gpu.token2wav.vocoder_tuning import CompileShare
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.window_batches import Render
@@ -29,30 +29,30 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
     """
     config, weights = random_vocoder()
     if RUN.compile_only:
-        launch = Share(RUN.shard[0], RUN.shard[1], RUN.tuned)
-        made = WindowedVocoder(
+        launch = CompileShare(RUN.shard[0], RUN.shard[1], RUN.tuned)
+        windowed = WindowedVocoder(
             config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0]
         )
         for batch in BATCHES:
-            for frames in made.shapes:
-                made.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
+            for frames in windowed.shapes:
+                windowed.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
         torch.cuda.synchronize()
         return {}
     plain = Vocoder(config, weights, DEVICE)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
-    rows = RUN.kept
-    for precision, beside in [(precision, beside) for precision in precisions for beside in (False, True)]:
+    rows = RUN.results
+    for precision, parallel in [(precision, parallel) for precision in precisions for parallel in (False, True)]:
         began = time.perf_counter()
-        print("excitation beside the levels before" if beside else "one after the other", flush=True)
-        made = WindowedVocoder(
+        print("excitation next to the levels before" if parallel else "one after the other", flush=True)
+        windowed = WindowedVocoder(
             config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision,
-            side_streams=beside
+            side_streams=parallel
         )  # fmt: skip
-        made.capture()
+        windowed.capture()
         seconds = time.perf_counter() - began
-        sound = _streamed(made, mel)
-        kind = precision if beside else f"{precision}, one after the other"
+        sound = _streamed(windowed, mel)
+        kind = precision if parallel else f"{precision}, one after the other"
         rows[f"{kind} error"] = apart(sound, wanted)
         peak, loudest = float((sound - wanted).abs().max()), float(wanted.abs().max())
         error = rows[f"{kind} error"][0]
@@ -61,49 +61,51 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
             f"{seconds:.1f} s",
             flush=True,
         )
-        for frames in made.shapes:
+        for frames in windowed.shapes:
             for batch in BATCHES:
                 windows = [Render(at + 1, 0, frames, None, at, 0) for at in range(batch)]
-                made.run(windows, frames)
-                rows[f"{kind} {frames} {batch}"] = spent = timed(made._graphs[frames, batch].replay, 20)
+                windowed.run(windows, frames)
+                rows[f"{kind} {frames} {batch}"] = spent = timed(windowed._graphs[frames, batch].replay, 20)
                 began = time.perf_counter()
                 for _ in range(20):
-                    made.run(windows, frames)
+                    windowed.run(windows, frames)
                 host = 1000 * (time.perf_counter() - began) / 20
                 torch.cuda.synchronize()
                 print(
                     f"vocoder {precision} {batch:2d} windows of {frames} frames: {spent:.3f} ms, host {host:.3f} ms",
                     flush=True,
                 )
-        del made
+        del windowed
     _profiled(config, weights, precisions[0])
     return rows
 
 
-def _streamed(made: WindowedVocoder, mel: Tensor) -> Tensor:
+def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
     pieces, first, received = [], 0, 0
-    made.forget(7)
+    windowed.forget(7)
     for have in ARRIVALS:
-        made.write([7], [received], [mel.T[received:have]])
+        windowed.write([7], [received], [mel.T[received:have]])
         received, end = have, FRAMES if have == FRAMES else None
-        while count := min(50, (FRAMES if end else have - made.hold_back_frames) - first):
+        while count := min(50, (FRAMES if end else have - windowed.hold_back_frames) - first):
             pieces.append(
-                made.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[0, : 480 * count].clone()
+                windowed.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[
+                    0, : 480 * count
+                ].clone()
             )
             first += count
     return torch.cat(pieces)
 
 
 def _profiled(config: Any, weights: dict[str, Tensor], precision: str) -> None:
-    made = WindowedVocoder(
+    windowed = WindowedVocoder(
         config, weights, DEVICE, slots=40, buckets=BATCHES, launch=Launcher(True, RUN.tuned), precision=precision
     )
     for batch in (1, 32):
         windows = [Render(at + 1, 0, 30, None, at, 0) for at in range(batch)]
-        made.run(windows)
+        windowed.run(windows)
         torch.cuda.synchronize()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
-            made.run(windows)
+            windowed.run(windows)
             torch.cuda.synchronize()
         events = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)
         total = sum(event.self_device_time_total for event in events)

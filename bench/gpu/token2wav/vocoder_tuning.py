@@ -35,7 +35,7 @@ CHOICES = [
 ]  # fmt: skip
 
 
-class Share(Launcher):
+class CompileShare(Launcher):
     """Launches one in `count` kinds of kernels, so that several processes compile them all."""
 
     def __init__(self, mine: int, count: int, tiles: Tiles) -> None:
@@ -54,7 +54,7 @@ class _Recorded(Launcher):
 
     def __init__(self, tiles: Tiles) -> None:
         super().__init__(True, tiles)
-        object.__setattr__(self, "kept", {})
+        object.__setattr__(self, "launches", {})
         object.__setattr__(self, "rows", {})
         object.__setattr__(self, "_kind", [""])
 
@@ -64,7 +64,7 @@ class _Recorded(Launcher):
         return super().tile(kind, rows, table)
 
     def __call__(self, kernel: Any, grid: Grid, *arguments: Any, **constants: Any) -> None:
-        self.kept.setdefault(self._kind[0], []).append((kernel, grid, arguments, constants))  # type: ignore[attr-defined]
+        self.launches.setdefault(self._kind[0], []).append((kernel, grid, arguments, constants))  # type: ignore[attr-defined]
         self._kind[0] = ""  # type: ignore[attr-defined]
 
 
@@ -73,23 +73,23 @@ def sound_tuning(out: Path, precision: str = "float16") -> dict[str, Any]:
     best are written for --tiles.
     """
     config, weights = random_vocoder()
-    made = WindowedVocoder(
+    windowed = WindowedVocoder(
         config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=False
     )
-    found: dict[str, dict[int, list[tuple[float, Tile]]]] = {}
+    fastest: dict[str, dict[int, list[tuple[float, Tile]]]] = {}
     lengths: dict[str, dict[int, int]] = {}
     plain = Launcher(True)
     # numbers like those of real sound, and not zeros, are multiplied below
     if not RUN.compile_only:
-        made.run([Render(at + 1, 0, 50, None, at, 0) for at in range(32)], WINDOW_FRAMES)
+        windowed.run([Render(at + 1, 0, 50, None, at, 0) for at in range(32)], WINDOW_FRAMES)
     for at, tile in enumerate(CHOICES):
         if RUN.compile_only and at % RUN.shard[1] != RUN.shard[0]:
             continue
         for batch in (32,) if RUN.compile_only else BATCHES:
             recorded = _Recorded({kind: ((MANY, tile),) for kind in SOUND_TILES if kind.startswith("sound")})
-            made._network.launch = recorded
-            made.run([Render(at + 1, 0, 50, None, at, 0) for at in range(batch)], WINDOW_FRAMES)
-            for kind, launched in recorded.kept.items():  # type: ignore[attr-defined]
+            windowed._network.launch = recorded
+            windowed.run([Render(at + 1, 0, 50, None, at, 0) for at in range(batch)], WINDOW_FRAMES)
+            for kind, launched in recorded.launches.items():  # type: ignore[attr-defined]
                 one, small = launched[0][3], min(tile.columns, tile.rows) < 64
                 if (
                     kind.split()[1] in ("post", "down")
@@ -106,13 +106,13 @@ def sound_tuning(out: Path, precision: str = "float16") -> dict[str, Any]:
                         work()
                     else:
                         spent = 1000 * timed(graphed(work), 5, 2)
-                        found.setdefault(kind, {}).setdefault(batch, []).append((spent, tile))
+                        fastest.setdefault(kind, {}).setdefault(batch, []).append((spent, tile))
                         lengths.setdefault(kind, {})[batch] = recorded.rows[kind]  # type: ignore[attr-defined]
                 except Exception as error:
                     print(kind, tile, "failed:", str(error).splitlines()[0][:100], flush=True)
     torch.cuda.synchronize()
     rows: dict[str, Any] = {}
-    for kind, batches in found.items():
+    for kind, batches in fastest.items():
         for batch, choices in batches.items():
             choices.sort(key=lambda pair: pair[0])
             rows[f"{kind} {batch}"] = [(spent, vars(tile)) for spent, tile in choices]
@@ -122,9 +122,9 @@ def sound_tuning(out: Path, precision: str = "float16") -> dict[str, Any]:
             )
             print(f"{kind:17s} {batch:2d} windows: {best} ... worst {choices[-1][0]:.1f}", flush=True)
         (out / f"tiles-{kind}.json").write_text(json.dumps(_rules(batches, lengths[kind])))
-    for batch in BATCHES if found else ():
+    for batch in BATCHES if fastest else ():
         print(
-            f"best of all, {batch:2d} windows: {sum(batches[batch][0][0] for batches in found.values()):.0f} us",
+            f"best of all, {batch:2d} windows: {sum(batches[batch][0][0] for batches in fastest.values()):.0f} us",
             flush=True,
         )
     return rows
@@ -138,8 +138,8 @@ def _rules(batches: dict[int, list[tuple[float, Tile]]], lengths: dict[int, int]
     ordered = sorted(batches)
     for batch, after in zip(ordered, [*ordered[1:], None], strict=True):
         best, tile = batches[batch][0]
-        kept = [spent for spent, other in batches[batch] if rules and other == rules[-1][1]]
-        if kept and kept[0] < 1.02 * best:
+        times = [spent for spent, other in batches[batch] if rules and other == rules[-1][1]]
+        if times and times[0] < 1.02 * best:
             tile = rules.pop()[1]
         rules.append((MANY if after is None else math.isqrt(lengths[batch] * lengths[after]), tile))
     return [(most, vars(tile)) for most, tile in rules]
@@ -156,15 +156,15 @@ PITCH_CHOICES = [
 def pitch_tuning(out: Path) -> dict[str, Any]:
     """Microseconds of the five float64 layers that make the pitch."""
     config, weights = random_vocoder()
-    made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True))
+    windowed = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True))
     plain, rows = Launcher(True), {}
     for batch in BATCHES:
         choices = []
         for tile in PITCH_CHOICES:
             recorded = _Recorded({"pitch": ((MANY, tile),)})
-            made._pitch._launch = recorded
-            made.run([Render(at + 1, 0, 50, None, at, 0) for at in range(batch)], WINDOW_FRAMES)
-            layers = [each for each in recorded.kept["pitch"] if each[0].fn.__name__ == "pitch_layer"]  # type: ignore[attr-defined]
+            windowed._pitch._launch = recorded
+            windowed.run([Render(at + 1, 0, 50, None, at, 0) for at in range(batch)], WINDOW_FRAMES)
+            layers = [each for each in recorded.launches["pitch"] if each[0].fn.__name__ == "pitch_layer"]  # type: ignore[attr-defined]
             choices.append((1000 * timed(graphed(_again(plain, layers)), 5, 2), tile))
         choices.sort(key=lambda pair: pair[0])
         rows[f"pitch {batch}"] = [(spent, vars(tile)) for spent, tile in choices]

@@ -1,8 +1,8 @@
 """`python -m recipes.demo_voice.flow.graph_check WORK`: whether recorded steps do what the steps
 they record do, and how fast.
 
-For each shape of batch: milliseconds of a step with each kernel started anew and of its recording,
-and how far apart the parameters are after one step of each from the same state with the same
+For each shape of batch: milliseconds of a step with each kernel launched by itself and of its CUDA
+graph, and how far apart the parameters are after one step of each from the same state with the same
 chances, as a share of what the step changes. Writes nothing.
 """
 
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
-from recipes.demo_voice.flow.pieces import Draws, Piece
+from recipes.demo_voice.flow.pieces import Piece, RandomPieces
 from recipes.demo_voice.flow.train import BATCH_TOKENS, Training, ready
 from recipes.demo_voice.flow.update import Slot, Update
 from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.weights import FlowConfig
@@ -43,11 +43,11 @@ def compare(training: Training, slot: Slot) -> tuple[float, float]:
 
     def after(figures: Tensor) -> tuple[Tensor, Tensor]:
         values = torch.cat([tensor.detach().flatten() for tensor in training.parameters.values()])
-        kept = values.clone(), figures.clone()
+        copies = values.clone(), figures.clone()
         with torch.no_grad():
             for tensor, old in zip(tensors, before, strict=True):
                 tensor.copy_(old)
-        return kept
+        return copies
 
     start = torch.cat([old.flatten() for old in before[: len(training.parameters)]])
     (plain, its_figures), (recorded, other_figures) = after(update.run_plain(slot)), after(update.run(slot))
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     features = Features.read(options.work, speech, device, only=("mel",))
     corpus = Corpus.read(options.work, options.tokenizer, speech, features)
     training = Training(FlowConfig.read(model_directory(options.work)), corpus, Schedule(1, step=1000), graphs=True)
-    batches = Draws(speech, features, speech.training, np.random.default_rng(0)).batches(options.batch_tokens)
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(0)).batches(options.batch_tokens)
     shapes: dict[int, list[Piece]] = {}
     for _ in range(_WARM):
         pieces = next(batches)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from cosyserve.spec import EULER_STEPS, MEL_BINS
 from recipes.demo_voice.flow.corpus import Batch, Corpus
-from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
-from recipes.demo_voice.flow.pieces import Draws, equally_long
+from recipes.demo_voice.flow.objective import RandomDraws, losses, mask_of, mu_of, shown
+from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.batches import by_length
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver
@@ -42,7 +42,7 @@ class HeldOut:
     voice.
     """
 
-    def __init__(self, corpus: Corpus, draws: Draws, members: list[int], rng: np.random.Generator) -> None:
+    def __init__(self, corpus: Corpus, draws: RandomPieces, members: list[int], rng: np.random.Generator) -> None:
         self._corpus = corpus
         self._pieces = {}
         for name, prompted in (("", False), ("_prompt", True)):
@@ -63,26 +63,26 @@ class HeldOut:
         """
         solver = Solver(network.estimator, config.guidance, self._corpus.mel.device)
         noise = config.temperature * self._noise
-        found: dict[str, float] = {}
+        by_kind: dict[str, float] = {}
         for kind in kinds:
             groups = self._pieces["_prompt" if kind.startswith("_prompt") else ""]
             errors, moves, true_moves = [], [], []
             for batch in map(self._corpus.gather, groups):
-                made = solve(network, solver, batch, noise, streaming=kind.endswith("_streaming"))
-                counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[
+                mels = solve(network, solver, batch, noise, streaming=kind.endswith("_streaming"))
+                counted = (torch.arange(mels.shape[1], device=mels.device) >= batch.prompt[:, None])[
                     :, :, None
-                ].expand_as(made)
-                errors.append((made - batch.mel).abs()[counted])
-                moves.append(made.diff(dim=1)[counted[:, 1:]].abs())
+                ].expand_as(mels)
+                errors.append((mels - batch.mel).abs()[counted])
+                moves.append(mels.diff(dim=1)[counted[:, 1:]].abs())
                 true_moves.append(batch.mel.diff(dim=1)[counted[:, 1:]].abs())
-            found[f"mel_l1{kind}"] = float(torch.cat(errors).mean())
-            found[f"motion{kind}"] = float(torch.cat(moves).mean() / torch.cat(true_moves).mean())
+            by_kind[f"mel_l1{kind}"] = float(torch.cat(errors).mean())
+            by_kind[f"motion{kind}"] = float(torch.cat(moves).mean() / torch.cat(true_moves).mean())
         generator = torch.Generator(self._corpus.mel.device).manual_seed(0)
         terms = [self._losses(network, batch, generator) for batch in map(self._corpus.gather, self._pieces[""])]
-        found["held_loss"] = float(torch.stack([flow for flow, _ in terms]).mean())
-        found["held_mu_l1"] = float(torch.stack([coarse for _, coarse in terms]).mean())
-        return found
+        by_kind["held_loss"] = float(torch.stack([flow for flow, _ in terms]).mean())
+        by_kind["held_mu_l1"] = float(torch.stack([coarse for _, coarse in terms]).mean())
+        return by_kind
 
     def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        chances = Chances.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
+        chances = RandomDraws.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
         return losses(network, batch, chances, self._corpus.mean, streaming=False)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
-from recipes.demo_voice.training.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"
@@ -48,13 +48,13 @@ class Initial:
         self._straight: dict[str, Callable[[Tensor], Tensor]] = _straight_way(config, mean.cpu()) if wide else {}
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        found = self._usual(name, shape)
+        value = self._usual(name, shape)
         inner = name.removeprefix(ESTIMATOR)
         if inner == name or not self._straight:
-            return self._mean.clone() if inner == "final_proj.bias" else found
+            return self._mean.clone() if inner == "final_proj.bias" else value
         if inner.endswith(_RESIDUAL_ENDS):
-            return _SMALL * found
-        return self._straight[inner](found) if inner in self._straight else found
+            return _SMALL * value
+        return self._straight[inner](value) if inner in self._straight else value
 
     def _usual(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name == TOKENS:
@@ -101,7 +101,7 @@ def _straight_way(config: FlowConfig, mean: Tensor) -> dict[str, Callable[[Tenso
         scale = _CONSTANT * math.sqrt(spare / channels) / _SLOPE
         return scale * torch.cat((torch.eye(bins), torch.full((bins, spare), -1 / spare)), dim=1)[:, :, None]
 
-    found: dict[str, Callable[[Tensor], Tensor]] = {
+    initialisers: dict[str, Callable[[Tensor], Tensor]] = {
         "down_blocks.0.0.res_conv.weight": entrance,
         "down_blocks.0.0.res_conv.bias": entrance_bias,
         "up_blocks.0.0.res_conv.weight": lambda weight: torch.cat((everything, everything), dim=1)[:, :, None] / 2,
@@ -113,8 +113,8 @@ def _straight_way(config: FlowConfig, mean: Tensor) -> dict[str, Callable[[Tenso
         "final_proj.bias": torch.zeros_like,
     }
     for at in range(config.middle):
-        found[f"mid_blocks.{at}.0.res_conv.weight"] = lambda weight: everything[:, :, None].clone()
-        found[f"mid_blocks.{at}.0.res_conv.bias"] = torch.zeros_like
+        initialisers[f"mid_blocks.{at}.0.res_conv.weight"] = lambda weight: everything[:, :, None].clone()
+        initialisers[f"mid_blocks.{at}.0.res_conv.bias"] = torch.zeros_like
     for level in ("down_blocks.0.2", "up_blocks.0.2"):
-        found[f"{level}.weight"], found[f"{level}.bias"] = tap, torch.zeros_like
-    return found
+        initialisers[f"{level}.weight"], initialisers[f"{level}.bias"] = tap, torch.zeros_like
+    return initialisers

@@ -26,7 +26,7 @@ _CORRUPT_ROWS, _CORRUPT_TOKENS = 0.3, 0.03
 
 
 @dataclass(frozen=True)
-class Chances:
+class RandomDraws:
     """All that is random in one step, in tensors that stay where they are.
 
     noise: float32 [rows, 2n, 80], normal. rolls: float32 [rows, 3 + 2n], uniform in [0, 1).
@@ -36,13 +36,13 @@ class Chances:
     rolls: Tensor
 
     @classmethod
-    def of(cls, rows: int, tokens: int, device: torch.device) -> "Chances":
+    def of(cls, rows: int, tokens: int, device: torch.device) -> "RandomDraws":
         """Room for them; nothing is drawn yet."""
         noise = torch.empty(rows, MEL_FRAMES_PER_TOKEN * tokens, MEL_BINS, device=device)
         return cls(noise, torch.empty(rows, 3 + 2 * tokens, device=device))
 
-    def draw(self, generator: torch.Generator) -> "Chances":
-        """Draw all anew."""
+    def draw(self, generator: torch.Generator) -> "RandomDraws":
+        """Draw all values again."""
         self.noise.normal_(generator=generator)
         self.rolls.uniform_(generator=generator)
         return self
@@ -57,7 +57,7 @@ class Chances:
         return 1 - torch.cos(step.long().clamp(max=EULER_STEPS - 1) * (0.5 * math.pi / EULER_STEPS))
 
     @property
-    def kept(self) -> Tensor:
+    def conditioned(self) -> Tensor:
         """float32 [rows, 1, 1]: zero where the row does without its condition."""
         return (self.rolls[:, 1] >= _WITHOUT_CONDITION).float()[:, None, None]
 
@@ -87,7 +87,9 @@ def shown(batch: Batch) -> Tensor:
     return batch.mel * (at < batch.condition[:, None])[:, :, None]
 
 
-def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, streaming: bool) -> tuple[Tensor, Tensor]:
+def losses(
+    network: Network, batch: Batch, chances: RandomDraws, mean: Tensor, *, streaming: bool
+) -> tuple[Tensor, Tensor]:
     """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean`
     [80]; scalars, float32.
     """
@@ -96,7 +98,7 @@ def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, st
     speaker = network.speaker(batch.speaker)[:, None].expand(-1, mel.shape[1], -1)
     t = chances.times
     x = (1 - (1 - _SIGMA_MIN) * t[:, None, None]) * noise + t[:, None, None] * mel
-    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * chances.kept), dim=2)
+    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * chances.conditioned), dim=2)
     mask = mask_of(mel.shape[1], device, streaming=streaming)
     # Casts that are kept for later would point into a recorded step's memory.
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):

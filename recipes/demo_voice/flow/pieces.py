@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
-from recipes.demo_voice.features import Features
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 
 GRANULE = 8
@@ -78,7 +78,7 @@ class Piece:
         )
 
 
-class Draws:
+class RandomPieces:
     """Random pieces of the utterances `members`.
 
     Speaker vectors come from a table of one row per utterance and behind them one per voice, in the

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow import shipped
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.held_out import BRIEF, KINDS, HeldOut
 from recipes.demo_voice.flow.initial import Initial, shapes
-from recipes.demo_voice.flow.pieces import GRANULE, Draws, Piece
+from recipes.demo_voice.flow.pieces import GRANULE, Piece, RandomPieces
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.network import Network
@@ -50,8 +50,10 @@ class Training:
         torch.manual_seed(SEED + schedule.step)
         self.config, self.corpus, self.schedule, self._rate = config, corpus, schedule, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
-        self.parameters = store.make(shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device)
-        self.average = store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
+        self.parameters = parameter_store.make(
+            shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device
+        )
+        self.average = parameter_store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
         self.update = Update(config, corpus, self.parameters, SEED + schedule.step, graphs=graphs)
 
     @property
@@ -94,15 +96,15 @@ class Training:
             "average": self.average.values,
             "optimiser": self.update.state(),
         }
-        store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
+        parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are those of other sizes."""
-        optimiser = found["optimiser"]
+        optimiser = content["optimiser"]
         if not isinstance(optimiser, dict):
             raise ValueError("not a checkpoint of this training")
-        store.restore(self.parameters, self.average, found)
+        parameter_store.restore(self.parameters, self.average, content)
         self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
@@ -113,7 +115,7 @@ class Training:
             raise FloatingPointError(
                 f"values that are not finite before the first checkpoint, at step {self.schedule.step}"
             )
-        self.load(store.load(checkpoint, self.corpus.mel.device))
+        self.load(parameter_store.load(checkpoint, self.corpus.mel.device))
         self._rate /= 2
 
 
@@ -122,7 +124,7 @@ def ready(device: torch.device) -> None:
     if device.index is not None:
         torch.cuda.set_device(device)
     torch.set_float32_matmul_precision("high")
-    # It would prepare itself anew for each of the many shapes.
+    # It would prepare itself again for each of the many shapes.
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -151,14 +153,14 @@ def train(
     features = Features.read(work, speech, device, only=("mel",))
     corpus = Corpus.read(work, tokenizer, speech, features)
     checkpoint = folder / "checkpoint.pt"
-    found = store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)
-    if found:
-        training.load(found)
-        del found
-    batches = Draws(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
+    if content:
+        training.load(content)
+        del content
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
         batch_tokens
     )
     held_out = _held_out(corpus, speech, features, measured)
@@ -213,7 +215,10 @@ def _held_out(corpus: Corpus, speech: Speech, features: Features, count: int) ->
     if not chosen:
         return None
     return HeldOut(
-        corpus, Draws(speech, features, speech.training, np.random.default_rng(0)), chosen, np.random.default_rng(0)
+        corpus,
+        RandomPieces(speech, features, speech.training, np.random.default_rng(0)),
+        chosen,
+        np.random.default_rng(0),
     )
 
 

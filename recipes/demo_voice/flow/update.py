@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recipes.demo_voice.flow.corpus import Corpus, places_of
-from recipes.demo_voice.flow.objective import Chances, losses
+from recipes.demo_voice.flow.objective import RandomDraws, losses
 from recipes.demo_voice.flow.pieces import Piece
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
@@ -33,7 +33,7 @@ class Slot:
     length: int
     streaming: bool
     places: Tensor
-    chances: Chances
+    chances: RandomDraws
     graph: "torch.cuda.CUDAGraph | None" = None
     figures: Tensor | None = None
     used: bool = False
@@ -81,7 +81,7 @@ class Update:
         key = (len(pieces), length, streaming)
         if key not in self._slots:
             places = torch.empty(len(pieces), 6, dtype=torch.int64, device=device)
-            self._slots[key] = Slot(length, streaming, places, Chances.of(len(pieces), length, device))
+            self._slots[key] = Slot(length, streaming, places, RandomDraws.of(len(pieces), length, device))
         slot = self._slots[key]
         slot.places.copy_(places_of(pieces, device), non_blocking=True)
         return slot
@@ -114,7 +114,7 @@ class Update:
             group |= {"lr": self.rate, "capturable": self.rate.device.type == "cuda"}
 
     def run_plain(self, slot: Slot) -> Tensor:
-        """The same, each kernel started anew."""
+        """The same, each kernel launched by itself."""
         batch = self._corpus.at(slot.places, slot.length)
         batch = batch.with_tokens(slot.chances.corrupted(batch.tokens, self._corpus.count))
         network = Network(self._config, self.parameters)
@@ -136,7 +136,7 @@ class Update:
             torch.cuda.set_stream(stream)
             with suppress(RuntimeError):  # what the failed recording left pending
                 torch.cuda.synchronize()
-            tqdm.write(f"steps are not recorded, each kernel is started anew: {error.__context__ or error}")
+            tqdm.write(f"steps are not recorded, each kernel is launched by itself: {error.__context__ or error}")
         else:
             slot.graph, slot.figures = graph, figures
         # Gradients lie in the recordings' common memory, which the next recording may use.

@@ -68,7 +68,7 @@ class HeldOut:
         return {"loss": loss, "accuracy": right, "end": ends, "arriving_loss": arriving_loss, "fill": fills}
 
     def speech(self, model: ThinnedModel, *, most: int = 256, seed: int = 0) -> Metrics:
-        """Free-running speech of at most so many sentences: alone, behind another sentence of the
+        """Free-running speech of at most `most` sentences: alone, behind another sentence of the
         voice, and from text that arrives.
         """
         numbers, config = self.material.held_out[:: max(1, -(-len(self.material.held_out) // most))], model.config
@@ -82,13 +82,13 @@ class HeldOut:
             ],
             "arriving_": [arriving_form(self.layouts, config, ids) for ids in text],
         }
-        found: Metrics = {
+        metrics: Metrics = {
             "phone_error_of_truth": self.phone_error(numbers, [self.material.codes[number] for number in numbers])
         }
         for prefix, rows in forms.items():
             spoken = generate(model, self.layouts, rows, seed)
-            found |= {prefix + key: value for key, value in self._judge(numbers, spoken).items()}
-        return found
+            metrics |= {prefix + key: value for key, value in self._judge(numbers, spoken).items()}
+        return metrics
 
     def phone_error(self, numbers: Sequence[int], codes: Sequence[Ids]) -> float:
         """Edits to the sounds that the tokenizer hears in `codes`, per sound of the utterances."""

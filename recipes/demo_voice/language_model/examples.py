@@ -1,8 +1,8 @@
-"""Training sequences drawn from the material, each a sentence that nobody said before.
+"""Training sequences drawn from the material, each a sentence that no recording holds.
 
-Spliced: utterances of one voice are cut between words and joined anew, so that learning what
-follows which sentence by heart does not help and reading does. Concatenated: utterances one after
-another under their texts one after another, which is how a voice prompt is served.
+Spliced: utterances of one voice are cut between words and joined in new orders, so that learning
+what follows which sentence by heart does not help and reading does. Concatenated: utterances one
+after another under their texts one after another, which is how a voice prompt is served.
 """
 
 from dataclasses import dataclass

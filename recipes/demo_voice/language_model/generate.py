@@ -40,7 +40,7 @@ def whole_form(
     every = text if prompt_text is None else np.concatenate([prompt_text, text])
     spoken = np.empty(0, np.int16) if prompt is None else prompt
     fixed = np.concatenate([[START], every + known.first_text, [TASK], spoken + known.first_code])
-    return _with_room(fixed.astype(np.int16), np.zeros(len(fixed), np.bool_), config, len(text), made=0)
+    return _with_room(fixed.astype(np.int16), np.zeros(len(fixed), np.bool_), config, len(text), taken=0)
 
 
 def arriving_form(layouts: Layouts, config: LlmConfig, text: Ids) -> Form:
@@ -54,16 +54,16 @@ def arriving_form(layouts: Layouts, config: LlmConfig, text: Ids) -> Form:
         free += [np.zeros(size, np.bool_), np.ones(len(room), np.bool_)]
     parts += [text[blocks * size :] + known.first_text, np.array([TASK])]
     free += [np.zeros(len(parts[-2]) + 1, np.bool_)]
-    made = blocks * len(room)
-    return _with_room(np.concatenate(parts).astype(np.int16), np.concatenate(free), config, len(text), made)
+    taken = blocks * len(room)
+    return _with_room(np.concatenate(parts).astype(np.int16), np.concatenate(free), config, len(text), taken)
 
 
-def _with_room(inputs: Ids, free: NDArray[np.bool_], config: LlmConfig, text_ids: int, made: int) -> Form:
+def _with_room(inputs: Ids, free: NDArray[np.bool_], config: LlmConfig, text_ids: int, taken: int) -> Form:
     """Behind `inputs`, room for what the text may still have; text that arrives has no shortest
     length.
     """
-    room = max(0, config.lengths.longest(text_ids) - made)
-    not_yet = 0 if made else config.lengths.shortest(text_ids)
+    room = max(0, config.lengths.longest(text_ids) - taken)
+    not_yet = 0 if taken else config.lengths.shortest(text_ids)
     may_end = np.zeros(len(inputs) + room, np.bool_)
     may_end[len(inputs) + not_yet :] = True
     return Form(np.pad(inputs, (0, room)), np.pad(free, (0, room), constant_values=True), may_end)
@@ -86,7 +86,7 @@ def generate(model: ThinnedModel, layouts: Layouts, forms: list[Form], seed: int
     free = _stacked([form.free for form in forms], width).to(device)
     may_end = _stacked([form.may_end for form in forms], width).to(device)
     done = torch.zeros(len(forms), dtype=torch.bool, device=device)
-    made = torch.zeros_like(free)
+    is_code = torch.zeros_like(free)
     recent = torch.full((len(forms), limits.win_size), -1, device=device)
     draws = torch.Generator(device).manual_seed(seed)
     begin = min(int(np.flatnonzero(form.free)[0]) for form in forms)
@@ -102,9 +102,13 @@ def generate(model: ThinnedModel, layouts: Layouts, forms: list[Form], seed: int
         done = done | (decides & (chosen == known.end))
         speaks = decides & (chosen != known.end)
         inputs[:, position] = torch.where(speaks, chosen + known.first_code, inputs[:, position])
-        made[:, position] = speaks
+        is_code[:, position] = speaks
         recent = torch.where(speaks[:, None], torch.cat([recent[:, 1:], chosen[:, None]], 1), recent)
-    codes, where, ended = (inputs - known.first_code).cpu().numpy().astype(np.int16), made.cpu().numpy(), done.tolist()
+    codes, where, ended = (
+        (inputs - known.first_code).cpu().numpy().astype(np.int16),
+        is_code.cpu().numpy(),
+        done.tolist(),
+    )
     return [Spoken(row[there], end) for row, there, end in zip(codes, where, ended, strict=True)]
 
 
@@ -116,9 +120,9 @@ def choose(scores: Tensor, recent: Tensor, limits: SamplingParameters, draws: to
     """
     probabilities = scores.softmax(-1)
     sorted_down, ids = probabilities.sort(-1, descending=True)
-    kept = sorted_down.cumsum(-1) - sorted_down < limits.top_p
-    kept[:, limits.top_k :] = False
-    drawn = ids.gather(1, torch.multinomial(sorted_down * kept, 1, generator=draws))
+    in_nucleus = sorted_down.cumsum(-1) - sorted_down < limits.top_p
+    in_nucleus[:, limits.top_k :] = False
+    drawn = ids.gather(1, torch.multinomial(sorted_down * in_nucleus, 1, generator=draws))
     repeated = (recent == drawn).sum(1, keepdim=True) >= limits.win_size * limits.tau_r
     # Where the drawn id has all the weight there is, the others share what is next to nothing.
     others = torch.where(scores.isinf(), 0.0, probabilities.clamp_min(1e-20)).scatter(1, drawn, 0.0)

@@ -69,7 +69,7 @@ class Material:
             for each in speech.utterances
         ]
         blank, marks = symbols[BLANK], np.array([symbols[mark] for mark in MARKS])
-        found = [
+        utterances = [
             find_cuts(ids, place, blank, marks) if alike else []
             for ids, place, alike in zip(text, np.split(places, ends), aligned, strict=True)
         ]
@@ -77,7 +77,7 @@ class Material:
             text=text,
             codes=[part.astype(np.int16) for part in np.split(codes, ends)],
             phonemes=[each.phonemes for each in speech.utterances],
-            cuts=found,
+            cuts=utterances,
             voices=[each.voice for each in speech.utterances],
             training=speech.training,
             held_out=speech.held_out,
@@ -85,21 +85,21 @@ class Material:
 
     def of_voice(self, members: list[int]) -> dict[str, list[int]]:
         """`members` by voice."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
         for member in members:
-            found[self.voices[member]].append(member)
-        return dict(found)
+            numbers[self.voices[member]].append(member)
+        return dict(numbers)
 
 
 def find_cuts(text: Ids, places: Ids, blank: int, marks: Ids) -> list[Cut]:
-    """Cuts at blanks with no mark beside them, in the middle between the sounds around.
+    """Cuts at blanks with no mark next to them, in the middle between the sounds around.
 
     text: text ids. places: by token, which text id sounds, -1 for none; not falling where not -1.
     """
     spoken = np.flatnonzero(places >= 0)
     sounds = places[spoken]
     blanks, marked = np.flatnonzero(text == blank), np.isin(text, marks)
-    found = []
+    cuts = []
     for at, behind in zip(blanks.tolist(), np.searchsorted(sounds, blanks).tolist(), strict=True):
         if not 0 < behind < len(sounds):
             continue
@@ -107,5 +107,5 @@ def find_cuts(text: Ids, places: Ids, blank: int, marks: Ids) -> list[Cut]:
         between = marked[int(sounds[behind - 1]) + 1 : int(sounds[behind])]
         gap = after - before - 1
         if gap <= LONGEST_GAP and not between.any():
-            found.append(Cut(at + 1, before + 1 + gap // 2))
-    return found
+            cuts.append(Cut(at + 1, before + 1 + gap // 2))
+    return cuts

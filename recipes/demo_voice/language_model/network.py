@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
-from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training import parameter_store
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors
 from services.llm.generation.config import LlmConfig
@@ -67,7 +67,7 @@ def initialise(config: LlmConfig, vocabulary: Vocabulary, device: torch.device) 
         writes = "o_proj" in name or "down_proj" in name
         return torch.empty(shape).normal_(0.0, _SPREAD / (2 * config.layers) ** 0.5 if writes else _SPREAD)
 
-    return parameters.make(shapes(config, vocabulary), first_value, device)
+    return parameter_store.make(shapes(config, vocabulary), first_value, device)
 
 
 def build(config: LlmConfig, leaves: Mapping[str, Tensor], dropout: float = 0.0) -> ThinnedModel:

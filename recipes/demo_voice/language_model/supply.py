@@ -1,4 +1,4 @@
-"""Batches made by processes beside the training, so that the device never waits for them."""
+"""Batches made by other processes than the training's, so that the device never waits for them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def in_batches(sequences: list[tuple[Ids, Ids]], budget: int) -> list[Batch]:
     return [*batches, side_by_side(current)] if current else batches
 
 
-class Supply(IterableDataset[Batch]):
+class EndlessBatches(IterableDataset[Batch]):
     """Batches without end. arriving_share: float32 [1] in shared memory, the share of sequences
     laid out as arriving text.
     """
@@ -80,7 +80,9 @@ class Supply(IterableDataset[Batch]):
                 yield batches[place]
 
     def start(self, processes: int, *, pinned: bool) -> Iterator[Batch]:
-        """An iterator fed by so many processes, 0 for none. Start it before the device is used."""
+        """An iterator fed by `processes` processes, 0 for none. Start it before the device is
+        used.
+        """
         ahead = 8 if processes else None
         return iter(DataLoader(self, batch_size=None, num_workers=processes, prefetch_factor=ahead, pin_memory=pinned))
 

@@ -11,7 +11,7 @@ Reads the text, `WORK/<tokenizer>` (codes and alignment) and the sizes of `WORK/
   `results.json`: how it went.
 
 What makes a model of this size read instead of remembering: codes of the past are corrupted in
-every sequence, sentences are joined anew from pieces (`examples`), and dropout.
+every sequence, sentences are joined from pieces in new orders (`examples`), and dropout.
 """
 
 import argparse
@@ -31,12 +31,12 @@ from recipes.demo_voice.language_model.examples import Examples, Mixture
 from recipes.demo_voice.language_model.layouts import Layouts
 from recipes.demo_voice.language_model.material import Material
 from recipes.demo_voice.language_model.network import build, published
-from recipes.demo_voice.language_model.supply import Batch, Supply
+from recipes.demo_voice.language_model.supply import Batch, EndlessBatches
 from recipes.demo_voice.language_model.training import Options, Training
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
-from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal
 from services.llm.engine.weights import WEIGHTS
 from services.llm.generation.config import read_config
@@ -63,23 +63,23 @@ class Results:
         self._export(WEIGHTS)
 
     def measure(self, most_heard: int) -> Metrics:
-        """Held-out metrics of the averaged weights, which are kept beside the last when their
+        """Held-out metrics of the averaged weights, which are kept next to the last when their
         speech is the best so far.
         """
         training = self.training
         model = build(training.config, training.average.values)
-        found = self.held_out.probabilities(model)
+        metrics = self.held_out.probabilities(model)
         if most_heard:
-            found |= self.held_out.speech(model, most=most_heard)
-            error = cast(float, found["phone_error"]) + cast(float, found["prompted_phone_error"])
+            metrics |= self.held_out.speech(model, most=most_heard)
+            error = cast(float, metrics["phone_error"]) + cast(float, metrics["prompted_phone_error"])
             if error < training.best:
                 training.best = error
                 self._export(BEST)
-        return found
+        return metrics
 
     def _export(self, name: str) -> None:
         tensors = published(self.training.average.values, self.training.vocabulary, self.first_id)
-        parameters.save(self.folder / name, parameters.halved(tensors))
+        parameter_store.save(self.folder / name, parameter_store.halved(tensors))
 
 
 def train(work: Path, tokenizer: str, name: str, device: torch.device, options: Options) -> Metrics:
@@ -89,14 +89,14 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     folder = work / name
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    # it plans anew for every shape of a batch, and there are hundreds
+    # it plans again for every shape of a batch, and there are hundreds
     torch.backends.cuda.enable_cudnn_sdp(False)
     config = read_config(model_directory(work))
     settings = json.loads((work / tokenizer / SETTINGS).read_text(encoding="utf-8"))
     vocabulary = Vocabulary(config.text_vocabulary, settings["codes"])
     layouts = Layouts(vocabulary, config.text_block, config.speech_block)
     material = Material.read(work, tokenizer)
-    supply = Supply(
+    supply = EndlessBatches(
         Examples(material, Mixture(options.spliced, options.concatenated)), layouts, options.positions, options.seed
     )
     batches = supply.start(options.processes, pinned=device.type == "cuda")
@@ -116,12 +116,12 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     return last
 
 
-def _run(results: Results, supply: Supply, batches: Iterator[Batch], journal: Journal) -> None:
+def _run(results: Results, supply: EndlessBatches, batches: Iterator[Batch], journal: Journal) -> None:
     """Step after step until the schedule is over; nothing but a report waits for the device."""
     training = results.training
     schedule, options = training.schedule, training.options
     listen_at = [share for share in FREE_RUNS if share > schedule.progress]
-    reported = kept = time.monotonic()
+    reported = saved = time.monotonic()
     sums, steps = torch.zeros(2, device=training.device), 0
     while not schedule.over:
         if schedule.progress >= ARRIVING_FROM:
@@ -138,25 +138,25 @@ def _run(results: Results, supply: Supply, batches: Iterator[Batch], journal: Jo
             measured = results.measure(options.heard if listens else 0)
             journal.report({"train_loss": loss, "train_accuracy": accuracy, "steps_a_second": speed, **measured})
             sums, steps, reported = torch.zeros_like(sums), 0, time.monotonic()
-        if now - kept > options.checkpoint:
+        if now - saved > options.checkpoint:
             results.keep()
-            kept = time.monotonic()
+            saved = time.monotonic()
 
 
 def parser() -> argparse.ArgumentParser:
     """Every field of `Options` is an option."""
-    found = argparse.ArgumentParser(
+    parser_ = argparse.ArgumentParser(
         prog="python -m recipes.demo_voice.language_model.train", description=(__doc__ or "").splitlines()[0]
     )
-    found.add_argument("work", type=Path, help="work folder with text/, speech/ and the tokenizer's results in it")
-    found.add_argument(
+    parser_.add_argument("work", type=Path, help="work folder with text/, speech/ and the tokenizer's results in it")
+    parser_.add_argument(
         "--tokenizer", default="tokenizer", help="folder of the tokenizer's results within the work folder"
     )
-    found.add_argument("--name", default="llm", help="folder of the results within the work folder")
-    found.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser_.add_argument("--name", default="llm", help="folder of the results within the work folder")
+    parser_.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for option in fields(Options):
-        found.add_argument(f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default)
-    return found
+        parser_.add_argument(f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default)
+    return parser_
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""One training: parameters, what is done to them in a step, and how it is put down and taken up
+"""One training: parameters, what is done to them in a step, and how it is saved and resumed
 again.
 """
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from recipes.demo_voice.language_model.layouts import NOTHING
 from recipes.demo_voice.language_model.network import build, initialise
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
-from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
 from services.llm.generation.config import LlmConfig
 
@@ -85,7 +85,7 @@ class Training:
         options = self.options
         self.schedule = Schedule(options.minutes, options.steps)
         self.leaves = initialise(self.config, self.vocabulary, self.device)
-        self.average = parameters.Average(self.leaves, AVERAGE_DECAY)
+        self.average = parameter_store.Average(self.leaves, AVERAGE_DECAY)
         matrices = [leaf for leaf in self.leaves.values() if leaf.ndim > 1]
         others = [leaf for leaf in self.leaves.values() if leaf.ndim == 1]
         groups = [{"params": matrices, "weight_decay": options.decay}, {"params": others, "weight_decay": 0.0}]
@@ -121,16 +121,18 @@ class Training:
             "seconds": self.schedule.seconds,
             "best": self.best,
         }
-        parameters.save(path, content)
+        parameter_store.save(path, content)
 
     def resume(self, path: Path) -> None:
         """Go on where `save` was called. Raises ValueError when the file is of another network."""
-        found = cast(dict[str, Any], parameters.load(path, self.device))
-        parameters.require_names(found["parameters"], self.leaves)
+        content = cast(dict[str, Any], parameter_store.load(path, self.device))
+        parameter_store.require_names(content["parameters"], self.leaves)
         with torch.no_grad():
             for name, leaf in self.leaves.items():
-                leaf.copy_(found["parameters"][name])
-        self.average.load(found["average"])
-        self.optimiser.load_state_dict(found["optimiser"])
-        self.best = found["best"]
-        self.schedule = Schedule(self.options.minutes, self.options.steps, spent=found["seconds"], step=found["step"])
+                leaf.copy_(content["parameters"][name])
+        self.average.load(content["average"])
+        self.optimiser.load_state_dict(content["optimiser"])
+        self.best = content["best"]
+        self.schedule = Schedule(
+            self.options.minutes, self.options.steps, spent=content["seconds"], step=content["step"]
+        )

@@ -15,7 +15,8 @@ TEXT_ROWS = 80
 
 YAML = """\
 # Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory, but for three that
-# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and two of our own
+# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and two of \
+our own
 # (text.split, llm.shortest_limit). Tags are data; nothing is constructed.
 sample_rate: 24000
 llm_input_size: 256

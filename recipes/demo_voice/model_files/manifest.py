@@ -1,4 +1,4 @@
-"""`manifest.toml` beside a bundled model: what its files are, where they come from, under which
+"""`manifest.toml` next to a bundled model: what its files are, where they come from, under which
 licence, and their sha256.
 """
 
@@ -36,7 +36,7 @@ def text(name: str, files: Mapping[str, str]) -> str:
 
 
 def listed(directory: Path) -> list[str]:
-    """The files that the manifest beside `directory` says are in it; none without a manifest."""
+    """The files that the manifest next to `directory` says are in it; none without a manifest."""
     path = directory.parent / FILE
     if not path.exists():
         return []
@@ -45,5 +45,5 @@ def listed(directory: Path) -> list[str]:
 
 
 def write(directory: Path) -> None:
-    """Write the manifest beside `directory`."""
+    """Write the manifest next to `directory`."""
     (directory.parent / FILE).write_text(text(directory.name, checksums(directory)), encoding="utf-8")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.features import FBANK_PER_TOKEN, Features
+from recipes.demo_voice.training.feature_files import FBANK_PER_TOKEN, Features
 
 UNFINISHED_FRAMES = 2
 """The last frames of an utterance's filterbank, which `Features` repeats to fill up its last
@@ -21,7 +21,7 @@ _NOISE_BELOW = (1.0, 7.0)
 _MASKED_BINS, _MASKED_FRAMES = 12, 20
 
 
-class Draws:
+class RandomPieces:
     """Endless random picks among utterances; a rare voice is heard more often than its share, as
     one over the square root of it.
     """

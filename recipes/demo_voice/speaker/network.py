@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.training.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.frontend.prompts.features.fbank import BINS
 
 WIDTH = 192
@@ -27,15 +27,15 @@ LEAST_VARIANCE = 1e-4
 
 def shapes() -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor; convolutions [out, in, kernel], linear layers [out, in]."""
-    found: dict[str, tuple[int, ...]] = {"stem.weight": (WIDTH, BINS, STEM_KERNEL), "stem.bias": (WIDTH,)}
+    named: dict[str, tuple[int, ...]] = {"stem.weight": (WIDTH, BINS, STEM_KERNEL), "stem.bias": (WIDTH,)}
     for index in range(len(DILATIONS)):
-        found |= {f"blocks.{index}.norm.weight": (WIDTH,), f"blocks.{index}.norm.bias": (WIDTH,)}
-        found |= {f"blocks.{index}.conv.weight": (WIDTH, WIDTH, KERNEL), f"blocks.{index}.conv.bias": (WIDTH,)}
-    found |= {"norm.weight": (WIDTH,), "norm.bias": (WIDTH,)}
-    found |= {"attention.in.weight": (ATTENTION, WIDTH), "attention.in.bias": (ATTENTION,)}
-    found |= {"attention.out.weight": (WIDTH, ATTENTION), "attention.out.bias": (WIDTH,)}
-    found |= {"out.weight": (SPEAKER_DIMENSION, 2 * WIDTH), "out.bias": (SPEAKER_DIMENSION,)}
-    return found
+        named |= {f"blocks.{index}.norm.weight": (WIDTH,), f"blocks.{index}.norm.bias": (WIDTH,)}
+        named |= {f"blocks.{index}.conv.weight": (WIDTH, WIDTH, KERNEL), f"blocks.{index}.conv.bias": (WIDTH,)}
+    named |= {"norm.weight": (WIDTH,), "norm.bias": (WIDTH,)}
+    named |= {"attention.in.weight": (ATTENTION, WIDTH), "attention.in.bias": (ATTENTION,)}
+    named |= {"attention.out.weight": (WIDTH, ATTENTION), "attention.out.bias": (WIDTH,)}
+    named |= {"out.weight": (SPEAKER_DIMENSION, 2 * WIDTH), "out.bias": (SPEAKER_DIMENSION,)}
+    return named
 
 
 def initial(name: str, shape: tuple[int, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a speaker vector is trained for: to tell voices apart, and to lie between the voices that a
+"""What a speaker vector is trained for: to distinguish voices, and to lie between the voices that a
 blend is made of.
 """
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
 from recipes.demo_voice.speaker import mixes
-from recipes.demo_voice.training.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 
 SCALE = 30.0
 MARGIN = 0.2

@@ -84,8 +84,8 @@ def run(path: Path, features: Tensor) -> Tensor:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (found,) = session.run([OUTPUT], {INPUT: features.numpy()})
-    return torch.from_numpy(found)
+    (vectors,) = session.run([OUTPUT], {INPUT: features.numpy()})
+    return torch.from_numpy(vectors)
 
 
 def largest_difference(path: Path, parameters: Mapping[str, Tensor], features: Tensor) -> float:

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, network, objective
 from recipes.demo_voice.speaker.onnx_file import write_onnx
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 
@@ -46,11 +46,11 @@ class Training:
         self.features, self.schedule = features, schedule
         self.crops = crops.Crops(features)
         torch.manual_seed(SEED + schedule.step)
-        self.draws = crops.Draws(speech.training, voices, np.random.default_rng(SEED + schedule.step))
+        self.draws = crops.RandomPieces(speech.training, voices, np.random.default_rng(SEED + schedule.step))
         self.held_out = speech.held_out
-        self.parameters = store.make(network.shapes(), network.initial, self.device)
-        self.parameters |= store.make(objective.head_shapes(self.voices), objective.initial, self.device)
-        self.average = store.Average(self.parameters, DECAY)
+        self.parameters = parameter_store.make(network.shapes(), network.initial, self.device)
+        self.parameters |= parameter_store.make(objective.head_shapes(self.voices), objective.initial, self.device)
+        self.average = parameter_store.Average(self.parameters, DECAY)
         fused = self.device.type == "cuda"
         self.optimiser = torch.optim.AdamW(self.parameters.values(), lr=PEAK_RATE, weight_decay=0.02, fused=fused)
 
@@ -88,7 +88,7 @@ class Training:
         """The average rounded to half precision: what every file and vector of this training is
         made from.
         """
-        return store.halved({name: self.average.values[name] for name in network.shapes()})
+        return parameter_store.halved({name: self.average.values[name] for name in network.shapes()})
 
     def save(self, path: Path) -> None:
         plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
@@ -97,15 +97,15 @@ class Training:
             "average": self.average.values,
             "optimiser": self.optimiser.state_dict(),
         }
-        store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
+        parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are of other voices or sizes."""
-        if not isinstance(found["optimiser"], dict):
+        if not isinstance(content["optimiser"], dict):
             raise ValueError("not a checkpoint of this training")
-        store.restore(self.parameters, self.average, found)
-        self.optimiser.load_state_dict(found["optimiser"])
+        parameter_store.restore(self.parameters, self.average, content)
+        self.optimiser.load_state_dict(content["optimiser"])
 
 
 @torch.no_grad()
@@ -136,12 +136,12 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
     speech = Speech.read(work, audio=False)
     features = Features.read(work, speech, device, only=("fbank",))
     checkpoint = folder / "checkpoint.pt"
-    found = store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
     training = Training(speech, features, schedule)
-    if found:
-        training.load(found)
+    if content:
+        training.load(content)
     journal = Journal(folder, "speaker", schedule)
     reported = saved = time.monotonic()
     terms: dict[str, Tensor] = {}
@@ -153,7 +153,7 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
             reported = time.monotonic()
         if time.monotonic() - saved > 60:
             training.save(checkpoint)
-            store.save(work / WEIGHTS, training.shipped())
+            parameter_store.save(work / WEIGHTS, training.shipped())
             saved = time.monotonic()
     training.save(checkpoint)
     journal.report({name: float(term) for name, term in terms.items()} | training.scores())
@@ -163,7 +163,7 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
 
 def write(work: Path, shipped: Mapping[str, Tensor], features: Features) -> None:
     """speaker.pt, campplus.onnx and embeddings.npy, all from the same rounded weights."""
-    store.save(work / WEIGHTS, shipped)
+    parameter_store.save(work / WEIGHTS, shipped)
     write_onnx(work / ONNX, shipped)
     values = {name: tensor.to(features.fbank.device, torch.float32) for name, tensor in shipped.items()}
     vectors = embed_utterances(values, features, list(range(len(features.tokens)))).cpu()

@@ -121,11 +121,11 @@ class Decoder(nn.Module):
 
     def __init__(self, sounds: int) -> None:
         super().__init__()
-        width, kept = 2 * sounds, sounds // 8
+        width, residual = 2 * sounds, sounds // 8
         self.F0_conv, self.N_conv = nn.Conv1d(1, 1, 3, stride=2, padding=1), nn.Conv1d(1, 1, 3, stride=2, padding=1)
-        self.asr_res = nn.Sequential(nn.Conv1d(sounds, kept, 1))
+        self.asr_res = nn.Sequential(nn.Conv1d(sounds, residual, 1))
         self.encode = StyledBlock(sounds + 2, width)
-        inner = width + kept + 2
+        inner = width + residual + 2
         self.decode = nn.ModuleList(
             [*(StyledBlock(inner, width) for _ in range(3)), StyledBlock(inner, sounds, upsample=True)],
         )
@@ -148,9 +148,9 @@ class Decoder(nn.Module):
         double = Span.of([2 * each for each in frames], sounds.device, 2 * longest)
         curves = [span.clear(self.F0_conv(pitch)), span.clear(self.N_conv(energy))]
         x = self.encode(torch.cat([sounds, *curves], dim=1), style, span, span)
-        kept = span.clear(self.asr_res(sounds))
+        residual = span.clear(self.asr_res(sounds))
         for block in self.decode:
-            x = block(torch.cat([x, kept, *curves], dim=1), style, span, double if block.pool is not None else span)
+            x = block(torch.cat([x, residual, *curves], dim=1), style, span, double if block.pool is not None else span)
         samples: Tensor = self.generator(x, style, pitch, frames, noise)
         return samples
 

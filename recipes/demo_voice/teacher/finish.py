@@ -22,8 +22,8 @@ class Refused(Exception):
 
 
 def finish(samples: NDArray[np.float32], characters: int) -> NDArray[np.int16]:
-    """Samples at 24 kHz of a text of so many characters, as signed 16-bit ones, a whole number of
-    granules.
+    """Samples at 24 kHz of a text of `characters` characters, as signed 16-bit ones, a whole number
+    of granules.
 
     About 100 ms around the speech are kept, 10 ms at either end fade. Raises Refused: `silent`,
     `peaky` (too quiet at full scale), `short` and `long` in seconds, `slow` and `fast` in

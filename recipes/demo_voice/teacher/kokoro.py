@@ -19,7 +19,7 @@ MOST_TOKENS = 510
 
 
 @dataclass(frozen=True)
-class Order:
+class SpeechRequest:
     """One sentence to speak: ids of its phonemes, a style float32 [256], and how much faster than
     usual.
     """
@@ -34,7 +34,7 @@ class Kokoro(nn.Module):
 
     width: channels between the parts, by which all others go; the published model has 512. grain:
     batches are padded to a whole number of these, in phonemes and in frames. A GPU library chooses
-    its algorithms anew for every shape, which costs more than some padding.
+    its algorithms again for every shape, which costs more than some padding.
     """
 
     def __init__(self, width: int = 512, grain: int = 1) -> None:
@@ -47,7 +47,7 @@ class Kokoro(nn.Module):
         self.decoder = Decoder(width)
 
     @torch.inference_mode()
-    def speak(self, orders: Sequence[Order], noise: torch.Generator | None = None) -> list[Tensor]:
+    def speak(self, orders: Sequence[SpeechRequest], noise: torch.Generator | None = None) -> list[Tensor]:
         """Samples at 24 kHz of each order, float32 on the device of the model.
 
         noise: draws the breath of unvoiced sounds, on the device of the model; without it the

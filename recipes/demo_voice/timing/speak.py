@@ -17,25 +17,25 @@ def speak(work: Path, count: int) -> list[tuple[list[int], list[int]]]:
     """Text ids and speech tokens of the first `count` training sentences that come to an end;
     `WORK/timing/said.jsonl` keeps them.
     """
-    kept = work / "timing" / "said.jsonl"
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    table = work / "timing" / "said.jsonl"
+    table.parent.mkdir(parents=True, exist_ok=True)
     lines = (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
     texts = [text for _, split, text, _ in (line.split("\t") for line in lines) if split == "train"][:count]
     # Weights, and in the yaml how tokens are chosen.
     speaker = (work / "model" / name for name in ("llm.pt", "cosyvoice2.yaml"))
-    if kept.exists() and any(kept.stat().st_mtime < file.stat().st_mtime for file in speaker):
+    if table.exists() and any(table.stat().st_mtime < file.stat().st_mtime for file in speaker):
         # What another model said.
-        kept.unlink()
-    done = len(kept.read_text(encoding="utf-8").splitlines()) if kept.exists() else 0
-    asyncio.run(_speak_rest(work / "model", texts, done, kept))
-    rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()[:count]]
+        table.unlink()
+    done = len(table.read_text(encoding="utf-8").splitlines()) if table.exists() else 0
+    asyncio.run(_speak_rest(work / "model", texts, done, table))
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()[:count]]
     return [(row["ids"], row["tokens"]) for row in rows if row["ended"]]
 
 
-async def _speak_rest(model: Path, texts: list[str], done: int, kept: Path) -> None:
+async def _speak_rest(model: Path, texts: list[str], done: int, table: Path) -> None:
     backend = TorchBackend.load(LlmSettings(listen="127.0.0.1:0", model=model))
     try:
-        with kept.open("a", encoding="utf-8") as out:
+        with table.open("a", encoding="utf-8") as out:
             async for row in _rows(backend, ModelDirectory(model), texts, done):
                 print(json.dumps(row), file=out, flush=True)
     finally:

@@ -46,9 +46,9 @@ def align(log_probabilities: Tensor, lengths: Tensor, targets: Tensor, counts: T
 
 def _places(moves: Tensor, state: Tensor, lengths: Tensor, exists: Tensor) -> Tensor:
     """Back along `moves` [time, batch, states] from each row's last `state` [batch, 1]."""
-    found = []
+    places = []
     for time in reversed(range(moves.shape[0])):
         within = (lengths > time)[:, None]
-        found.append(torch.where(within & exists[:, None] & (state % 2 == 1), state // 2, -1))
+        places.append(torch.where(within & exists[:, None] & (state % 2 == 1), state // 2, -1))
         state = torch.where(within, state - moves[time].gather(1, state), state)
-    return torch.cat(found[::-1], 1)
+    return torch.cat(places[::-1], 1)

@@ -1,4 +1,4 @@
-"""How well codes tell what was said and how it sounded, on utterances that were not trained on."""
+"""How well codes carry what was said and how it sounded, on utterances that were not trained on."""
 
 import contextlib
 import math
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.examples import Batch, Examples
 from recipes.demo_voice.tokenizer.network import Network, mask_of
 from recipes.demo_voice.tokenizer.phones import distance, greedy
 from recipes.demo_voice.training import batches
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 
 _BATCH_TOKENS = 24_000
 _SMALL_NOISE = 0.02
@@ -40,10 +40,10 @@ def sound_loss(log_probabilities: Tensor, batch: Batch, lengths_here: list[int])
     return F.ctc_loss(log_probabilities.transpose(0, 1), batch.targets, lengths, counts, zero_infinity=True)
 
 
-def mel_error(found: Tensor, mel: Tensor, lengths: Tensor) -> Tensor:
+def mel_error(values: Tensor, mel: Tensor, lengths: Tensor) -> Tensor:
     """Mean absolute difference within the rows. lengths: int64 [batch], mel frames."""
     mask = mask_of(lengths, mel.shape[1])
-    return ((found.float() - mel).abs() * mask).sum() / (mask.sum() * mel.shape[2])
+    return ((values.float() - mel).abs() * mask).sum() / (mask.sum() * mel.shape[2])
 
 
 @torch.no_grad()
@@ -76,8 +76,8 @@ def evaluate(network: Network, examples: Examples, members: Sequence[int]) -> di
                     sound_loss(log_probabilities, batch, batch.lengths_here) * len(chosen),
                 ]
             )
-            for member, found in zip(chosen, greedy(log_probabilities, batch.lengths), strict=True):
-                edits += distance(found, examples.targets[member])
+            for member, symbols in zip(chosen, greedy(log_probabilities, batch.lengths), strict=True):
+                edits += distance(symbols, examples.targets[member])
                 phones += len(examples.targets[member])
     mel_sum, frames_sum, flips, ctc = sums.tolist()
     shares = (used / used.sum()).tolist()

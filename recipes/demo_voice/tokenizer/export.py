@@ -45,9 +45,9 @@ def agreement_with(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: 
     equal = total = 0
     for log_mel in speech:
         length = len(log_mel)
-        (found,) = session.run([IDS], {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
+        (ids,) = session.run([IDS], {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
         expected = tokenizer.codes_of_speech(log_mel[None], torch.tensor([length])) + codes.first_id(tokenizer.digits)
-        equal += int((torch.from_numpy(found) == expected).sum())
+        equal += int((torch.from_numpy(ids) == expected).sum())
         total += expected.numel()
     return equal / max(1, total)
 

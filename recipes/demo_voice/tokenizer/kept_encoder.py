@@ -28,9 +28,9 @@ def read_encoder(path: Path, encoder: Encoder) -> None:
         for name, into in encoder.named_parameters():
             if name not in stored:
                 raise ValueError(f"{path}: has no weights {name!r}; a speech tokenizer of this recipe is expected")
-            found: Tensor = torch.from_numpy(stored[name].copy()).float()
-            found = found.T if name.endswith(_TRANSPOSED) else found
-            if found.shape != into.shape:
-                raise ValueError(f"{path}: {name!r} is {list(found.shape)}, expected {list(into.shape)}")
-            into.copy_(found)
+            tensor: Tensor = torch.from_numpy(stored[name].copy()).float()
+            tensor = tensor.T if name.endswith(_TRANSPOSED) else tensor
+            if tensor.shape != into.shape:
+                raise ValueError(f"{path}: {name!r} is {list(tensor.shape)}, expected {list(into.shape)}")
+            into.copy_(tensor)
     encoder.requires_grad_(False)

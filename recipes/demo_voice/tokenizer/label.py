@@ -1,5 +1,5 @@
 """`python -m recipes.demo_voice.tokenizer.label WORK`: every utterance as codes, and which of its
-symbols each code speaks.
+symbols each code stands for.
 
 Writes into the tokenizer's folder, in the order and with the offsets of `Features.first`: codes.npy
 int16 [tokens], place.npy int16 [tokens], the index among the utterance's text ids ('^' and its
@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.evaluate import exact
 from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES, TrainedTokenizer
 from recipes.demo_voice.training import batches
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 
 _BATCH_TOKENS = 48_000
 
@@ -41,19 +41,19 @@ def label(tokenizer: TrainedTokenizer, examples: Examples, folder: Path) -> dict
     with exact():
         for chosen in tqdm(batched, desc="codes and alignment", unit="batch", mininterval=5.0):
             batch = examples.batch(chosen)
-            found = tokenizer.codes_of_speech(batch.log_mel, LOG_MEL_PER_TOKEN * batch.lengths)
+            ids = tokenizer.codes_of_speech(batch.log_mel, LOG_MEL_PER_TOKEN * batch.lengths)
             targets, exists = align(
-                tokenizer.read_codes(found, batch.lengths), batch.lengths, batch.targets, batch.counts
+                tokenizer.read_codes(ids, batch.lengths), batch.lengths, batch.targets, batch.counts
             )
             most = batch.targets.shape[1]
             rows = [symbols[member] + [-1] * (most - len(symbols[member])) for member in chosen]
             table = torch.tensor(rows, dtype=torch.int16, device=device)
             at_symbol = torch.where(targets >= 0, table.gather(1, targets.clamp(min=0)), -1)
-            columns = torch.arange(found.shape[1], device=device)[None]
+            columns = torch.arange(ids.shape[1], device=device)[None]
             within = columns < batch.lengths[:, None]
             first = torch.tensor([features.first[member] for member in chosen], device=device)
             where = (first[:, None] + columns)[within]
-            spoken[where] = found[within].to(torch.int16)
+            spoken[where] = ids[within].to(torch.int16)
             places[where] = at_symbol[within].to(torch.int16)
             aligned[chosen] = exists.cpu().numpy()
     np.save(folder / CODES, spoken.cpu().numpy())
@@ -72,8 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     folder = options.work / options.name
-    found = label(TrainedTokenizer.read(folder, device), Examples(options.work, device), folder)
-    tqdm.write(str(found))
+    result = label(TrainedTokenizer.read(folder, device), Examples(options.work, device), folder)
+    tqdm.write(str(result))
     return 0
 
 

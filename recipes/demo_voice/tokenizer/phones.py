@@ -40,14 +40,14 @@ def greedy(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
     best = log_probabilities.argmax(-1)
     before = torch.cat([torch.zeros_like(best[:, :1]), best[:, :-1]], 1)
     within = torch.arange(best.shape[1], device=best.device)[None] < lengths[:, None]
-    kept = torch.where((best != before) & within, best, 0).tolist()
-    return [[phone for phone in row if phone] for row in kept]
+    symbols = torch.where((best != before) & within, best, 0).tolist()
+    return [[phone for phone in row if phone] for row in symbols]
 
 
-def distance(found: Sequence[int], expected: Sequence[int]) -> int:
+def distance(recognised: Sequence[int], expected: Sequence[int]) -> int:
     """Fewest substitutions, insertions and deletions from one sequence to the other."""
     costs = list(range(len(expected) + 1))
-    for row, left in enumerate(found, start=1):
+    for row, left in enumerate(recognised, start=1):
         diagonal, costs[0] = costs[0], row
         for column, right in enumerate(expected, start=1):
             diagonal, costs[column] = (

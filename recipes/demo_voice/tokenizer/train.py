@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
 from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss
@@ -32,7 +31,8 @@ from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
-from recipes.demo_voice.training import batches, parameters
+from recipes.demo_voice.training import batches, parameter_store
+from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.training.progress import Journal, Schedule
 
 _LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}
@@ -53,8 +53,8 @@ class Training:
         torch.manual_seed(options.seed)
         sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
         self.network = Network(sizes, options.dropout).to(self._device).train()
-        self._encoder_kept = options.encoder is not None
-        if self._encoder_kept:
+        self._encoder_frozen = options.encoder is not None
+        if self._encoder_frozen:
             read_encoder(options.encoder, self.network.encoder)
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
@@ -64,7 +64,7 @@ class Training:
             weight_decay=0.05,
             fused=self._device.type == "cuda",
         )
-        self._average = parameters.Average(dict(self.network.named_parameters()), options.decay)
+        self._average = parameter_store.Average(dict(self.network.named_parameters()), options.decay)
         self.best: dict[str, Tensor] = dict(self._average.values)
         self.best_error = float("inf")
         self.schedule = Schedule(options.minutes, options.steps)
@@ -103,18 +103,18 @@ class Training:
             self.network.eval()
             clean = codes.bounded(self.network.encoder(log_mel, frames))
             self.network.train()
-            self.network.encoder.train(not self._encoder_kept)
+            self.network.encoder.train(not self._encoder_frozen)
         with self._autocast():
             values = self.network.encoder(heard, frames)
-            found = codes.bounded(values)
-            levels = codes.rounded(found, _ROUNDING_NOISE)
+            digits = codes.bounded(values)
+            levels = codes.rounded(digits, _ROUNDING_NOISE)
             said = self.network.phones(levels, mask)
             sounded = self.network.mel(levels, batch.voices, known, mask)
         return {
             "ctc": sound_loss(said, batch, lengths_here),
             "mel": mel_error(sounded, mel, 2 * lengths),
             "spread": spread_loss(values, mask),
-            "steady": ((found - clean).square() * mask).sum() / (mask.sum() * found.shape[2]),
+            "steady": ((digits - clean).square() * mask).sum() / (mask.sum() * digits.shape[2]),
         }
 
     def _autocast(self) -> torch.autocast:
@@ -125,13 +125,13 @@ class Training:
         of the second half so far.
         """
         self._judge.load_state_dict(self._average.values)
-        found = evaluate(self._judge, self._examples, self._examples.speech.held_out)
+        result = evaluate(self._judge, self._examples, self._examples.speech.held_out)
         # Early on the error says little: a network that says nothing has less of it than one that
         # guesses.
-        if self.schedule.progress < 0.5 or found["phone_error"] <= self.best_error:
-            self.best_error = found["phone_error"]
+        if self.schedule.progress < 0.5 or result["phone_error"] <= self.best_error:
+            self.best_error = result["phone_error"]
             self.best = {name: tensor.clone() for name, tensor in self._average.values.items()}
-        return found
+        return result
 
     def save(self) -> None:
         """The checkpoint to go on from, and the shipped weights."""
@@ -144,14 +144,14 @@ class Training:
             "step": self.schedule.step,
             "seconds": self.schedule.seconds,
         }
-        parameters.save(self._folder / "checkpoint.pt", content)
+        parameter_store.save(self._folder / "checkpoint.pt", content)
         write(self._folder, self.best, self.network.sizes, self._examples.phones, self._examples.voices)
 
     def _resume(self) -> None:
         path = self._folder / "checkpoint.pt"
         if not path.exists():
             return
-        content: dict[str, Any] = parameters.load(path, self._device)
+        content: dict[str, Any] = parameter_store.load(path, self._device)
         self.network.load_state_dict(content["network"])
         self._optimiser.load_state_dict(content["optimiser"])
         self._average.load(content["average"])
@@ -217,25 +217,27 @@ def _run(training: Training, journal: Journal, options: argparse.Namespace) -> N
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    parser_ = argparse.ArgumentParser(
         prog="python -m recipes.demo_voice.tokenizer.train", description=(__doc__ or "").splitlines()[0]
     )
-    found.add_argument("work", type=Path, help="work folder with model/phonemes/, speech/ and features/ in it")
-    found.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
-    found.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")
-    found.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
-    found.add_argument("--encoder", type=Path, metavar="FILE", help="keep the encoder of this speech_tokenizer_v2.onnx")
-    found.add_argument("--name", default="tokenizer", help="folder of the results within the work folder")
-    found.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    found.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
-    found.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")
-    found.add_argument("--dropout", type=float, default=0.1)
-    found.add_argument("--decay", type=float, default=0.998, help="of the moving average of the weights")
-    found.add_argument("--width", type=int, default=256, help="channels")
-    found.add_argument("--seed", type=int, default=1)
-    found.add_argument("--report-seconds", type=float, default=20.0)
-    found.add_argument("--save-seconds", type=float, default=60.0)
-    return found
+    parser_.add_argument("work", type=Path, help="work folder with model/phonemes/, speech/ and features/ in it")
+    parser_.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
+    parser_.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")
+    parser_.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
+    parser_.add_argument(
+        "--encoder", type=Path, metavar="FILE", help="keep the encoder of this speech_tokenizer_v2.onnx"
+    )
+    parser_.add_argument("--name", default="tokenizer", help="folder of the results within the work folder")
+    parser_.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser_.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
+    parser_.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")
+    parser_.add_argument("--dropout", type=float, default=0.1)
+    parser_.add_argument("--decay", type=float, default=0.998, help="of the moving average of the weights")
+    parser_.add_argument("--width", type=int, default=256, help="channels")
+    parser_.add_argument("--seed", type=int, default=1)
+    parser_.add_argument("--report-seconds", type=float, default=20.0)
+    parser_.add_argument("--save-seconds", type=float, default=60.0)
+    return parser_
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, greedy
-from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training import parameter_store
 
 WEIGHTS, SETTINGS, ONNX = "tokenizer.pt", "settings.json", "speech_tokenizer_v2.onnx"
 CODES, PLACES, ALIGNED = "codes.npy", "place.npy", "aligned.npy"
@@ -33,7 +33,11 @@ class TrainedTokenizer:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         network = Network(Sizes(**settings["sizes"]))
         network.load_state_dict(
-            {name: tensor for name, tensor in parameters.load(folder / WEIGHTS).items() if isinstance(tensor, Tensor)}
+            {
+                name: tensor
+                for name, tensor in parameter_store.load(folder / WEIGHTS).items()
+                if isinstance(tensor, Tensor)
+            }
         )
         return cls(network.to(device).eval().requires_grad_(False), Phones(tuple(settings["phones"])))
 
@@ -69,7 +73,7 @@ def write(folder: Path, weights: dict[str, Tensor], sizes: Sizes, phones: Phones
     """tokenizer.pt in half precision and settings.json: digits, codes, first_id, sizes, phones,
     voices.
     """
-    parameters.save(folder / WEIGHTS, parameters.halved(weights))
+    parameter_store.save(folder / WEIGHTS, parameter_store.halved(weights))
     settings = {
         "digits": sizes.digits,
         "codes": codes.count(sizes.digits),

@@ -7,8 +7,8 @@ Layout of a work folder, as `recipes.demo_voice.synthesise` writes it:
 * `speech/NAME.tsv`: one line per utterance of NAME.s16: sentence number, voice, speed, first
   sample, samples.
 
-A synthesis that was interrupted leaves at most one unfinished line and samples that no line speaks
-of; both are passed over.
+A synthesis that was interrupted leaves at most one unfinished line and samples that no line
+names; both are passed over.
 """
 
 from bisect import bisect_right

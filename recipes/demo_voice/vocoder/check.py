@@ -2,7 +2,7 @@
 that a replayed one does what it should.
 
 Prints steps a second with and without CUDA graphs for each batch size, how far the update of a
-replayed step is from that of an ordinary one (beside how far two ordinary ones are from each
+replayed step is from that of an ordinary one (compared with how far two ordinary ones are from each
 other), and the kernels that take longest. Trains nothing and writes nothing.
 """
 
@@ -22,7 +22,7 @@ from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import WARM_UPS, RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.segments import Draws
+from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.train import FRAMES, on_recording_stream
 from recipes.demo_voice.vocoder.training import HEARD, Kind, Training
 from services.token2wav.vocoder.config import read_config
@@ -99,14 +99,17 @@ def check(work: Path, device: torch.device, batches: Sequence[int], steps: int, 
     def start() -> Training:
         # As if under way, so that rates are what they will be.
         schedule = Schedule(minutes=1e9, step=1000)
-        training = Training(config, Draws(speech, f0, first_frames, FRAMES, np.random.default_rng(0)), schedule, device)
+        training = Training(
+            config, RandomPieces(speech, f0, first_frames, FRAMES, np.random.default_rng(0)), schedule, device
+        )
         training.judging_since, training.heard = 0, heard
         return training
 
     for batch, judging in itertools.product(batches, (False, True)):
         training = start()
         training.adversarial_from = 0.0 if judging else 2.0
-        line = f"batch {batch}, {'with' if judging else 'without'} judges: {per_second(training, batch, steps):.1f} steps/s"
+        judges = "with" if judging else "without"
+        line = f"batch {batch}, {judges} judges: {per_second(training, batch, steps):.1f} steps/s"
         if device.type == "cuda":
             with on_recording_stream(training) as replayed:
                 line += f", replayed {per_second(training, batch, steps):.1f}"

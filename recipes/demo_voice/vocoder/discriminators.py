@@ -1,4 +1,4 @@
-"""Networks that tell speech from generated sound; used in training only.
+"""Networks that distinguish speech from generated sound; used in training only.
 
 Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (periods); Jang et al., "UnivNet", 2021 and Kumar et al.,
 "High-fidelity audio compression with improved RVQGAN", 2023 (complex spectra at several
@@ -98,7 +98,7 @@ class Discriminators(nn.Module):
         """[B, samples] -> the scores of all, the activations of all."""
         scores, features = [], []
         for network in self.each:
-            score, found = network(waves)
+            score, maps = network(waves)
             scores.append(score)
-            features += found
+            features += maps
         return scores, features

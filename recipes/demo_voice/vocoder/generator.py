@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.vocoder.segments import Stretch
 from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig
@@ -24,7 +24,9 @@ other's.
 _FIRST_MAGNITUDE = -2.0
 """Natural logarithm of the untrained network's magnitudes, about those of speech."""
 _BRANCH_SCALE = 0.3
-"""Of the convolutions inside residual blocks: they begin small beside what they are added to."""
+"""Of the convolutions inside residual blocks: they begin small compared with what they are added
+to.
+"""
 _PITCH_SCALE = 20.0
 """Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of
 hertz take long to grow.
@@ -38,14 +40,14 @@ def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
     With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes
     long to leave.
     """
-    made = store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
+    tensors = parameter_store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
     with torch.no_grad():
-        for name, tensor in made.items():
+        for name, tensor in tensors.items():
             if is_gain(name):
-                direction = made[name.removesuffix("0") + "1"]
+                direction = tensors[name.removesuffix("0") + "1"]
                 tensor.copy_(torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True))
-        made["conv_post.bias"][: config.bins] = _FIRST_MAGNITUDE
-    return {name: tensor.detach().to(device).requires_grad_() for name, tensor in made.items()}
+        tensors["conv_post.bias"][: config.bins] = _FIRST_MAGNITUDE
+    return {name: tensor.detach().to(device).requires_grad_() for name, tensor in tensors.items()}
 
 
 def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -58,14 +60,14 @@ def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor
         # first.
         return torch.ones(shape)
     if name == f"{PITCH}classifier.weight":
-        return _PITCH_SCALE * store.uniform_by_inputs(shape)
+        return _PITCH_SCALE * parameter_store.uniform_by_inputs(shape)
     if name.startswith("ups."):
         rate = config.upsample_rates[int(name.split(".")[1])]
         return torch.randn(shape) * math.sqrt(rate / (shape[0] * shape[2]))
     if name.startswith(("resblocks.", "source_resblocks.", "conv_post.")):
         scale = 1.0 if name.startswith("conv_post.") else _BRANCH_SCALE
         return torch.randn(shape) * scale / math.sqrt(shape[1] * shape[2])
-    return store.uniform_by_inputs(shape)
+    return parameter_store.uniform_by_inputs(shape)
 
 
 def fused(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -49,18 +49,18 @@ class Replayed(Generic[Kind]):
             return self._function(kind, inputs)
         if kind not in self._records:
             self._records[kind] = self._record(kind, inputs)
-        graph, places, found = self._records[kind]
+        graph, places, outputs = self._records[kind]
         for place, value in zip(places, inputs, strict=True):
             place.copy_(value)
         graph.replay()
-        return found.clone()
+        return outputs.clone()
 
     def _record(self, kind: Kind, inputs: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
         places = [value.clone() for value in inputs]
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=self.stream):
-                found = self._function(kind, places)
+                outputs = self._function(kind, places)
         except Exception as error:
             raise RecordingFailed(f"{kind}: {type(error).__name__}: {error}") from error
-        return graph, places, found
+        return graph, places, outputs

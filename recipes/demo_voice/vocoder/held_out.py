@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import losses
@@ -53,14 +53,14 @@ class HeldOut:
     @classmethod
     def read(cls, path: Path, config: VocoderConfig, device: torch.device) -> "HeldOut":
         """What `save` wrote."""
-        found = store.load(path, device)
-        waves, f0 = found["waves"], found["f0"]
+        content = parameter_store.load(path, device)
+        waves, f0 = content["waves"], content["f0"]
         if not isinstance(waves, list) or not isinstance(f0, list):
             raise ValueError(f"{path} holds no held-out sentences")
         return cls(config, waves, f0, device)
 
     def save(self, path: Path) -> None:
-        store.save(
+        parameter_store.save(
             path, {"waves": [wave.clone() for wave in self._waves], "f0": [values.clone() for values in self._f0]}
         )
 
@@ -75,27 +75,27 @@ class HeldOut:
         if not self._waves:
             return {}
         rows, predicted = [], []
-        for true, made, f0 in self._spoken(weights):
-            mel = (mel_spectrogram(made) - mel_spectrogram(true)).abs().mean()
-            rows.append(torch.stack([mel, losses.spectral_distance(made, true)]))
+        for true, generated, f0 in self._spoken(weights):
+            mel = (mel_spectrogram(generated) - mel_spectrogram(true)).abs().mean()
+            rows.append(torch.stack([mel, losses.spectral_distance(generated, true)]))
             predicted.append(f0[0])
-        found, wanted = torch.cat(predicted), torch.cat(self._f0)
-        both = (found > self._config.nsf_voiced_threshold) & (wanted > 0)
+        pitch, wanted = torch.cat(predicted), torch.cat(self._f0)
+        both = (pitch > self._config.nsf_voiced_threshold) & (wanted > 0)
         cents = torch.where(
-            both, 1200 * torch.log2(found.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan
+            both, 1200 * torch.log2(pitch.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan
         ).nanmedian()
-        voicing = ((found > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
+        voicing = ((pitch > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
         values = torch.cat([torch.stack(rows).mean(dim=0), torch.stack([cents, voicing])]).tolist()
-        found_values = zip(
+        named_values = zip(
             ("held_out_mel", "held_out_spectra", "held_out_cents", "held_out_voicing"), values, strict=True
         )
-        return {name: value for name, value in found_values if math.isfinite(value)}
+        return {name: value for name, value in named_values if math.isfinite(value)}
 
     @torch.no_grad()
     def write(self, weights: Mapping[str, Tensor], folder: Path, count: int = 2) -> None:
         """The first `count` sentences as generated, `<n>.wav`, and as they were, `<n>-true.wav`."""
-        for index, (true, made, _) in zip(range(count), self._spoken(weights), strict=False):
-            write_wav(folder / f"{index}.wav", made[0])
+        for index, (true, generated, _) in zip(range(count), self._spoken(weights), strict=False):
+            write_wav(folder / f"{index}.wav", generated[0])
             write_wav(folder / f"{index}-true.wav", true[0])
 
     def _spoken(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -110,8 +110,8 @@ class HeldOut:
                 f0 = vocoder.f0(mel)
                 noise = torch.randn(1, true.shape[0], self._config.harmonics, generator=generator, device=self._device)
                 source, _ = vocoder.source.generate(f0, None, noise, ended=True)
-                made = vocoder.filter(mel, source, 0, mel.shape[2])
-            yield true[None], made, f0
+                generated = vocoder.filter(mel, source, 0, mel.shape[2])
+            yield true[None], generated, f0
 
 
 def write_wav(path: Path, samples: Tensor) -> None:
@@ -121,7 +121,7 @@ def write_wav(path: Path, samples: Tensor) -> None:
         file.writeframes((samples.clamp(-1, 1) * 32767).round().to("cpu", torch.int16).numpy().astype("<i2").tobytes())
 
 
-class Beside:
+class HeldOutProcess:
     """Measures the files of a training in a process of its own, while the training goes on."""
 
     def __init__(self, work: Path, name: str, device: torch.device) -> None:
@@ -163,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held_out = HeldOut.read(folder / SENTENCES, read_config(model_directory(options.work)), device)
     weights = {
         name: torch.as_tensor(value).to(device, torch.float32)
-        for name, value in store.load(folder / FILE, device).items()
+        for name, value in parameter_store.load(folder / FILE, device).items()
     }
     journal = Journal(folder, options.name, Schedule(1, spent=options.seconds, step=options.step))
     journal.report(held_out.measure(weights))

@@ -42,27 +42,29 @@ def magnitudes(waves: Tensor, n_fft: int) -> Tensor:
 
 def mels(waves: Tensor) -> list[Tensor]:
     """The mel the vocoder is fed with, then log-mels of all resolutions."""
-    found = [mel_spectrogram(waves)]
+    spectrograms = [mel_spectrogram(waves)]
     for n_fft, bins in RESOLUTIONS:
-        found.append(torch.log((_filters(n_fft, bins, waves.device) @ magnitudes(waves, n_fft)).clamp(min=_FLOOR)))
-    return found
+        spectrograms.append(
+            torch.log((_filters(n_fft, bins, waves.device) @ magnitudes(waves, n_fft)).clamp(min=_FLOOR))
+        )
+    return spectrograms
 
 
-def mel_distance(made: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+def mel_distance(generated: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """Mean absolute differences of log-mels of [B, samples]: of the vocoder's own mel, and the mean
     over the other resolutions.
     """
     with torch.no_grad():
         wanted = mels(true)
-    own, *others = [(a - b).abs().mean() for a, b in zip(mels(made), wanted, strict=True)]
+    own, *others = [(a - b).abs().mean() for a, b in zip(mels(generated), wanted, strict=True)]
     return own, torch.stack(others).mean()
 
 
-def spectral_distance(made: Tensor, true: Tensor) -> Tensor:
+def spectral_distance(generated: Tensor, true: Tensor) -> Tensor:
     """Mean absolute difference of natural-log magnitudes of [B, samples] over transforms of 512,
     1024 and 2048 samples.
     """
-    pairs = [(magnitudes(made, n_fft), magnitudes(true, n_fft)) for n_fft in (512, 1024, 2048)]
+    pairs = [(magnitudes(generated, n_fft), magnitudes(true, n_fft)) for n_fft in (512, 1024, 2048)]
     return torch.stack(
         [(torch.log(a.clamp(min=1e-4)) - torch.log(b.clamp(min=1e-4))).abs().mean() for a, b in pairs]
     ).mean()

@@ -37,7 +37,7 @@ def of_speech(speech: Speech) -> tuple[Tensor, list[int]]:
     device = speech.audio.device
     frames = [each.samples // SAMPLES_PER_MEL_FRAME for each in speech.utterances]
     first = [0, *np.cumsum(frames).tolist()]
-    found = torch.zeros(first[-1], device=device)
+    pitch = torch.zeros(first[-1], device=device)
     for batch in by_length(range(len(frames)), frames, _FRAMES_AT_ONCE, np.random.default_rng(0)):
         longest = max(frames[member] for member in batch)
         starts = torch.tensor([speech.utterances[member].start for member in batch], device=device)
@@ -48,8 +48,8 @@ def of_speech(speech: Speech) -> tuple[Tensor, list[int]]:
         places = torch.tensor([first[member] for member in batch], device=device)[:, None] + torch.arange(
             longest, device=device
         )
-        found[places[inside]] = values[inside]
-    return found, first[:-1]
+        pitch[places[inside]] = values[inside]
+    return pitch, first[:-1]
 
 
 def track(waves: Tensor) -> Tensor:

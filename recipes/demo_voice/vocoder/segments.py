@@ -55,7 +55,7 @@ class Segments:
     wave: Tensor
 
 
-class Draws:
+class RandomPieces:
     """Random segments of the training utterances."""
 
     def __init__(

@@ -40,8 +40,8 @@ class Snake:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[B, C, T] -> the same shape."""
-        made: Tensor = _Snake.apply(x, self._alpha)  # type: ignore[no-untyped-call]  # torch's own is untyped
-        return made
+        result: Tensor = _Snake.apply(x, self._alpha)  # type: ignore[no-untyped-call]  # torch's own is untyped
+        return result
 
 
 class _Snake(torch.autograd.Function):
@@ -87,6 +87,6 @@ def _compiled() -> tuple[Forward, Backward]:
     x, slope = torch.linspace(-4, 4, 512, device="cuda").view(2, 2, 2, 64).unbind()
     alpha = torch.tensor([[0.7], [1.3]], device="cuda")
     torch.testing.assert_close(forward(x, alpha), _forward(x, alpha), rtol=1e-4, atol=1e-4)
-    for found, wanted in zip(backward(slope, x, alpha), _backward(slope, x, alpha), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    for compiled, wanted in zip(backward(slope, x, alpha), _backward(slope, x, alpha), strict=True):
+        torch.testing.assert_close(compiled, wanted, rtol=1e-4, atol=1e-4)
     return forward, backward

@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.held_out import SENTENCES, Beside, HeldOut
-from recipes.demo_voice.vocoder.segments import Draws
+from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOut, HeldOutProcess
+from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.weights import FILE
@@ -52,9 +52,9 @@ class Means:
 
     def take(self) -> dict[str, float]:
         """Waits for the device."""
-        found = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
         self._sums, self._counts = {}, {}
-        return found
+        return means
 
 
 def train(
@@ -84,16 +84,16 @@ def train(
     speech = Speech.read(work, device)
     f0, first_frames = pitch.of_speech(speech)
     checkpoint = folder / "checkpoint.pt"
-    found = store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
+    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
+    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
-    draws = Draws(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
+    draws = RandomPieces(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
     training = Training(config, draws, schedule, device)
     training.adversarial_from, training.heard = adversarial_from, heard
-    if found:
-        training.load(found)
+    if content:
+        training.load(content)
     HeldOut.of(speech, f0, first_frames, config).save(folder / SENTENCES)
-    held_out, means = Beside(work, name, device), Means()
+    held_out, means = HeldOutProcess(work, name, device), Means()
     journal = Journal(folder, name, schedule)
     reported = measured = saved = time.monotonic()
     counted = schedule.step
@@ -106,7 +106,7 @@ def train(
 
     def save() -> None:
         training.save(checkpoint)
-        store.save(folder / FILE, training.shipped())
+        parameter_store.save(folder / FILE, training.shipped())
 
     def run() -> None:
         nonlocal measured, saved

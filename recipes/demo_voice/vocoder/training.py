@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.vocoder import generator, losses
 from recipes.demo_voice.vocoder.descent import Descent
 from recipes.demo_voice.vocoder.discriminators import Discriminators
 from recipes.demo_voice.vocoder.generator import Generator
 from recipes.demo_voice.vocoder.graphs import Replayed
-from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed, sent
+from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
 
@@ -32,7 +32,7 @@ HEARD = 0.5
 """Part of each segment that the judges hear: a stretch at random."""
 TERMS = ("mel", "mels", "pitch", "norm", "judged", "convincing", "features")
 PLAIN_TERMS = 4
-"""So many of them are there without judges."""
+"""The first of them are the ones without discriminators."""
 SEED = 40
 
 
@@ -48,13 +48,13 @@ class Training:
     """Generator, its average, discriminators and their optimisers, all on one device."""
 
     def __init__(
-        self, config: VocoderConfig, draws: Draws, schedule: Schedule, device: torch.device, *, width: int = 32
+        self, config: VocoderConfig, draws: RandomPieces, schedule: Schedule, device: torch.device, *, width: int = 32
     ) -> None:
         """width: of the discriminators."""
         torch.manual_seed(SEED + schedule.step)
         self.config, self.draws, self.schedule, self.device = config, draws, schedule, device
         self.parameters = generator.make(config, device)
-        self.average = store.Average(self.parameters, DECAY)
+        self.average = parameter_store.Average(self.parameters, DECAY)
         self.discriminators = Discriminators(width).to(device)
         of_pitch = [tensor for name, tensor in self.parameters.items() if name.startswith(generator.PITCH)]
         of_sound = [tensor for name, tensor in self.parameters.items() if not name.startswith(generator.PITCH)]
@@ -81,10 +81,10 @@ class Training:
         segments = self.draws.next(batch)
         kind = Kind(segments.stretch, judging)
         inputs = [segments.mel, segments.f0, segments.wave, self.knobs()]
-        found = self.replayed(kind, inputs) if self.replayed else self.update(kind, inputs)
+        figures = self.replayed(kind, inputs) if self.replayed else self.update(kind, inputs)
         self.schedule.step += 1
         self.average.update(self.schedule.step)
-        return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], found.unbind(), strict=True))
+        return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], figures.unbind(), strict=True))
 
     def knobs(self) -> Tensor:
         """What changes from step to step: learning rates of sound, pitch and judges, shares of
@@ -112,30 +112,30 @@ class Training:
         predicted = network.pitch(mel)
         pitch_loss = (predicted - f0)[:, stretch.before :][:, : stretch.sound].abs().mean()
         follows = torch.rand(predicted.shape[0], 1, device=self.device) < share
-        made = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
+        generated = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
 
-        own, others = losses.mel_distance(made, wave)
+        own, others = losses.mel_distance(generated, wave)
         terms = [own, others, pitch_loss, self.sound.norm]
         outputs, slopes = [losses.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
         if kind.judging:
-            slope, found = self._judge(made, wave, judges_rate)
-            outputs.append(made)
+            slope, figures = self._judge(generated, wave, judges_rate)
+            outputs.append(generated)
             slopes.append(slope)
-            terms += found
+            terms += figures
         self.sound.step(torch.autograd.grad(outputs, self.sound.parameters, slopes), rate)
         self.pitch.step(torch.autograd.grad(pitch_loss, self.pitch.parameters), pitch_rate)
         terms[PLAIN_TERMS - 1] = self.sound.norm
         return torch.stack([term.detach() for term in terms])
 
-    def _judge(self, made: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def _judge(self, generated: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Both sides of the game from one look at the sound: the slope of the generator's part by
-        `made`, and a step of the judges.
+        `generated`, and a step of the judges.
         """
         rows, samples = true.shape
         heard = math.ceil(self.heard * samples)
         begins = (torch.rand(rows, 1, device=self.device) * (samples - heard + 1)).long().clamp(max=samples - heard)
         places = begins + torch.arange(heard, device=self.device)
-        shown = made.detach().requires_grad_()
+        shown = generated.detach().requires_grad_()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             scores, features = self.discriminators(torch.cat([true.gather(1, places), shown.gather(1, places)]))
         convincing = losses.convincing(scores, rows)
@@ -147,7 +147,7 @@ class Training:
 
     def shipped(self) -> dict[str, Tensor]:
         """The average, weight norm fused, rounded to half precision."""
-        return store.halved(fused(self.average.values))
+        return parameter_store.halved(fused(self.average.values))
 
     @property
     def skipped(self) -> Tensor:
@@ -165,17 +165,17 @@ class Training:
             "step": self.schedule.step,
             "seconds": self.schedule.seconds,
         }
-        store.save(path, content)
+        parameter_store.save(path, content)
 
     @torch.no_grad()
-    def load(self, found: Mapping[str, object]) -> None:
+    def load(self, content: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when it was of other sizes."""
-        optimisers = found["optimisers"]
+        optimisers = content["optimisers"]
         if not isinstance(optimisers, dict):
             raise ValueError("not a checkpoint of this training")
-        store.restore(self.parameters, self.average, found)
-        self.discriminators.load_state_dict(found["discriminators"])  # type: ignore[arg-type]
+        parameter_store.restore(self.parameters, self.average, content)
+        self.discriminators.load_state_dict(content["discriminators"])  # type: ignore[arg-type]
         for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
             descent.load(optimisers[name])
-        since = found["judging_since"]
+        since = content["judging_since"]
         self.judging_since = None if since is None else int(str(since))

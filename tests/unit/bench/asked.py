@@ -21,11 +21,11 @@ def answer(question: Answer) -> Answer:
     raise KeyError(question["do"])
 
 
-def made() -> Callable[[Answer], Answer]:
+def new_answer() -> Callable[[Answer], Answer]:
     if sys.argv[1] != "ready":
         raise ValueError("no such device\nand more")
     return answer
 
 
 if __name__ == "__main__":
-    serve(made)
+    serve(new_answer)

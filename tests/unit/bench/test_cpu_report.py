@@ -20,7 +20,7 @@ def level(streams: int, p50: float, audio: float) -> Level:
     )  # fmt: skip
 
 
-def found() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     def cost(profile: str, seconds: int, cpu: float) -> dict[str, Any]:
         return {
             "profile": profile,
@@ -49,8 +49,8 @@ def found() -> dict[str, Any]:
 
 
 def test_ratios_are_of_the_same_run() -> None:
-    told = dict(ratios(found(), [level(1, 200.0, 3.0), level(4, 500.0, 3.3)]))
-    assert told == {
+    by_name = dict(ratios(results(), [level(1, 200.0, 3.0), level(4, 500.0, 3.3)]))
+    assert by_name == {
         "speech-token model, a token: readable by served": pytest.approx(2.0),
         "speech-token model, the prompt of a known voice: readable by served": pytest.approx(2.0),
         "speech-token model, that of a new one: readable by served": pytest.approx(1.5),
@@ -66,7 +66,7 @@ def test_ratios_are_of_the_same_run() -> None:
 def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     every = parts(tmp_path, Path("models/demo"), 1.0)
     assert {part.name for part in quick(tmp_path, Path("models/demo"))} <= {part.name for part in every}
-    for name, figures in found().items():
+    for name, figures in results().items():
         (tmp_path / f"{name}.json").write_text(json.dumps(figures))
     (tmp_path / "frontend.txt").write_text("median 3 ms\n")
     ledger = Ledger(tmp_path, Subject("machine", {}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every})

@@ -15,7 +15,7 @@ import torch
 from bench import load_soak
 from bench.gpu.llm import __main__ as gpu_llm
 from bench.gpu.parts import Plan, parts
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 
 WORK = ("model", "llm", "sharing", "steps", "speed", "same", "measure", "run", "soak")
 """Functions that a command calls when it has understood."""
@@ -41,9 +41,9 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         return waited if inspect.iscoroutinefunction(work) else done
 
-    async def soaked(told: Any, kept: Kept) -> None:
-        called[f"soak {told.streams} {told.minutes:g}"] += 1
-        kept.update(
+    async def soaked(options: Any, results: ResultsFile) -> None:
+        called[f"soak {options.streams} {options.minutes:g}"] += 1
+        results.update(
             seconds=480.0,
             heard_out=1,
             hung_up=1,

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import stage_tables as stages
+from bench.gpu import stage_tables
 from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
-from bench.gpu.lower_bounds import Floors, estimator_weights
+from bench.gpu.lower_bounds import LowerBounds, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.gpu.sharing.figures import spans
 from bench.gpu.sharing.rows import ROWS
-from bench.gpu.targets import Demand, demands, most_without_gap
-from bench.load_soak import Looks, verdict
+from bench.gpu.targets import Target, demands, most_without_gap
+from bench.load.flat_memory import verdict
+from bench.load_soak import MemorySamples
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level
@@ -42,7 +43,7 @@ def load(streams: int, gap_free: float = 1.0, arrivals: str = "closed", **more: 
     return asdict(Level(**(figures | more)))
 
 
-def found() -> dict[str, Any]:
+def measured() -> dict[str, Any]:
     """As the parts leave it."""
     step = {
         "sentences": 1,
@@ -104,39 +105,39 @@ def found() -> dict[str, Any]:
     }
 
 
-def by_name(told: list[Demand]) -> dict[str, Demand]:
-    return {one.what: one for one in told}
+def by_name(outcomes: list[Target]) -> dict[str, Target]:
+    return {one.what: one for one in outcomes}
 
 
 def test_what_was_asked_for_is_judged() -> None:
-    told = by_name(demands(found()))
-    assert told["speech tokens, 1 at once: time of a step"] == Demand(
+    judged = by_name(demands(measured()))
+    assert judged["speech tokens, 1 at once: time of a step"] == Target(
         "speech tokens, 1 at once: time of a step", "at most 0.6 ms", "0.55 ms", "0.17 ms", True
     )
-    assert told["speech tokens, 64 at once: time of a step"].holds is False
-    assert told["first flow chunk behind 87 prompt tokens, nothing kept"].holds is True
-    assert told["first flow chunk behind 87 prompt tokens, prompt kept"].holds is False
-    assert told["flow, 16 streams in a batch by one stream"].seen == "2.5 times"
-    assert told["token2wav, a second of audio in 30 s by one in 4 s"].seen == "1.5 times"
-    assert told["first sound p95, 8 streams, closed loop"].holds is False
-    assert told["first sound p95, 8 streams, Poisson arrivals"] == Demand(
+    assert judged["speech tokens, 64 at once: time of a step"].holds is False
+    assert judged["first flow chunk behind 87 prompt tokens, nothing kept"].holds is True
+    assert judged["first flow chunk behind 87 prompt tokens, prompt kept"].holds is False
+    assert judged["flow, 16 streams in a batch by one stream"].seen == "2.5 times"
+    assert judged["token2wav, a second of audio in 30 s by one in 4 s"].seen == "1.5 times"
+    assert judged["first sound p95, 8 streams, closed loop"].holds is False
+    assert judged["first sound p95, 8 streams, Poisson arrivals"] == Target(
         "first sound p95, 8 streams, Poisson arrivals", "at most 120 ms"
     )
-    assert told["64 streams without a gap, closed loop"].seen == "50.0%, longest stall 0.20 s"
-    assert told["64 streams without a gap, listening"].holds is True
+    assert judged["64 streams without a gap, closed loop"].seen == "50.0%, longest stall 0.20 s"
+    assert judged["64 streams without a gap, listening"].holds is True
     refused = by_name(demands({"most": {"levels": [load(64, arrivals="listening", refused=1, failed=1)]}}))
     assert refused["64 streams without a gap, listening"].seen == "100.0%, longest stall 0.00 s, 2 of 10 not heard"
     assert refused["64 streams without a gap, listening"].holds is False
-    assert told["most listeners at once without a gap"].seen == "64; 99 % of the streams: 96"
-    assert told["speech tokens in float32, fused = readable"].holds is True
-    assert told["speech tokens in float32, 32 at once = each alone"].holds is False
-    assert told["minutes at 32 streams with hang-ups: memory flat, no error"].holds is True
+    assert judged["most listeners at once without a gap"].seen == "64; 99 % of the streams: 96"
+    assert judged["speech tokens in float32, fused = readable"].holds is True
+    assert judged["speech tokens in float32, 32 at once = each alone"].holds is False
+    assert judged["minutes at 32 streams with hang-ups: memory flat, no error"].holds is True
 
 
 def test_nothing_measured_is_told_as_such() -> None:
-    told = demands({})
-    assert len(told) == len(demands(found()))
-    assert {(one.seen, one.holds) for one in told} == {("not measured", None)}
+    judged = demands({})
+    assert len(judged) == len(demands(measured()))
+    assert {(one.seen, one.holds) for one in judged} == {("not measured", None)}
 
 
 def test_windows_of_the_vocoder_are_told_apart() -> None:
@@ -147,11 +148,11 @@ def test_windows_of_the_vocoder_are_told_apart() -> None:
             "float16, one after the other 50 1": 1.4,
         }
     }  # fmt: skip
-    assert stages.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
-    assert "| float16 | 10 | 1 | 0.9 |  |" in stages.vocoder(figures, Floors(CEILINGS))
-    told = by_name(demands(figures))
-    assert told["vocoder for it, float16"].seen == "1.1 ms"
-    assert told["sound of the vocoder in float16, relative error"].holds is True
+    assert stage_tables.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
+    assert "| float16 | 10 | 1 | 0.9 |  |" in stage_tables.vocoder(figures, LowerBounds(CEILINGS))
+    judged = by_name(demands(figures))
+    assert judged["vocoder for it, float16"].seen == "1.1 ms"
+    assert judged["sound of the vocoder in float16, relative error"].holds is True
 
 
 def test_the_most_listeners_are_counted_up_to_the_first_gap() -> None:
@@ -170,22 +171,22 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
         "grows": [(at, 50.0 + at / 30) for at in seconds],
         "new": [(110.0, 5.0)],
     }
-    looks = Looks(samples, {at: 6 * round(at) for at in seconds})
+    looks = MemorySamples(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
+    assert MemorySamples(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
         "of 55 requests nothing is told"
     )
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
     assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
     assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []
     assert verdict({"by_requests": {}, "heard_out": 0, "errors": {}}) == [
-        "too few requests to tell whether memory grows", "no answer was heard to its end",
+        "too few requests to measure whether memory grows", "no answer was heard to its end",
     ]  # fmt: skip
 
 
 def test_floors_follow_from_sizes_and_ceilings() -> None:
-    floors = Floors(CEILINGS)
+    floors = LowerBounds(CEILINGS)
     # Weights of the estimator, two bytes each, read at ten steps; the products of 32 blocks take
     # longer than that.
     assert floors.flow(1) == pytest.approx(10 * 2 * estimator_weights() / 4e12 * 1e3)
@@ -196,7 +197,7 @@ def test_floors_follow_from_sizes_and_ceilings() -> None:
 
 def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> None:
     every = parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000))
-    figures = found()
+    figures = measured()
     assert set(figures) <= {part.name for part in every}
     for name, value in figures.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
@@ -215,10 +216,10 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
         "Vocoder",
         "Lengths and memory",
         "Correctness",
-        "A first pass beside the speech-token model",
+        "A first pass next to the speech-token model",
         "Served over gRPC",
         "The first sound, medians in ms",
-        "Sentences in batches, nobody waiting",
+        "Sentences in batches, without listeners",
         "Soak",
         "Plots",
     ]
@@ -230,9 +231,9 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
     assert "| llm.0 | 100 | 100 | 100 | 0.1 | 0.002 |" in text
     assert (tmp_path / "streams.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
-    kept = json.loads((tmp_path / "report.json").read_text())
-    assert kept["figures"]["flow"]["kept"] == 12.0
-    assert len(kept["demands"]) == len(demands(figures))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["figures"]["flow"]["kept"] == 12.0
+    assert len(report["demands"]) == len(demands(figures))
 
 
 def test_a_report_of_nothing_is_a_report(tmp_path: Path) -> None:
@@ -246,7 +247,9 @@ def test_every_part_ends_within_four_minutes_but_the_soak() -> None:
     assert {part.name for part in every if part.limit > 240} == {"soak"}
     assert len({part.name for part in every}) == len(every)
     assert not [
-        table for table in (stages.ceilings, stages.speech_tokens, stages.memory, stages.correctness) if table({})
+        table
+        for table in (stage_tables.ceilings, stage_tables.speech_tokens, stage_tables.memory, stage_tables.correctness)
+        if table({})
     ]
 
 

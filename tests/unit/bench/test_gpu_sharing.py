@@ -17,10 +17,10 @@ from bench.gpu.sharing.__main__ import attempted, failed, measure
 from bench.gpu.sharing.decoding import Ear, Speaker
 from bench.gpu.sharing.figures import sharing, spans
 from bench.gpu.sharing.passes import ReadablePasses
-from bench.gpu.sharing.processes import Company
+from bench.gpu.sharing.processes import SharingProcesses
 from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
@@ -91,9 +91,9 @@ def test_sentences_follow_each_other_until_they_are_hushed(monkeypatch: pytest.M
             for ear in first:
                 assert ear.over.wait(60)
                 assert not ear.error
-            told = speaker.answer({"do": "hush"})["ms"]
+            times = speaker.answer({"do": "hush"})["ms"]
             # Those that came after the first count too.
-            assert len(told) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
+            assert len(times) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
         assert speaker.answer({"do": "hush"}) == {"ms": []}
     finally:
         speaker.close()
@@ -121,32 +121,32 @@ def test_passes_are_timed(readable: ReadablePasses, monkeypatch: pytest.MonkeyPa
     steps = []
     for units in (ONE, COLD):
         before = readable._flow.stats.euler_steps
-        told = passes.answer(readable, {"way": MEETING, "units": units, "seconds": 0.0})["ms"]
-        assert len(told) == 1
-        assert told[0] > 0
+        times = passes.answer(readable, {"way": MEETING, "units": units, "seconds": 0.0})["ms"]
+        assert len(times) == 1
+        assert times[0] > 0
         steps.append(readable._flow.stats.euler_steps - before)
     assert steps[1] == COLD * steps[0] > 0
 
 
 def test_a_cold_pass_makes_what_the_kept_one_begins_with(readable: ReadablePasses) -> None:
-    cold, kept = readable._flow.start(readable._voice), readable._flow.fork(readable._kept)
+    cold, warm = readable._flow.start(readable._voice), readable._flow.fork(readable._prompt_state)
     with torch.inference_mode():
         readable._blocks(cold, range(COLD - 1))
-    assert cold.position == kept.position == 25 * (COLD - 1)
+    assert cold.position == warm.position == 25 * (COLD - 1)
 
 
 async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "WARM", 1)
     async with serving(load_backend("torch", EngineSettings(model=GOLDEN))) as loopback:
-        found = await service.first_passes(loopback.stub, 0.0, least=1)
+        times = await service.first_passes(loopback.stub, 0.0, least=1)
         monkeypatch.setattr(service, "_setup", token2wav_pb2.DecodeSetup)
         with pytest.raises(WorkerFailed, match="a sentence ended with INVALID_ARGUMENT: "):
             await service.first_passes(loopback.stub, 0.0)
-    assert {name: len(values) for name, values in found.items()} == {"flow": 1, "vocoder": 1, "sound": 1}
-    assert all(0 < flow < sound for flow, sound in zip(found["flow"], found["sound"], strict=True))
+    assert {name: len(values) for name, values in times.items()} == {"flow": 1, "vocoder": 1, "sound": 1}
+    assert all(0 < flow < sound for flow, sound in zip(times["flow"], times["sound"], strict=True))
 
 
-class Members(Company):
+class Members(SharingProcesses):
     """Without processes: every token after 0.5 ms, every pass in 12; `breaks` are ways that
     fail.
     """
@@ -179,19 +179,19 @@ class Members(Company):
 
 async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
     company = Members(breaks="apart")
-    found = {row.name: await attempted(company, row, 0.0) for row in ROWS}
-    assert len(found) == len(ROWS)
+    results = {row.name: await attempted(company, row, 0.0) for row in ROWS}
+    assert len(results) == len(ROWS)
     broken = [row for row in ROWS if row.way == "apart"]
     assert company.closed == len(broken)
-    assert all(found[row.name] == {FAILED: "out of memory"} for row in broken)
-    whole = found[Row(True, Decoding()).name]
+    assert all(results[row.name] == {FAILED: "out of memory"} for row in broken)
+    whole = results[Row(True, Decoding()).name]
     assert whole["passes"]["1"] == whole["passes"]["4"] == {"p50": 13.0, "p95": 13.0, "count": 3}
     assert whole["llm"]["token"]["p50"] == pytest.approx(0.55)
-    assert "passes" not in found[Row(True, Decoding(), units=()).name]
-    assert "llm" not in found[Row(True, None).name]
+    assert "passes" not in results[Row(True, Decoding(), units=()).name]
+    assert "llm" not in results[Row(True, None).name]
     talked = [question for question in company.asked if question.get("do") == "talk"]
     assert {"do": "talk", "way": "high", "pace": 0.005, "sentences": 1} in talked
-    lines = sharing({"sharing": found})
+    lines = sharing({"sharing": results})
     assert "| together | one sentence, high priority | as served | 13 | 13 | 13 | 13 | 0.55 | 0.5 |  |" in lines
     assert "| together | one sentence, high priority | a product a launch |  |  |  |  |  |  | out of memory |" in lines
     assert "| together | idle | 12 | 12 | 0.5 | 0.5 | 14 | 14 |  |  |  |" in lines
@@ -199,13 +199,13 @@ async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
 
 async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> None:
     rows = [row for row in ROWS if row.together]
-    told = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
-    kept = Kept(tmp_path / "sharing.json")
-    await measure(told, kept, rows)
+    options = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
+    results = ResultsFile(tmp_path / "sharing.json")
+    await measure(options, results, rows)
     assert json.loads((tmp_path / "sharing.json").read_text()) == {
         row.name: {FAILED: "there is no GPU to share"} for row in rows
     }
-    assert failed(kept)
+    assert failed(results)
 
 
 async def test_both_ways_are_measured_and_told_to_the_processes(
@@ -221,12 +221,12 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
         companies.append(places)
         return Members(breaks="")
 
-    monkeypatch.setattr("bench.gpu.sharing.__main__.Company", company)
+    monkeypatch.setattr("bench.gpu.sharing.__main__.SharingProcesses", company)
     monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    kept = Kept(tmp_path / "sharing.json")
-    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept)
-    assert [name for name, found in kept.items() if FAILED in found] == []
-    assert list(kept) == [row.name for row in ROWS]
+    results = ResultsFile(tmp_path / "sharing.json")
+    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), results)
+    assert [name for name, figures in results.items() if FAILED in figures] == []
+    assert list(results) == [row.name for row in ROWS]
     in_turns, together = companies
     assert "CUDA_MPS_CLIENT_PRIORITY" not in in_turns["llm"].environ
     assert [together[name].environ["CUDA_MPS_CLIENT_PRIORITY"] for name in ("llm", "token2wav")] == ["0", "1"]
@@ -234,15 +234,15 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
         together["llm"].environ["CUDA_MPS_PIPE_DIRECTORY"] == together["token2wav"].environ["CUDA_MPS_PIPE_DIRECTORY"]
     )
     assert together["token2wav"].environ["TRITON_CACHE_DIR"] == "/kept"
-    assert not failed(kept)
+    assert not failed(results)
 
 
 async def test_where_a_daemon_is_there_nobody_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    rows, kept = [row for row in ROWS if not row.together], Kept(tmp_path / "sharing.json")
-    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept, rows)
-    assert dict(kept) == {row.name: {FAILED: "an MPS daemon is there already"} for row in rows}
+    rows, results = [row for row in ROWS if not row.together], ResultsFile(tmp_path / "sharing.json")
+    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), results, rows)
+    assert dict(results) == {row.name: {FAILED: "an MPS daemon is there already"} for row in rows}
 
 
 async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +258,7 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(service.Service, "start", serve)
-    company = Company(
+    company = SharingProcesses(
         "cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})}
     )
     for row in ROWS:

@@ -14,15 +14,13 @@ if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 from bench.gpu import prepare
-from bench.gpu.llm import random_sentences as gpu_llm_speech
-from bench.gpu.llm import tuning as gpu_llm_tuning
+from bench.gpu.llm import random_sentences, tuning
 from bench.gpu.sharing import passes
 from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
 from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NORMAL, ONE, ROWS, SEVERAL
-from bench.gpu.token2wav import random_models as published
-from services.llm.gpu import decode, runner
-from services.llm.gpu import factory as start
+from bench.gpu.token2wav import random_models
+from services.llm.gpu import decode, factory, runner
 from services.llm.gpu.tuning import TABLE
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from services.token2wav.gpu.paged_flow.unit_table import Unit
@@ -45,20 +43,20 @@ class Event:
 
 
 def test_each_way_of_the_speech_token_model_has_an_engine_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[int, int, int]] = []
+    engines: list[tuple[int, int, int]] = []
 
     def started(*_: Any, **told: Any) -> Any:
-        made.append((runner.PRIORITY, TABLE[1].pdl, TABLE[1].gated.rows))
+        engines.append((runner.PRIORITY, TABLE[1].pdl, TABLE[1].gated.rows))
         assert told["device"] == torch.device("cuda")
         return SimpleNamespace(close=lambda: None)
 
-    monkeypatch.setattr(gpu_llm_speech, "random_model", lambda *, ends: object())
-    monkeypatch.setattr(start, "start_engine", started)
+    monkeypatch.setattr(random_sentences, "random_model", lambda *, ends: object())
+    monkeypatch.setattr(factory, "start_engine", started)
     before = runner.PRIORITY, TABLE[1]
     speaker = Speaker("cuda", GOLDEN)
     ways = (HIGH, NORMAL, EARLY, SEVERAL)
     assert len({id(speaker.engine(way)) for way in (*ways, *ways)}) == len(ways)
-    assert made == [(-1, 2, 1), (0, 2, 1), (-1, 1, 1), (-1, 2, 16)]
+    assert engines == [(-1, 2, 1), (0, 2, 1), (-1, 1, 1), (-1, 2, 16)]
     assert (runner.PRIORITY, TABLE[1]) == before
     assert {row.llm.way for row in ROWS if row.llm} == set(ways)
     speaker.close()
@@ -87,9 +85,9 @@ def test_each_way_of_a_pass_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatc
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    monkeypatch.setattr(published, "DEVICE", torch.device("cpu"))
-    monkeypatch.setattr(published, "PUBLISHED", SMALL)
-    monkeypatch.setattr(published, "random_flow", lambda *_: random_tensors(SMALL))
+    monkeypatch.setattr(random_models, "DEVICE", torch.device("cpu"))
+    monkeypatch.setattr(random_models, "PUBLISHED", SMALL)
+    monkeypatch.setattr(random_models, "random_flow", lambda *_: random_tensors(SMALL))
     monkeypatch.setattr(PagedFlow, "_meeting", lambda self: 2)
     monkeypatch.setattr(PagedFlow, "capture", capture)
     monkeypatch.setattr(PagedFlow, "run", lambda self, units: ran.append(units))
@@ -113,8 +111,8 @@ def test_what_only_this_part_runs_is_compiled_before(monkeypatch: pytest.MonkeyP
         assert rows == 1
         return SimpleNamespace(launch=lambda: compiled.append((blocks.pdl, blocks.gated.rows)))
 
-    monkeypatch.setattr(gpu_llm_tuning, "model_on", lambda *_: object())
-    monkeypatch.setattr(gpu_llm_tuning, "filled", lambda *_: object())
+    monkeypatch.setattr(tuning, "model_on", lambda *_: object())
+    monkeypatch.setattr(tuning, "filled", lambda *_: object())
     monkeypatch.setattr(decode, "DecodeStep", step)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr("sys.argv", ["prepare", "sharing"])

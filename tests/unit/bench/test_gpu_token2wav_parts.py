@@ -16,13 +16,11 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-from bench.gpu import stage_tables as stages
-from bench.gpu.lower_bounds import Floors
+from bench.gpu import stage_tables
+from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.token2wav import __main__ as command
-from bench.gpu.token2wav import flow, streams, tuning, vocoder
-from bench.gpu.token2wav import random_models as published
-from bench.gpu.token2wav import readable_path as machine
+from bench.gpu.token2wav import flow, random_models, readable_path, streams, tuning, vocoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
@@ -66,7 +64,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets,
         **options),
     }  # fmt: skip
-    for module in (published, flow, machine, streams, tuning, vocoder):
+    for module in (random_models, flow, readable_path, streams, tuning, vocoder):
         for name in smaller.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, smaller[name])
     monkeypatch.setattr(PagedFlow, "_launch", lambda *_: None)
@@ -81,15 +79,15 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
             if line[1] == "bench.gpu.token2wav" and line[-1] not in VOCODER_SHARDS[1:]:
                 monkeypatch.setattr("sys.argv", list(line[1:]))
                 command.main()
-    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert sorted(found) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert sorted(results) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
     ceilings = {"read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0}
-    rows = [line.split(" | ") for line in stages.flow(found, Floors(ceilings)) if line.startswith("| ")]
+    rows = [line.split(" | ") for line in stage_tables.flow(results, LowerBounds(ceilings)) if line.startswith("| ")]
     # A head, six batches and two sentences that are longer; then a head, two first chunks and what
     # the readable path takes.
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert len(rows) == 9 + 1 + 2 + 3
-    assert len(stages.windows(found)) == 12
-    assert found["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
-    assert len(found["samples"]) == 4
-    assert len(stages.correctness(found)) == 3 + len(found["mel"]) + 2 + 4
+    assert len(stage_tables.windows(results)) == 12
+    assert results["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
+    assert len(results["samples"]) == 4
+    assert len(stage_tables.correctness(results)) == 3 + len(results["mel"]) + 2 + 4

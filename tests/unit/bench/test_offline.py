@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.offline import Cost, measure, row
-from bench.parts.results_file import Kept
+from bench.offline import measure
+from bench.parts.results_file import ResultsFile
+from bench.reports.offline_table import Cost, row
 
 
 def test_the_factor_is_all_seconds_by_audio() -> None:
@@ -18,9 +19,9 @@ def test_the_factor_is_all_seconds_by_audio() -> None:
 
 
 async def test_a_batch_of_the_bundled_model_is_spoken(tmp_path: Path) -> None:
-    told = argparse.Namespace(model=Path("models/demo"), device="cpu", engines="readable", batches=[2], sentences=1)
-    await measure(told, Kept(tmp_path / "offline.json"))
-    cost = Cost(**Kept(tmp_path / "offline.json")["2"])
+    options = argparse.Namespace(model=Path("models/demo"), device="cpu", engines="readable", batches=[2], sentences=1)
+    await measure(options, ResultsFile(tmp_path / "offline.json"))
+    cost = Cost(**ResultsFile(tmp_path / "offline.json")["2"])
     assert (cost.batch, cost.sentences) == (2, 2)
     assert 3.0 < cost.audio < 12.0
     assert min(cost.llm, cost.token2wav) > 0

@@ -18,10 +18,9 @@ from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
 from bench.parts.part import Part, chosen, together
 from bench.parts.progress import Progress, bar
 from bench.parts.provenance import Subject, source, subject
-from bench.parts.results_file import Kept
+from bench.parts.results_file import ResultsFile
 from bench.parts.runner import run
-from bench.reports.part_states import state
-from bench.reports.tables import table
+from bench.reports.tables import state, table
 
 HERE = Subject("a machine", {"torch": "2"}, "abc", "1")
 
@@ -40,9 +39,9 @@ path.write_text(json.dumps({{"times": times + 1}}))
 
 def done(parts: Sequence[Part], ledger: Ledger, budget: float = 60.0) -> str:
     """Run; what was told on the way."""
-    told = io.StringIO()
-    asyncio.run(run(parts, ledger, budget, Progress(len(parts), 0, told)))
-    return told.getvalue()
+    output = io.StringIO()
+    asyncio.run(run(parts, ledger, budget, Progress(len(parts), 0, output)))
+    return output.getvalue()
 
 
 def times(out: Path, name: str) -> int:
@@ -58,10 +57,10 @@ def test_a_part_that_fails_stops_no_other_and_is_named(tmp_path: Path) -> None:
         note(tmp_path, "three"),
     ]
     ledger = Ledger.go_on(tmp_path, HERE)
-    told = done(parts, ledger)
+    output = done(parts, ledger)
     assert [ledger.runs[part.name].state for part in parts] == [DONE, FAILED, DONE]
-    assert "two: failed" in told
-    assert "3 of 3 parts" in told
+    assert "two: failed" in output
+    assert "3 of 3 parts" in output
     text = "\n".join(state(parts, ledger))
     assert "**two: failed**" in text
     assert "no such thing" in text
@@ -156,7 +155,10 @@ def test_another_subject_begins_anew(tmp_path: Path) -> None:
 
 def test_a_part_is_stopped_at_its_limit_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    code = f"import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60']); "
+        f"open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
+    )
     slow = Part("slow", "", (("-c", code),), limit=3.0)
     ledger = Ledger.go_on(tmp_path, HERE)
     began = time.monotonic()
@@ -170,26 +172,26 @@ def test_a_part_is_stopped_at_its_limit_with_its_children(tmp_path: Path) -> Non
 
 def test_what_does_not_fit_into_the_budget_is_left_for_the_next_time(tmp_path: Path) -> None:
     part = note(tmp_path, "one")
-    told = done([part], Ledger.go_on(tmp_path, HERE), budget=16.0)
-    assert "one: left out" in told
+    output = done([part], Ledger.go_on(tmp_path, HERE), budget=16.0)
+    assert "one: left out" in output
     assert Ledger.go_on(tmp_path, HERE).runs["one"].state == LEFT_OUT
     done([part], ledger := Ledger.go_on(tmp_path, HERE))
     assert ledger.runs["one"].state == DONE
 
 
 def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(tmp_path: Path) -> None:
-    made = tmp_path / "made"
+    target = tmp_path / "made"
     model = replace(
-        note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists(); raise SystemExit(1)"),
-        makes=made,
+        note(tmp_path, "model", f"assert __import__('pathlib').Path({str(target)!r}).exists(); raise SystemExit(1)"),
+        makes=target,
     )
     speaking, other = replace(note(tmp_path, "speaking"), needs=("model",)), note(tmp_path, "other")
-    told = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
-    assert "speaking: left out, model is not done" in told
+    output = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
+    assert "speaking: left out, model is not done" in output
     assert {name: run.state for name, run in Ledger.go_on(tmp_path, HERE).runs.items()} == {
         "model": FAILED, "speaking": LEFT_OUT, "other": DONE
     }  # fmt: skip
-    made.touch()
+    target.touch()
     done([model, speaking], ledger := Ledger.go_on(tmp_path, HERE))
     assert {name: run.state for name, run in ledger.runs.items()} == {"model": FAILED, "speaking": DONE, "other": DONE}
 
@@ -230,11 +232,11 @@ def test_parts_are_chosen_by_name() -> None:
 
 def test_figures_are_in_their_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kept.json"
-    kept = Kept(path)
-    kept["a"] = 1
+    results = ResultsFile(path)
+    results["a"] = 1
     assert json.loads(path.read_text()) == {"a": 1}
-    kept["b"] = [2]
-    assert Kept(path) == {"a": 1, "b": [2]}
+    results["b"] = [2]
+    assert ResultsFile(path) == {"a": 1, "b": [2]}
     assert [one.name for one in path.parent.iterdir()] == ["kept.json"]
 
 

@@ -4,8 +4,9 @@ nobody's player runs dry.
 
 import pytest
 
-from bench.simulation.engines import Times
-from bench.token2wav_schedule import Simulation, closed_loop, main, poisson
+from bench.token2wav_schedule.__main__ import main
+from bench.token2wav_schedule.engines import Times
+from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
 
 SHORT = (60, 95)
 
@@ -22,9 +23,9 @@ def test_alone_on_a_gpu_nothing_waits() -> None:
 
 @pytest.mark.parametrize("streams", [8, 64, 128])
 def test_no_player_runs_dry(streams: int) -> None:
-    found = closed_loop(Simulation(Times(jitter=0.0), SHORT), streams, 6)
-    assert found.gap_free == 1.0
-    assert found.audio / found.seconds > min(streams, 128)
+    outcome = closed_loop(Simulation(Times(jitter=0.0), SHORT), streams, 6)
+    assert outcome.gap_free == 1.0
+    assert outcome.audio / outcome.seconds > min(streams, 128)
 
 
 def test_without_holding_players_run_dry() -> None:
@@ -35,9 +36,11 @@ def test_without_holding_players_run_dry() -> None:
         [closed_loop(Simulation(Times(seed=seed), SHORT, hold_seconds=hold), 96, 6) for seed in (2, 3)]
         for hold in (0.5, 0.0)
     )
-    assert [found.gap_free for found in held] == [1.0, 1.0]
-    assert all(found.gap_free < 0.95 for found in plain)
-    assert sum(found.first_sound(0.95) for found in held) < 1.5 * sum(found.first_sound(0.95) for found in plain)
+    assert [outcome.gap_free for outcome in held] == [1.0, 1.0]
+    assert all(outcome.gap_free < 0.95 for outcome in plain)
+    assert sum(outcome.first_sound(0.95) for outcome in held) < 1.5 * sum(
+        outcome.first_sound(0.95) for outcome in plain
+    )
 
 
 def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd() -> None:
@@ -45,13 +48,14 @@ def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd() -> None:
     each replica sees, some run dry.
     """
 
-    def heard(*, tells: bool) -> list[float]:
+    def heard(*, shares_load: bool) -> list[float]:
         simulations = [
-            Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, tells=tells) for seed in (0, 1)
+            Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, shares_load=shares_load)
+            for seed in (0, 1)
         ]
         return [closed_loop(each, 64, 5).gap_free for each in simulations]
 
-    crowd, alone = heard(tells=True), heard(tells=False)
+    crowd, alone = heard(shares_load=True), heard(shares_load=False)
     assert min(crowd) > 0.998
     assert sum(alone) < sum(crowd) - 0.01
 
@@ -85,11 +89,11 @@ def test_on_a_cpu_nobody_who_is_admitted_runs_dry_for_longer_than_a_player_keeps
         two_cores, kinds = Times.of_two_cores(seed=1), {"widest_step": 1, "sentences": sentences}
         held = Simulation(two_cores, SHORT, limited=True, **kinds)  # type: ignore[arg-type]
         plain = Simulation(two_cores, SHORT, limited=True, hold_seconds=0.0, **kinds)  # type: ignore[arg-type]
-        found, before = (poisson(each, streams, 60, sentences * 3.1) for each in (held, plain))
-        assert found.gap_free > 0.95
-        assert max(found.stalls) < 0.05
+        outcome, before = (poisson(each, streams, 60, sentences * 3.1) for each in (held, plain))
+        assert outcome.gap_free > 0.95
+        assert max(outcome.stalls) < 0.05
         assert before.gap_free < 0.5
-        assert held.refused < len(found.first)
+        assert held.refused < len(outcome.first)
 
 
 def test_of_short_sentences_the_next_is_begun_early_and_no_player_runs_dry_for_longer_than_it_keeps() -> None:

@@ -87,15 +87,15 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
         return level(arrivals, streams, gaps, 0, 0, 1.0, None)
 
     monkeypatch.setattr(serving, "measure", measure)
-    told = argparse.Namespace(
+    options = argparse.Namespace(
         server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1,
         voice="",
         json=tmp_path / "found.json", stop_below=0.95,
     )  # fmt: skip
     wanted = [(arrivals, streams) for arrivals in ("listening", "closed") for streams in (16, 32, 64)]
-    await serving.run(told)
+    await serving.run(options)
     assert measured == wanted
-    await serving.run(told)
+    await serving.run(options)
     assert measured == wanted
 
 
@@ -117,7 +117,7 @@ async def test_poisson_arrivals_wait_for_nobody() -> None:
 
 
 def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> None:
-    found = level(
+    one = level(
         "closed",
         4,
         [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)],
@@ -126,20 +126,20 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
         seconds=4.0,
         megabytes=None,
     )
-    assert (found.requests, found.refused, found.failed) == (7, 2, 1)
-    assert found.p50 == pytest.approx(200.0)
-    assert found.gap_free == 0.75
-    assert found.stall_seconds == 0.5
-    assert found.audio_per_second == 2.0
-    assert found.stages["flow"] == 20.0
-    assert "75.0%" in row(found)
+    assert (one.requests, one.refused, one.failed) == (7, 2, 1)
+    assert one.p50 == pytest.approx(200.0)
+    assert one.gap_free == 0.75
+    assert one.stall_seconds == 0.5
+    assert one.audio_per_second == 2.0
+    assert one.stages["flow"] == 20.0
+    assert "75.0%" in row(one)
     file = tmp_path / "found.json"
     assert read_json(file, "some GPU") == []
-    write_json(file, "some GPU", [found])
-    assert read_json(file, "some GPU") == [found]
+    write_json(file, "some GPU", [one])
+    assert read_json(file, "some GPU") == [one]
     with pytest.raises(ValueError, match="holds figures of 'some GPU', this is 'another'"):
         read_json(file, "another")
-    plot(tmp_path / "found.png", "some GPU", [found])
+    plot(tmp_path / "found.png", "some GPU", [one])
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="no request of 2 poisson streams was answered: 1 refused, 0 failed"):
         level("poisson", 2, [], 1, 0, 1.0, None)

@@ -21,7 +21,7 @@ def tensors(path: Path) -> dict[str, Array]:
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
-    found = {}
+    tensors_by_name = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -32,8 +32,8 @@ def tensors(path: Path) -> dict[str, Array]:
             values = np.left_shift(halves.astype(np.uint32), 16).view(np.float32)
         else:
             values = np.frombuffer(raw, {"F32": np.float32, "F16": np.float16}[entry["dtype"]])
-        found[name] = values.astype(np.float64).reshape(entry["shape"])
-    return found
+        tensors_by_name[name] = values.astype(np.float64).reshape(entry["shape"])
+    return tensors_by_name
 
 
 def tensorrt_llm_scores(directory: Path, ids: Sequence[int]) -> Array:

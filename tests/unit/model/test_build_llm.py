@@ -28,8 +28,8 @@ TINY = ROOT / "tests" / "golden" / "tiny"
 BUILDER = """#!{python}
 import argparse, json, os, pathlib, sys
 parser = argparse.ArgumentParser()
-for name in ("checkpoint_dir", "output_dir", "kv_cache_type", "remove_input_padding", "use_paged_context_fmha", "context_fmha",
-             "gemm_plugin", "gpt_attention_plugin"):
+for name in ("checkpoint_dir", "output_dir", "kv_cache_type", "remove_input_padding", "use_paged_context_fmha",
+             "context_fmha", "gemm_plugin", "gpt_attention_plugin"):
     parser.add_argument("--" + name, required=True)
 for name in ("max_batch_size", "max_input_len", "max_seq_len", "max_num_tokens", "max_beam_width", "workers"):
     parser.add_argument("--" + name, type=int, required=True)
@@ -77,8 +77,8 @@ def put_builder(folder: Path, *, fail: bool = False) -> None:
 
 
 def test_the_arguments_are_exactly_these(tmp_path: Path) -> None:
-    told = builder_arguments(Path("checkpoint"), Path("engine"), "bfloat16", Limits())
-    assert shlex.join(told) == (
+    arguments = builder_arguments(Path("checkpoint"), Path("engine"), "bfloat16", Limits())
+    assert shlex.join(arguments) == (
         "trtllm-build --checkpoint_dir checkpoint --output_dir engine --max_batch_size 64 --max_input_len 5598 "
         "--max_seq_len 8192 "
         "--max_num_tokens 8192 --max_beam_width 1 --kv_cache_type paged --remove_input_padding enable "
@@ -157,9 +157,9 @@ def test_a_dry_run_needs_neither(
         )
         == 0
     )
-    told = capsys.readouterr().out
-    assert told.startswith(f"trtllm-build --checkpoint_dir {checkpoint} ")
-    assert "--max_batch_size 16" in told
+    output = capsys.readouterr().out
+    assert output.startswith(f"trtllm-build --checkpoint_dir {checkpoint} ")
+    assert "--max_batch_size 16" in output
     assert not (tmp_path / "engines").exists()
 
 
@@ -182,11 +182,11 @@ def test_a_damaged_checkpoint_is_not_built(tmp_path: Path, capsys: pytest.Captur
 def test_the_command_passes_options_through(checkpoint: Path) -> None:
     command = [sys.executable, "-m", "cosyserve", "model", "build"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    told = subprocess.run(
+    output = subprocess.run(
         [*command, "llm", "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
     )
-    assert (told.returncode, "--max-num-tokens" in told.stdout) == (0, True)
-    told = subprocess.run(
+    assert (output.returncode, "--max-num-tokens" in output.stdout) == (0, True)
+    output = subprocess.run(
         [*command, "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
     )
-    assert (told.returncode, told.stdout.startswith("usage: cosyserve model build llm CHECKPOINT")) == (0, True)
+    assert (output.returncode, output.stdout.startswith("usage: cosyserve model build llm CHECKPOINT")) == (0, True)

@@ -18,7 +18,7 @@ import pytest
 from cosyserve.errors import ModelError
 from tests.unit.model.file_server import FileServer, Handler, listing, serving
 from tools.model import download
-from tools.model.fetch.download_record import Known, parse_record, read_record
+from tools.model.fetch.download_record import SizeAndHash, parse_record, read_record
 from tools.model.fetch.http_client import Web
 from tools.model.fetch.hubs import HuggingFace, Mirror, ModelScope
 from tools.model.fetch.transfer import Transfer
@@ -50,15 +50,15 @@ class Fetcher(NamedTuple):
     transfer: Transfer
 
     def fetch(
-        self, server: FileServer, files: tuple[WantedFile, ...] = WANTED, pins: dict[str, Known] | None = None
-    ) -> dict[str, Known]:
+        self, server: FileServer, files: tuple[WantedFile, ...] = WANTED, pins: dict[str, SizeAndHash] | None = None
+    ) -> dict[str, SizeAndHash]:
         return download.fetch_all(self.target, Mirror(server.address), files, pins or {}, self.transfer)
 
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
-    with serving(dict(FILES)) as told:
-        yield told
+    with serving(dict(FILES)) as running:
+        yield running
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def only_large(behave: Callable[[Handler, bytes], bool]) -> Callable[[Handler, b
 def test_everything_comes_and_is_recorded_and_nothing_comes_twice(server: FileServer, fetcher: Fetcher) -> None:
     done = fetcher.fetch(server)
     assert (fetcher.target / "llm.pt").read_bytes() == LARGE
-    assert done["llm.pt"] == Known(len(LARGE), sha(LARGE))
+    assert done["llm.pt"] == SizeAndHash(len(LARGE), sha(LARGE))
     assert read_record(fetcher.target / "download.json").files == done
     assert files_of(fetcher.target) == {"llm.pt", "cosyvoice2.yaml", "download.json", ".download.lock"}
     assert fetcher.fetch(server) == done
@@ -202,11 +202,11 @@ def test_what_came_first_is_trusted_and_nothing_else_later(server: FileServer, f
 
 
 def test_pins_of_another_machine_are_met_or_refused(server: FileServer, fetcher: Fetcher) -> None:
-    assert fetcher.fetch(server, WANTED, {"llm.pt": Known(len(LARGE), sha(LARGE))})
+    assert fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
     (fetcher.target / "llm.pt").write_bytes(LARGE[:-1] + b"?")
     (fetcher.target / "download.json").unlink()
     with pytest.raises(ModelError, match=r"llm\.pt: has sha256 .* remove it to fetch it again"):
-        fetcher.fetch(server, WANTED, {"llm.pt": Known(len(LARGE), sha(LARGE))})
+        fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
 
 
 def test_a_file_that_was_damaged_on_the_disk_is_found_by_check(server: FileServer, fetcher: Fetcher) -> None:
@@ -393,8 +393,8 @@ def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: Fil
 
     done = call("--mirror", server.address)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["bytes"], told["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
+    result = json.loads(done.stdout)
+    assert (result["bytes"], result["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
     assert "llm.pt" in done.stderr
     failed = call("--mirror", str(tmp_path / "nowhere"))
     assert (failed.returncode, failed.stderr) == (1, "")

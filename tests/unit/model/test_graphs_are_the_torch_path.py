@@ -89,8 +89,8 @@ def test_a_wrong_weight_is_named_by_its_layer(component: str, weight: str, layer
     assert np.abs(by_onnx_runtime(wrong)(case.inputs)[case.output] - case.wanted).max() > tolerance(
         component, Precision.FP32
     )
-    told = first_difference(wrong, reference(), case, by_onnx_runtime, tolerance(component, Precision.FP32))
-    assert told.startswith(f"layer {layer} is the first that differs, by ")
+    difference = first_difference(wrong, reference(), case, by_onnx_runtime, tolerance(component, Precision.FP32))
+    assert difference.startswith(f"layer {layer} is the first that differs, by ")
 
 
 def test_no_batch_is_wider_than_it_may_be() -> None:
@@ -137,9 +137,9 @@ def test_the_same_weights_are_the_same_bytes(tmp_path: Path) -> None:
 def test_files_say_what_they_are() -> None:
     for component, model in exported().items():
         onnx.checker.check_model(model, full_check=True)
-        told = {entry.key: entry.value for entry in model.metadata_props}
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
         assert model.graph.name == component
-        assert (told["precision"], len(told["model_hash"])) == ("fp32", 16)
+        assert (metadata["precision"], len(metadata["model_hash"])) == ("fp32", 16)
         values = {output for node in model.graph.node for output in node.output}
         assert {layer.value for layer in layers_of(model)} <= values
         assert layers_of(model)
@@ -156,15 +156,15 @@ ANSWERED = {
 
 @pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP8])
 def test_trtcheck_finds_nothing_that_is_not_answered(tmp_path: Path, precision: Precision) -> None:
-    made = exported() if precision is Precision.FP32 else {"estimator": graphs(TINY, precision)["estimator"]}
-    for component, model in made.items():
+    models = exported() if precision is Precision.FP32 else {"estimator": graphs(TINY, precision)["estimator"]}
+    for component, model in models.items():
         path, report = tmp_path / f"{component}.onnx", tmp_path / f"{component}.json"
         path.write_bytes(model.SerializeToString())
         command = [sys.executable, "-m", "trtcheck", "--format", "json", "--output", str(report), str(path)]
         subprocess.run(command, check=False, capture_output=True, timeout=120)
-        told = json.loads(report.read_text())
-        assert told["critical_count"] == 0
-        (findings,) = [value for value in told.values() if isinstance(value, list)]
+        summary = json.loads(report.read_text())
+        assert summary["critical_count"] == 0
+        (findings,) = [value for value in summary.values() if isinstance(value, list)]
         assert {finding["rule_id"] for finding in findings} <= ANSWERED, findings
 
 

@@ -24,29 +24,35 @@ def cache(tmp_path: Path) -> EngineCache:
 
 
 def test_a_model_directory_is_told_in_full(cache: EngineCache) -> None:
-    told = inspect.describe(TINY, cache)
+    description = inspect.describe(TINY, cache)
     weights = torch.load(TINY / "llm.pt", weights_only=True)
     once = sum(
         tensor.numel() for name, tensor in weights.items() if name != "llm.model.lm_head.weight"
     )  # it shares the embedding's storage
-    assert told["llm"]["parameters"] == once == told["files"]["llm.pt"]["values"]
-    assert told["files"]["llm.pt"]["dtypes"] == {"float32": len(weights)}
-    assert told["files"]["llm.pt"]["largest"] == {"name": "llm_decoder.weight", "shape": [6564, 64]}
-    assert told["head_bias"]["largest_magnitude"] == pytest.approx(np.abs(weights["llm_decoder.bias"].numpy()).max())
-    assert (told["vocabulary"]["text_ids"], told["vocabulary"]["extended_rows"], told["vocabulary"]["tokenizer"]) == (
+    assert description["llm"]["parameters"] == once == description["files"]["llm.pt"]["values"]
+    assert description["files"]["llm.pt"]["dtypes"] == {"float32": len(weights)}
+    assert description["files"]["llm.pt"]["largest"] == {"name": "llm_decoder.weight", "shape": [6564, 64]}
+    assert description["head_bias"]["largest_magnitude"] == pytest.approx(
+        np.abs(weights["llm_decoder.bias"].numpy()).max()
+    )
+    assert (
+        description["vocabulary"]["text_ids"],
+        description["vocabulary"]["extended_rows"],
+        description["vocabulary"]["tokenizer"],
+    ) == (
         276,
         6912,
         "byte-level BPE",
     )
-    assert told["sampling"] == {"top_p": 0.8, "top_k": 25, "win_size": 10, "tau_r": 0.1}
-    assert told["memory"]["torch_float32"] == {
-        "weights_bytes": 4 * told["llm"]["parameters"],
+    assert description["sampling"] == {"top_p": 0.8, "top_k": 25, "win_size": 10, "tau_r": 0.1}
+    assert description["memory"]["torch_float32"] == {
+        "weights_bytes": 4 * description["llm"]["parameters"],
         "bytes_per_position": 2 * 2 * 2 * 16 * 4,
         "longest_sentence_bytes": 8192 * 512,
     }
-    assert (told["voices"], told["problems"]) == (["spk_a", "zs_a"], [])
-    assert told["bytes"] == sum(path.stat().st_size for path in TINY.rglob("*") if path.is_file())
-    assert "6,837" in inspect.render(told)
+    assert (description["voices"], description["problems"]) == (["spk_a", "zs_a"], [])
+    assert description["bytes"] == sum(path.stat().st_size for path in TINY.rglob("*") if path.is_file())
+    assert "6,837" in inspect.render(description)
 
 
 def test_memory_of_tensorrt_llm_is_that_of_its_checkpoint(cache: EngineCache, tmp_path: Path) -> None:
@@ -72,10 +78,10 @@ def test_what_is_missing_or_damaged_is_a_problem_and_the_rest_is_told(cache: Eng
     model = Path(shutil.copytree(TINY, tmp_path / "model"))
     (model / "flow.pt").write_bytes(b"no tensors")
     (model / "spk2info.pt").unlink()
-    told = inspect.describe(model, cache)
-    assert any("flow.pt: not a file of tensors" in problem for problem in told["problems"])
-    assert (told["llm"]["layers"], told["voices"]) == (2, [])
-    assert "problems" in inspect.render(told)
+    description = inspect.describe(model, cache)
+    assert any("flow.pt: not a file of tensors" in problem for problem in description["problems"])
+    assert (description["llm"]["layers"], description["voices"]) == (2, [])
+    assert "problems" in inspect.render(description)
 
 
 def test_a_damaged_conversion_is_a_problem(cache: EngineCache, tmp_path: Path) -> None:

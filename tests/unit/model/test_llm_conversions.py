@@ -35,7 +35,7 @@ def golden() -> dict[str, NDArray[np.float32]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def conversion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every target in float32, by name."""
     folder = tmp_path_factory.mktemp("converted")
     for target in ("hf", "vllm", *TRTLLM):
@@ -68,9 +68,9 @@ def speech_scores(directory: Path, scores: Array, first: int) -> Array:
 
 @pytest.mark.parametrize("target", TRTLLM)
 def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(
-    made: Path, golden: dict[str, NDArray[np.float32]], target: str
+    conversion: Path, golden: dict[str, NDArray[np.float32]], target: str
 ) -> None:
-    directory = made / target
+    directory = conversion / target
     ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
     scores = speech_scores(directory, tensorrt_llm_scores(directory, ids), first)
     np.testing.assert_allclose(scores, golden["logprobs_forced"], atol=TOLERANCE[Precision.FLOAT32], rtol=0)
@@ -89,10 +89,10 @@ def test_rounded_weights_stay_close(
 
 @pytest.mark.parametrize("change", ["fc and gate", "bias", "rotary", "qkv", "embedding", "tying"])
 def test_the_reader_notices_what_can_go_wrong(
-    made: Path, golden: dict[str, NDArray[np.float32]], change: str, monkeypatch: pytest.MonkeyPatch
+    conversion: Path, golden: dict[str, NDArray[np.float32]], change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the test above relies on: each of these mistakes is far outside the tolerance."""
-    directory = made / "trtllm-1.x"
+    directory = conversion / "trtllm-1.x"
     vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
     given = tensors(directory / "rank0.safetensors")
     ids, first = sequence(golden, vocabulary)
@@ -126,19 +126,19 @@ def test_the_reader_notices_what_can_go_wrong(
     assert np.abs(log_softmax(speech + bias) - golden["logprobs_forced"]).max() > 50 * TOLERANCE[Precision.FLOAT32]
 
 
-def test_the_vllm_export_gives_the_reference_scores(made: Path, golden: dict[str, NDArray[np.float32]]) -> None:
-    config = json.loads((made / "vllm" / "config.json").read_text())
+def test_the_vllm_export_gives_the_reference_scores(conversion: Path, golden: dict[str, NDArray[np.float32]]) -> None:
+    config = json.loads((conversion / "vllm" / "config.json").read_text())
     assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (
         ["CosyVoice2ForCausalLM"],
         SPEECH_ROWS,
         False,
     )
     assert not {"eos_token_id", "bos_token_id"} & config.keys()
-    assert [path.name for path in (made / "vllm").glob("*.safetensors")] == ["model.safetensors"], (
+    assert [path.name for path in (conversion / "vllm").glob("*.safetensors")] == ["model.safetensors"], (
         "a loader takes every file for weights"
     )
-    given = tensors(made / "vllm" / "model.safetensors")
-    prompt = tensors(made / "vllm" / "cosyserve" / "prompt_embeddings.safetensors")
+    given = tensors(conversion / "vllm" / "model.safetensors")
+    prompt = tensors(conversion / "vllm" / "cosyserve" / "prompt_embeddings.safetensors")
     speech = given["model.embed_tokens.weight"]
     embedded = np.concatenate(
         [
@@ -154,9 +154,9 @@ def test_the_vllm_export_gives_the_reference_scores(made: Path, golden: dict[str
 
 
 @pytest.mark.parametrize("target", TRTLLM)
-def test_names_shapes_and_config_are_those_of_the_format(made: Path, target: str) -> None:
-    config = json.loads((made / target / "config.json").read_text())
-    shapes = {name: list(tensor.shape) for name, tensor in tensors(made / target / "rank0.safetensors").items()}
+def test_names_shapes_and_config_are_those_of_the_format(conversion: Path, target: str) -> None:
+    config = json.loads((conversion / target / "config.json").read_text())
+    shapes = {name: list(tensor.shape) for name, tensor in tensors(conversion / target / "rank0.safetensors").items()}
     rows, hidden, mlp, heads, kv_heads, size = 6912, 64, 128, 4, 2, 16
     expected = {
         "transformer.vocab_embedding.weight": [rows, hidden],
@@ -195,12 +195,12 @@ def test_names_shapes_and_config_are_those_of_the_format(made: Path, target: str
     assert "rank" not in config["mapping"]
 
 
-def test_the_published_sizes_get_the_published_config(made: Path) -> None:
+def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
     """Every field of the format's description, and those that both versions of the library ask for
     beside.
     """
     sizes = Backbone(896, 4864, 24, 14, 2, 64, 1_000_000.0, 1e-6, 32768)
-    checkpoint = replace(open_checkpoint(made / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
+    checkpoint = replace(open_checkpoint(conversion / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
     config = checkpoint_config(checkpoint, Precision.BFLOAT16)
     described = {
         "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336,
@@ -219,12 +219,12 @@ def test_the_published_sizes_get_the_published_config(made: Path) -> None:
         },
         "quantization": {"quant_algo": None, "kv_cache_quant_algo": None},
     }  # fmt: skip
-    beside = {
+    additions = {
         "disable_weight_only_quant_plugin": False, "use_logn_attn": False, "num_labels": 1, "moe_intermediate_size": 0,
         "moe_shared_expert_intermediate_size": 0, "runtime_defaults": None,
         "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": 0},
     }  # fmt: skip
-    assert config == described | beside
+    assert config == described | additions
     shapes = {name: list(source.shape) for name, source in checkpoint_tensors(_published_tensors(sizes), 24).items()}
     assert len(shapes) == 3 + 24 * 8
     assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
@@ -233,7 +233,11 @@ def test_the_published_sizes_get_the_published_config(made: Path) -> None:
     )
     assert shapes["lm_head.weight"] == shapes["transformer.vocab_embedding.weight"] == [158336, 896]
     for target in TRTLLM:
-        names = {path.relative_to(made / target).as_posix() for path in (made / target).rglob("*") if path.is_file()}
+        names = {
+            path.relative_to(conversion / target).as_posix()
+            for path in (conversion / target).rglob("*")
+            if path.is_file()
+        }
         assert {"config.json", "rank0.safetensors", HEAD_BIAS_FILE, VOCABULARY_FILE} <= names
 
 
@@ -252,35 +256,37 @@ def test_the_published_sizes_get_the_published_numbers() -> None:
     )
 
 
-def test_a_hugging_face_directory_converts_to_the_same_checkpoint(made: Path, tmp_path: Path) -> None:
+def test_a_hugging_face_directory_converts_to_the_same_checkpoint(conversion: Path, tmp_path: Path) -> None:
     for target, weights in (("trtllm-1.x", "rank0.safetensors"), ("vllm", "model.safetensors")):
-        convert(made / "hf", target, Precision.FLOAT32, tmp_path / target)
+        convert(conversion / "hf", target, Precision.FLOAT32, tmp_path / target)
         files = {path.relative_to(tmp_path / target) for path in (tmp_path / target).rglob("*") if path.is_file()}
-        assert files == {path.relative_to(made / target) for path in (made / target).rglob("*") if path.is_file()}
-        assert (tmp_path / target / weights).read_bytes() == (made / target / weights).read_bytes()
+        assert files == {
+            path.relative_to(conversion / target) for path in (conversion / target).rglob("*") if path.is_file()
+        }
+        assert (tmp_path / target / weights).read_bytes() == (conversion / target / weights).read_bytes()
 
 
-def test_a_published_conversion_with_its_bias_in_the_weights_is_read(made: Path, tmp_path: Path) -> None:
+def test_a_published_conversion_with_its_bias_in_the_weights_is_read(conversion: Path, tmp_path: Path) -> None:
     """As the published one is made: bias -inf where there is no token, no files of ours."""
     from safetensors.numpy import load_file, save_file
 
     source = tmp_path / "published"
-    shutil.copytree(made / "hf", source, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
+    shutil.copytree(conversion / "hf", source, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
     given = load_file(source / "model.safetensors")
-    bias = tensors(made / "hf" / HEAD_BIAS_FILE)["head_bias"].astype(np.float32)
+    bias = tensors(conversion / "hf" / HEAD_BIAS_FILE)["head_bias"].astype(np.float32)
     given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
     save_file(given, source / "model.safetensors", {"format": "pt"})
     convert(source, "trtllm-1.x", Precision.FLOAT32, tmp_path / "made")
     for name in ("rank0.safetensors", "config.json", HEAD_BIAS_FILE, VOCABULARY_FILE):
-        assert (tmp_path / "made" / name).read_bytes() == (made / "trtllm-1.x" / name).read_bytes(), name
+        assert (tmp_path / "made" / name).read_bytes() == (conversion / "trtllm-1.x" / name).read_bytes(), name
 
 
-def test_a_directory_whose_bias_was_dropped_is_refused(made: Path, tmp_path: Path) -> None:
-    source = Path(shutil.copytree(made / "hf", tmp_path / "hf", ignore=shutil.ignore_patterns("cosyserve")))
+def test_a_directory_whose_bias_was_dropped_is_refused(conversion: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(conversion / "hf", tmp_path / "hf", ignore=shutil.ignore_patterns("cosyserve")))
     with pytest.raises(ModelError, match=r"holds no lm_head\.bias: some loader dropped it"):
         open_checkpoint(source)
     (source / "cosyserve").mkdir()
-    shutil.copy(made / "hf" / VOCABULARY_FILE, source / VOCABULARY_FILE)
+    shutil.copy(conversion / "hf" / VOCABULARY_FILE, source / VOCABULARY_FILE)
     with pytest.raises(ModelError, match=r"head_bias\.safetensors: missing"):
         open_checkpoint(source)
 
@@ -297,9 +303,9 @@ def test_a_directory_whose_bias_was_dropped_is_refused(made: Path, tmp_path: Pat
     ],
 )
 def test_a_directory_that_is_something_else_is_refused(
-    made: Path, tmp_path: Path, file: str, change: dict[str, object], said: str
+    conversion: Path, tmp_path: Path, file: str, change: dict[str, object], said: str
 ) -> None:
-    source = Path(shutil.copytree(made / "hf", tmp_path / "hf"))
+    source = Path(shutil.copytree(conversion / "hf", tmp_path / "hf"))
     (source / file).write_text(json.dumps(json.loads((source / file).read_text()) | change))
     with pytest.raises(ModelError, match=said):
         open_checkpoint(source)
@@ -313,10 +319,12 @@ def test_a_phoneme_model_converts_without_a_tokenizer(tmp_path: Path) -> None:
     assert checkpoint_config(checkpoint, Precision.BFLOAT16)["dtype"] == "bfloat16"
 
 
-def test_transformers_loads_the_hugging_face_directory(made: Path, golden: dict[str, NDArray[np.float32]]) -> None:
+def test_transformers_loads_the_hugging_face_directory(
+    conversion: Path, golden: dict[str, NDArray[np.float32]]
+) -> None:
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    directory = made / "hf"
+    directory = conversion / "hf"
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
     assert (type(model).__name__, model.lm_head.bias) == ("Qwen2ForCausalLM", None)
     ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
@@ -326,9 +334,9 @@ def test_transformers_loads_the_hugging_face_directory(made: Path, golden: dict[
     assert set(model.generation_config.eos_token_id) == {276 + 6561, 276 + 6562, 276 + 6563}
 
 
-def test_transformers_loads_the_tokenizer(made: Path) -> None:
+def test_transformers_loads_the_tokenizer(conversion: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(made / "hf", local_files_only=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(conversion / "hf", local_files_only=True)
     expected = json.loads((TINY / "text_frontend.json").read_text())["tokenizer"]
     for case in expected["encode"]:
         assert tokenizer(case["text"])["input_ids"] == case["ids"], case["text"]

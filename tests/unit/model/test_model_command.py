@@ -129,8 +129,8 @@ def test_a_ctrl_c_ends_in_one_line_and_what_was_done_stays(tmp_path: Path) -> No
         )
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=60)[1]
         ended.set()
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "cosyserve: stopped; the next run goes on from here"
-    assert "Traceback" not in told
+    assert errors.splitlines()[-1] == "cosyserve: stopped; the next run goes on from here"
+    assert "Traceback" not in errors

@@ -18,16 +18,16 @@ from services.token2wav.decoders.engine_identity import WEIGHTS
 from tools.model import prune
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
-from tools.model.prune import Present, judge_conversions, judge_engines, model_hashes, remove
+from tools.model.prune import Inventory, judge_conversions, judge_engines, model_hashes, remove
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 H200 = {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.1"}
-HERE = Present(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
+HERE = Inventory(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
 BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
 
 
-SILENT = Present(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
+SILENT = Inventory(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def cache(tmp_path: Path) -> EngineCache:
     return EngineCache(tmp_path / "engines")
 
 
-def made(cache: EngineCache, **facts: str) -> Engine:
+def new_entry(cache: EngineCache, **facts: str) -> Engine:
     return cache.obtain(
         EngineKey("token2wav.filter", {**BUILT, **facts}),
         lambda folder: (folder / "plan").write_bytes(b"x" * 100) and None,
@@ -69,20 +69,20 @@ def test_hashes_are_those_that_the_services_reckon() -> None:
     ],
 )
 def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[str, str], reason: str | None) -> None:
-    engine = made(cache, **facts)
+    engine = new_entry(cache, **facts)
     (verdict,) = judge_engines(cache, HERE)
     assert (verdict.path, verdict.bytes, verdict.reason) == (engine.directory, 100, reason)
 
 
 def test_what_cannot_be_known_here_is_no_reason(cache: EngineCache) -> None:
-    made(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
-    assert [verdict.reason for verdict in judge_engines(cache, Present(models=None))] == [None]
-    kept = made(cache)
-    assert [verdict.path for verdict in judge_engines(cache, SILENT) if verdict.reason is None] == [kept.directory]
+    new_entry(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
+    assert [verdict.reason for verdict in judge_engines(cache, Inventory(models=None))] == [None]
+    stays = new_entry(cache)
+    assert [verdict.path for verdict in judge_engines(cache, SILENT) if verdict.reason is None] == [stays.directory]
 
 
 def test_what_a_service_holds_stays(cache: EngineCache) -> None:
-    engine = made(cache, model="another")
+    engine = new_entry(cache, model="another")
     (before,) = judge_engines(cache, HERE)
     assert before.reason is not None
     with engine_held(engine.directory), engine_held(engine.directory):
@@ -98,11 +98,11 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
 
 
 def test_leftovers_of_killed_builds_go_unless_one_is_building(cache: EngineCache) -> None:
-    engine = made(cache)
+    engine = new_entry(cache)
     left = cache.root / f".building-{engine.directory.name}-4711-123456"
     left.mkdir()
     (left / "half").write_bytes(b"y" * 50)
-    with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda told: None):
+    with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda line: None):
         assert [verdict.path for verdict in judge_engines(cache, HERE)] == [engine.directory]
     assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [
         (engine.directory, 100),
@@ -117,13 +117,13 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     (folder / "notes").mkdir()
     left = folder / ".demo.0123456789ab.partial"
     left.mkdir()
-    present = Present(models=model_hashes([TINY]))
+    present = Inventory(models=model_hashes([TINY]))
     verdicts = {verdict.path.name: verdict.reason for verdict in judge_conversions(folder, present)}
     assert set(verdicts) == {"tiny", "demo", left.name}, "what is not ours is not judged"
     assert verdicts["tiny"] is None
     assert verdicts["demo"] is not None
     goes = {verdict.path.name: verdict for verdict in judge_conversions(folder, present)}
-    with FileLock(folder / ".demo.lock", "a test", lambda told: None):
+    with FileLock(folder / ".demo.lock", "a test", lambda line: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
         assert not remove(goes[left.name]), "a conversion has been taken up again since it was judged"
     with engine_held(folder / "demo"):
@@ -134,7 +134,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
 
 
 def test_what_a_prune_that_was_cut_off_left_goes_with_the_next(tmp_path: Path, cache: EngineCache) -> None:
-    engine = made(cache, model="another")
+    engine = new_entry(cache, model="another")
     engine.directory.rename(cache.root / f".broken-{engine.directory.name}-4711-123456")
     (tmp_path / ".broken-llm-hf-4711-123456").mkdir()
     for verdicts in (judge_engines(cache, HERE), judge_conversions(tmp_path, HERE)):
@@ -160,14 +160,14 @@ def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, m
 
         monkeypatch.setattr(fcntl, "flock", flock)
 
-    engine = made(cache)
+    engine = new_entry(cache)
     refuse(errno.ENOLCK)
     with engine_held(engine.directory):
         pass
     with pytest.raises(OSError, match="no file locks here: whether it is in use is unknown"):
         list(judge_engines(cache, HERE))
     with pytest.raises(OSError, match="choose a directory on a local disk"):
-        made(cache, model="another")
+        new_entry(cache, model="another")
     refuse(errno.EINTR)
     with pytest.raises(InterruptedError), engine_held(engine.directory):
         pass
@@ -180,15 +180,15 @@ def test_the_command_tells_the_bytes_and_removes_only_when_meant(
     monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {})
     monkeypatch.setattr(prune, "library_versions", lambda *names: {})
     mine = next(iter(model_hashes([TINY])))
-    kept, goes = made(cache, model=mine), made(cache, model="another")
+    stays, goes = new_entry(cache, model=mine), new_entry(cache, model="another")
     arguments = ["--model", str(TINY), "--engines", str(cache.root)]
     assert prune.main([*arguments, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "100 B would be freed: 1 of 2 would go"
     assert goes.directory.exists()
     assert prune.main([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["freed_bytes"], [entry["path"] for entry in told["removed"]]) == (100, [str(goes.directory)])
-    assert (goes.directory.exists(), kept.directory.exists()) == (False, True)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["freed_bytes"], [entry["path"] for entry in result["removed"]]) == (100, [str(goes.directory)])
+    assert (goes.directory.exists(), stays.directory.exists()) == (False, True)
     shutil.rmtree(cache.root)
     assert prune.main(arguments) == 0
     assert capsys.readouterr().out == "0 B freed: 0 of 0 went\n"

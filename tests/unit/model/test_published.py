@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import ModelError
-from tools.model.output import complete_directory as published
+from tools.model.output import complete_directory
 from tools.model.output.complete_directory import Assembly, damage, publish, read_manifest, staging
 
 IDENTITY = {"kind": "a test", "source": "one"}
@@ -34,8 +34,8 @@ def content(directory: Path) -> dict[str, bytes]:
 
 def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:
     log: list[str] = []
-    manifest, made = publish(tmp_path / "out", IDENTITY, maker(log))
-    assert made
+    manifest, is_new = publish(tmp_path / "out", IDENTITY, maker(log))
+    assert is_new
     assert set(content(tmp_path / "out")) == {*CONTENT, "manifest.json"}
     assert (manifest.size, manifest.identity) == (3000, IDENTITY)
     assert publish(tmp_path / "out", IDENTITY, maker(log)) == (manifest, False)
@@ -118,8 +118,8 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     publish(tmp_path / "mine", IDENTITY, maker([]))
     with pytest.raises(ModelError, match=r"holds another conversion \(source one\); give another --output, or --force"):
         publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]))
-    manifest, made = publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]), replace=True)
-    assert (made, manifest.identity["source"]) == (True, "two")
+    manifest, is_new = publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]), replace=True)
+    assert (is_new, manifest.identity["source"]) == (True, "two")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith((".partial", ".superseded"))] == []
 
 
@@ -157,7 +157,7 @@ def test_room_is_checked_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"files": {"a": {}}, "identity": {}}', "[1]"])
 def test_a_broken_manifest_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / published.MANIFEST).write_text(text)
+    (tmp_path / complete_directory.MANIFEST).write_text(text)
     assert read_manifest(tmp_path) is None
-    (tmp_path / published.MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
+    (tmp_path / complete_directory.MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
     assert read_manifest(tmp_path) is not None

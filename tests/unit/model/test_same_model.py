@@ -1,4 +1,4 @@
-"""A Hugging Face directory of others, as the published one is made, is converted and served beside
+"""A Hugging Face directory of others, as the published one is made, is converted and served with
 the model directory it was made of.
 """
 
@@ -46,8 +46,8 @@ def rounded(published: Path, to: Path, change: str | None = None) -> Path:
     given: dict[str, Any] = load_file(to / "model.safetensors")
     for name, values in given.items():
         bits = values.view(np.uint32)
-        made = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-        given[name] = np.where(np.isfinite(values), made, values)
+        result = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+        given[name] = np.where(np.isfinite(values), result, values)
     if change:
         given[change].flat[given[change].size // 2] += 0.25
     save_file(given, to / "model.safetensors", {"format": "pt"})
@@ -55,8 +55,8 @@ def rounded(published: Path, to: Path, change: str | None = None) -> Path:
 
 
 def test_without_the_model_directory_it_stays_a_model_of_its_own(published: Path, tmp_path: Path) -> None:
-    made = convert(published, "hf", Precision.FLOAT32, tmp_path / "made")
-    assert made["source"] != model_hash(ModelDirectory(TINY))
+    result = convert(published, "hf", Precision.FLOAT32, tmp_path / "made")
+    assert result["source"] != model_hash(ModelDirectory(TINY))
 
 
 @pytest.mark.parametrize("target", ["hf", "vllm", "trtllm-1.x"])
@@ -64,16 +64,16 @@ def test_beside_its_model_directory_it_is_served_and_verified(
     published: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = model_hash(ModelDirectory(TINY))
-    made = convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)
-    assert made["source"] == identity
+    result = convert(published, target, Precision.FLOAT32, tmp_path / "made", model=TINY)
+    assert result["source"] == identity
     assert verify.main(["llm", str(TINY), str(tmp_path / "made")]) == 0, capsys.readouterr().out
     if target == "hf":
         assert Conversion.open(tmp_path / "made", identity, (HUGGING_FACE,)).precision == "float32"
 
 
 def test_rounded_weights_are_the_same_model(published: Path, tmp_path: Path) -> None:
-    made = convert(rounded(published, tmp_path / "bf16"), "hf", Precision.BFLOAT16, tmp_path / "made", model=TINY)
-    assert made["source"] == model_hash(ModelDirectory(TINY))
+    result = convert(rounded(published, tmp_path / "bf16"), "hf", Precision.BFLOAT16, tmp_path / "made", model=TINY)
+    assert result["source"] == model_hash(ModelDirectory(TINY))
 
 
 @pytest.mark.parametrize(

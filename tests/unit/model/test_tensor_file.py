@@ -42,11 +42,11 @@ def test_the_library_reads_what_was_written(tmp_path: Path, precision: Precision
     a, b = values(23, 7), values(5)
     counted: list[int] = []
     write(tmp_path / "f", {"a": held(a), "b": held(b), "none": zeros((3, 4))}, precision, counted.append)
-    found = load_file(tmp_path / "f")
-    assert found.keys() == {"a", "b", "none"}
-    torch.testing.assert_close(found["a"], torch.from_numpy(a).to(TORCH[precision]), atol=0, rtol=0)
-    torch.testing.assert_close(found["b"], torch.from_numpy(b).to(TORCH[precision]), atol=0, rtol=0)
-    assert not found["none"].any()
+    tensors = load_file(tmp_path / "f")
+    assert tensors.keys() == {"a", "b", "none"}
+    torch.testing.assert_close(tensors["a"], torch.from_numpy(a).to(TORCH[precision]), atol=0, rtol=0)
+    torch.testing.assert_close(tensors["b"], torch.from_numpy(b).to(TORCH[precision]), atol=0, rtol=0)
+    assert not tensors["none"].any()
     assert sum(counted) == (23 * 7 + 5 + 12) * precision.size
 
 
@@ -82,11 +82,11 @@ def test_what_is_no_number_is_refused_by_name(tmp_path: Path, precision: Precisi
 def test_what_the_library_wrote_is_read_in_blocks(tmp_path: Path, precision: Precision) -> None:
     a = torch.from_numpy(values(31, 9)).to(TORCH[precision])
     save_file({"a": a, "b": a[0].clone()}, tmp_path / "f")
-    found = entries(tmp_path / "f")
-    source = stored(tmp_path / "f", found["a"])
+    tensors = entries(tmp_path / "f")
+    source = stored(tmp_path / "f", tensors["a"])
     assert len(list(source.blocks())) == 5
     np.testing.assert_array_equal(source.array(), a.float().numpy())
-    np.testing.assert_array_equal(stored(tmp_path / "f", found["b"]).array(), a[0].float().numpy())
+    np.testing.assert_array_equal(stored(tmp_path / "f", tensors["b"]).array(), a[0].float().numpy())
 
 
 def test_rows_and_stacks_are_those_of_arrays() -> None:

@@ -24,7 +24,7 @@ TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("converted")
     for target in TARGETS:
         convert(TINY, target, Precision.BFLOAT16, folder / target)
@@ -38,18 +38,20 @@ def model() -> SpeechTokenModel:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_form_says_what_the_torch_path_says(made: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify.main(["llm", str(TINY), str(made / target), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["first_differences"] == []
-    rows = [row for row in told["arrays"] if row["array"].endswith("log-probabilities")]
+def test_every_form_says_what_the_torch_path_says(
+    written: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify.main(["llm", str(TINY), str(written / target), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["first_differences"] == []
+    rows = [row for row in result["arrays"] if row["array"].endswith("log-probabilities")]
     assert [row["array"].partition(":")[0] for row in rows] == [
         "llm.npz",
         "0 tokens of prompt, 30 spoken",
         "40 tokens of prompt, 60 spoken",
     ]
     assert all(0 < row["error"] < 2e-5 for row in rows), "independent sums never agree to the last bit"
-    assert len(told["arrays"]) == (3 if target == "vllm" else 6)
+    assert len(result["arrays"]) == (3 if target == "vllm" else 6)
 
 
 def shifted(conversion: Converted, layer: int, **parts: torch.Tensor) -> Converted:
@@ -63,8 +65,8 @@ def shifted(conversion: Converted, layer: int, **parts: torch.Tensor) -> Convert
 
 @pytest.mark.parametrize("target", ["hf", "trtllm-1.x", "vllm"])
 @pytest.mark.parametrize("mistake", ["gate and up", "qkv", "rotary", "embedding", "bias", "mask"])
-def test_a_mistake_is_named_by_its_layer(made: Path, model: SpeechTokenModel, target: str, mistake: str) -> None:
-    right = read_conversion(made / target, f"llm-{target}")
+def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel, target: str, mistake: str) -> None:
+    right = read_conversion(written / target, f"llm-{target}")
     first, second = right.block(0), right.block(1)
     wrong, place = {
         "gate and up": (shifted(right, 1, gate=second.up, up=second.gate), "layer 1 is"),
@@ -89,7 +91,7 @@ def test_a_mistake_is_named_by_its_layer(made: Path, model: SpeechTokenModel, ta
 
 
 def test_what_cannot_be_compared_is_told_in_words(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     convert(TINY, "hf", Precision.FLOAT16, tmp_path / "hf")
     with (tmp_path / "hf" / "model.safetensors").open("r+b") as stream:
@@ -97,7 +99,7 @@ def test_what_cannot_be_compared_is_told_in_words(
         stream.write(b"?")
     for conversion, model, words in (
         (tmp_path / "hf", TINY, "its sha256 is not the manifest's; convert the model again"),
-        (made / "hf", DEMO, "was made of model "),
+        (written / "hf", DEMO, "was made of model "),
         (TINY, TINY, "no conversion; make one with cosyserve model convert"),
     ):
         assert verify.main(["llm", str(model), str(conversion)]) == 1

@@ -16,10 +16,9 @@ from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
-from tools.quality.recordings.added_voices import with_voices
-from tools.quality.recordings.opening import opening
 from tools.quality.recordings.recording import Recording, Samples
-from tools.quality.recordings.vocoded import vocoded_prompts
+from tools.quality.recordings.speech_bounds import opening
+from tools.quality.recordings.voice_making import vocoded_prompts, with_voices
 from tools.quality.speakers.likeness import Likeness, as_table, nearness
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
@@ -74,19 +73,19 @@ def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> No
 def test_nearer_to_the_speaker_than_to_every_preset() -> None:
     one, two, three = np.eye(3, dtype=np.float32)
     speech = np.stack([0.8 * one + 0.6 * two, 0.6 * one + 0.8 * two])
-    found = nearness(speech, one[None], {"near": two[None], "far": three[None]})
-    assert (found.own, found.presets["far"]) == pytest.approx((0.7, 0.0))
-    assert not found.is_own, "as near to a preset is not nearer"
-    assert (found.nearer, found.sentences, found.nearest_preset) == (1, 2, "near")
+    near = nearness(speech, one[None], {"near": two[None], "far": three[None]})
+    assert (near.own, near.presets["far"]) == pytest.approx((0.7, 0.0))
+    assert not near.is_own, "as near to a preset is not nearer"
+    assert (near.nearer, near.sentences, near.nearest_preset) == (1, 2, "near")
     clear = nearness(speech[:1], one[None], {"near": two[None]})
     assert clear.is_own
-    told = as_table([Likeness("new", found, clear, {"near": 0.25})]).splitlines()
-    assert told[0] == "new"
-    assert told[1].endswith("0.700  NOT nearest, near is; nearest in 1 of 2 sentences")
-    assert told[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
-    assert told[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
-    assert len(as_table([Likeness("new", found, None, {})]).splitlines()) == 4
-    with pytest.raises(ValueError, match="no voice to tell the new one from"):
+    lines = as_table([Likeness("new", near, clear, {"near": 0.25})]).splitlines()
+    assert lines[0] == "new"
+    assert lines[1].endswith("0.700  NOT nearest, near is; nearest in 1 of 2 sentences")
+    assert lines[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
+    assert lines[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
+    assert len(as_table([Likeness("new", near, None, {})]).splitlines()) == 4
+    with pytest.raises(ValueError, match="no voice to compare the new one with"):
         nearness(speech, one[None], {})
 
 
@@ -138,7 +137,7 @@ def test_what_no_voice_can_be_made_of_ends_with_status_2(tmp_path: Path, capsys:
     shutil.copytree(TINY, bare, ignore=shutil.ignore_patterns("spk2info.pt"))
     for model, recorded, said in (
         (TINY, name, f"the model has a voice {name} already; give the recording another name"),
-        (bare, "ann", "bare has no voice to tell a new one from"),
+        (bare, "ann", "bare has no voice to compare a new one with"),
     ):
         recording = write(tmp_path / f"{recorded}.wav", tone(3.0))
         with pytest.raises(SystemExit) as ended:

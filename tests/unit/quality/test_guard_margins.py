@@ -22,22 +22,22 @@ OTHER = random.Random(2).sample(range(3000, 6000), 80)
 
 def with_equal(count: int) -> list[int]:
     """Speech of which `count` tokens of one second are the prompt's."""
-    made = list(OTHER)
+    tokens = list(OTHER)
     for place in random.Random(count).sample(range(25), count):
-        made[40 + place] = PROMPT[10 + place]
-    return made
+        tokens[40 + place] = PROMPT[10 + place]
+    return tokens
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 19, 20, 25])
 def test_it_counts_what_the_guard_counts(count: int) -> None:
-    made = with_equal(count)
-    assert repeated(made, PROMPT) == count
+    tokens = with_equal(count)
+    assert repeated(tokens, PROMPT) == count
     guards = TokenGuards(Prompt((), tuple(PROMPT)), LengthBounds(), [])
     if count < EQUAL_TOKENS:
-        guards.see(made)
+        guards.see(tokens)
     else:
         with pytest.raises(PromptSpoken):
-            guards.see(made)
+            guards.see(tokens)
 
 
 def test_what_hardly_changes_and_what_is_short_repeats_nothing() -> None:
@@ -54,36 +54,36 @@ def test_sentences_that_do_not_end_say_nothing_about_length() -> None:
         (SpokenTokens(10, OTHER[:21], True), prompt),
         (SpokenTokens(10, OTHER, False), prompt),
     ]
-    found = margins(said, [(SpokenTokens(40, with_equal(16), True), prompt)])
-    assert (found.sentences, found.did_not_end) == (3, 1)
-    assert (found.fewest_per_text_id, found.most_per_text_id) == (1.2, 2.1)
-    assert (found.repeated, found.prompts_said_again, found.repeated_by_the_prompts_words) == (0, 1, 16)
+    result = margins(said, [(SpokenTokens(40, with_equal(16), True), prompt)])
+    assert (result.sentences, result.did_not_end) == (3, 1)
+    assert (result.fewest_per_text_id, result.most_per_text_id) == (1.2, 2.1)
+    assert (result.repeated, result.prompts_said_again, result.repeated_by_the_prompts_words) == (0, 1, 16)
     with pytest.raises(ValueError, match="none of 1"):
         margins(said[2:], [])
 
 
 def test_the_bundled_voices_are_far_from_every_guard(capsys: pytest.CaptureFixture[str]) -> None:
     assert guard_margins.main(["--sentences", "1", "--seeds", "1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["sentences"] == found["prompts_said_again"] == 2
-    assert found["did_not_end"] == 0
-    assert 0.6 < found["fewest_per_text_id"] <= found["most_per_text_id"] < 4
-    assert found["repeated"] < EQUAL_TOKENS
-    assert found["fewest_spare_tokens"] >= 0
-    assert found["largest_gain"] < LARGEST_GAIN
+    result = json.loads(capsys.readouterr().out)
+    assert result["sentences"] == result["prompts_said_again"] == 2
+    assert result["did_not_end"] == 0
+    assert 0.6 < result["fewest_per_text_id"] <= result["most_per_text_id"] < 4
+    assert result["repeated"] < EQUAL_TOKENS
+    assert result["fewest_spare_tokens"] >= 0
+    assert result["largest_gain"] < LARGEST_GAIN
 
 
 def test_words_are_measured_as_their_guards_measure_them() -> None:
     ids = (0, 1, 2, 3, 4, 5)
     sentence = Sentence("on a mat", ids, "en", (("on", 0, 2), ("a", 2, 1), ("mat", 3, 3)))
     once = [token(each) for each in ids for _ in range(2)]
-    found = word_margin(sharp(), sentence, once)
-    assert found is not None
-    assert (found.spare, found.gain < 0) == (3, True)
+    result = word_margin(sharp(), sentence, once)
+    assert result is not None
+    assert (result.spare, result.gain < 0) == (3, True)
     cut = word_margin(sharp(), sentence, [token(each) for each in (0, 0, 1, 2, 2)])
     assert cut is not None
     assert cut.spare == -1
     assert word_margin(sharp(), Sentence("", ids, "en"), once) is None
-    assert extremes([found, cut]) == (-1, round(max(found.gain, cut.gain), 1))
+    assert extremes([result, cut]) == (-1, round(max(result.gain, cut.gain), 1))
     with pytest.raises(ValueError, match="no sentence"):
         extremes([])

@@ -68,13 +68,13 @@ def test_chinese_is_judged_by_characters(text: str, spoken: str, right: bool) ->
 
 def test_a_malformed_table_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "texts.tsv"
-    for lines, told in (
+    for lines, message in (
         ("text\n", "line 1"),
         ("class\ttext\tspoken\na\tb\n", "line 2"),
         ("class\ttext\tspoken\n" + "a\tb\tc\n" * 2, "twice"),
     ):
         path.write_text(lines, encoding="utf-8")
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             read_rows(path)
 
 

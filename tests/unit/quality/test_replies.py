@@ -9,7 +9,7 @@ from cosyserve.client.types import WordTime
 from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
 from tools.quality.replies import REPLIES, main
-from tools.quality.short_replies import spoken as replies_spoken
+from tools.quality.short_replies import spoken
 from tools.quality.short_replies.outcome import Reply, judged
 from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
 from tools.quality.words.alignment import differences
@@ -26,8 +26,8 @@ def reply(tiny: str, base: str, *words: tuple[str, float]) -> Reply:
 
 
 def test_differences_name_the_words() -> None:
-    found = differences(["a", "b", "c", "d"], ["b", "x", "d", "d"])
-    assert (found.left_out, found.misheard, found.added) == (frozenset({0}), frozenset({2}), ("d",))
+    outcome = differences(["a", "b", "c", "d"], ["b", "x", "d", "d"])
+    assert (outcome.left_out, outcome.misheard, outcome.added) == (frozenset({0}), frozenset({2}), ("d",))
     assert differences(["some", "one", "came"], ["someone", "came"]) == differences([], [])
 
 
@@ -50,13 +50,13 @@ def test_a_word_without_time_is_lost_whatever_was_heard() -> None:
 
 
 def test_a_word_that_both_mistake_is_misheard_not_lost() -> None:
-    found = reply("No problem. Anything ells?", "No problem, anything elves.")
-    assert (found.lost, found.misheard) == (False, ("else",))
+    outcome = reply("No problem. Anything ells?", "No problem, anything elves.")
+    assert (outcome.lost, outcome.misheard) == (False, ("else",))
 
 
 def test_words_said_twice() -> None:
-    found = reply("No problem. Anything else? Else?", "No problem, anything else, else")
-    assert found.said_twice == ("else",)
+    outcome = reply("No problem. Anything else? Else?", "No problem, anything else, else")
+    assert outcome.said_twice == ("else",)
     assert not reply("No problem. Anything else? Else?", TEXT).said_twice
     assert not reply("Oh no problem. Anything else?", "Oh, no problem. Anything else?").said_twice
 
@@ -74,15 +74,19 @@ def test_report_and_limits() -> None:
         "anna, seed 2: replies with lost words 1, at most 0 allowed",
         "anna, seed 2: word error rate of the replies 0.125, at most 0.1 allowed",
     ]
-    told = as_json([quality], ["x"])
-    assert (told["ok"], told["runs"][0]["lost"], told["runs"][0]["word_error_rate"]["tiny.en"]) == (False, 1, 0.25)
+    report = as_json([quality], ["x"])
+    assert (report["ok"], report["runs"][0]["lost"], report["runs"][0]["word_error_rate"]["tiny.en"]) == (
+        False,
+        1,
+        0.25,
+    )
 
 
 def test_the_list_is_held_out_short_and_of_several_sentences() -> None:
-    found = [each.text for each in read_sentences(REPLIES)]
-    assert len(found) == len(set(found)) == 200
-    assert not set(found) & {each.text for each in read_sentences(HELD_OUT)}
-    assert all(2 <= sum(text.count(mark) for mark in ".?!") <= 4 and len(text) <= 60 for text in found)
+    outcome = [each.text for each in read_sentences(REPLIES)]
+    assert len(outcome) == len(set(outcome)) == 200
+    assert not set(outcome) & {each.text for each in read_sentences(HELD_OUT)}
+    assert all(2 <= sum(text.count(mark) for mark in ".?!") <= 4 and len(text) <= 60 for text in outcome)
 
 
 def test_a_folder_is_judged_without_times(
@@ -112,5 +116,5 @@ def test_nothing_recorded_is_nothing_heard() -> None:
 
 def test_without_the_weights_of_base_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.quality.words.recognition.importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match="extra `quality`"), replies_spoken.ears(one_ear=False, threads=1):
+    with pytest.raises(ModuleNotFoundError, match="extra `quality`"), spoken.ears(one_ear=False, threads=1):
         pass

@@ -19,18 +19,18 @@ RIGHT = Alignment(WordErrors(5), 0, 0)
 
 
 def test_cuts_that_leave_no_trace_look_like_any_other_place() -> None:
-    found = seams([recording(tone(20.0, 199.7), *BORDERS)])
-    assert found.borders == len(BORDERS)
-    assert 0.7 < found.step_mean < 1.4
-    assert 0.5 < found.jump_mean < 1.8
+    result = seams([recording(tone(20.0, 199.7), *BORDERS)])
+    assert result.borders == len(BORDERS)
+    assert 0.7 < result.step_mean < 1.4
+    assert 0.5 < result.jump_mean < 1.8
 
 
 def test_a_click_at_every_border_is_seen() -> None:
     samples = tone(20.0, 199.7)
     samples[list(BORDERS)] += 0.2
-    found = seams([recording(samples, *BORDERS)])
-    assert found.step_mean > 5
-    assert found.largest >= found.step_99 > 5
+    result = seams([recording(samples, *BORDERS)])
+    assert result.step_mean > 5
+    assert result.largest >= result.step_99 > 5
 
 
 def test_a_click_at_one_border_in_a_hundred_is_seen_in_the_upper_end() -> None:
@@ -49,9 +49,9 @@ def test_pieces_of_other_loudness_are_seen_as_jumps() -> None:
 
 
 def test_without_borders_there_are_no_seams() -> None:
-    found = seams([recording(tone(1.0))])
-    assert found.borders == 0
-    assert math.isnan(found.step_mean)
+    result = seams([recording(tone(1.0))])
+    assert result.borders == 0
+    assert math.isnan(result.step_mean)
 
 
 def test_speech_that_comes_to_rest_is_told_from_speech_that_is_cut() -> None:
@@ -119,8 +119,8 @@ def test_a_voice_is_closer_to_itself_than_to_another() -> None:
         [centre + 0.1 * generator.standard_normal(8) for _ in range(6)] for centre in (np.eye(8)[0], np.eye(8)[1])
     )
     one, two = (np.stack([row / np.linalg.norm(row) for row in rows]).astype(np.float32) for rows in (here, there))
-    found = similarity(one, [two], one)
-    assert found.to_self is not None
-    assert found.to_others is not None
-    assert found.to_self > 0.85 > 0.4 > found.to_others
+    result = similarity(one, [two], one)
+    assert result.to_self is not None
+    assert result.to_others is not None
+    assert result.to_self > 0.85 > 0.4 > result.to_others
     assert similarity(one, [], None).to_reference is None

@@ -17,9 +17,9 @@ NO_SOUND = (None, None)
 
 
 def test_only_words_that_both_have_are_compared() -> None:
-    told = [WordTime(text, at, at + 0.2, 0) for at, text in enumerate(("The", "old", "man's", "hat"))]
+    reported = [WordTime(text, at, at + 0.2, 0) for at, text in enumerate(("The", "old", "man's", "hat"))]
     heard = [HeardWord(text, at + 0.1, at + 0.2) for at, text in ((0, "the"), (2, "Man's"), (3, "cat,"), (4, "hat."))]
-    pairs = same_words(told, heard)
+    pairs = same_words(reported, heard)
     assert [(ours.text, theirs.text) for ours, theirs in pairs] == [("The", "the"), ("man's", "Man's"), ("hat", "hat.")]
 
 
@@ -34,10 +34,10 @@ def test_bias_is_signed_and_the_rest_is_not() -> None:
 
 
 def test_the_sound_is_another_measure_of_the_first_and_the_last_word() -> None:
-    told = [WordTime("a", 1.0, 1.5, 0), WordTime("b", 1.5, 2.0, 0)]
+    reported = [WordTime("a", 1.0, 1.5, 0), WordTime("b", 1.5, 2.0, 0)]
     compared = Compared()
-    compared.add(told, [HeardWord("a", 1.0, 1.5)], (1.25, 1.75))
-    compared.add(told, [HeardWord("a", 1.0, 1.5)], (0.75, None))
+    compared.add(reported, [HeardWord("a", 1.0, 1.5)], (1.25, 1.75))
+    compared.add(reported, [HeardWord("a", 1.0, 1.5)], (0.75, None))
     *_, begin, end = compared.exactness()
     assert (begin.border, begin.words, begin.bias, begin.median) == ("sound's start", 2, 0, 0.25)
     assert (end.border, end.words, end.bias) == ("sound's end", 1, 0.25)
@@ -68,10 +68,10 @@ def test_sound_begins_and_ends_next_to_silence(
 
 def test_a_model_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert word_times.main(["--model", str(tmp_path), "--sentences", "1"]) == 1
-    told = capsys.readouterr().err
-    assert "word_times: " in told
-    assert str(tmp_path) in told
-    assert "Traceback" not in told
+    errors = capsys.readouterr().err
+    assert "word_times: " in errors
+    assert str(tmp_path) in errors
+    assert "Traceback" not in errors
 
 
 def test_a_count_that_is_none_is_refused() -> None:

@@ -12,7 +12,6 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import export, voices
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.model_files import layout, manifest
 from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker import train as speaker_train
@@ -21,7 +20,8 @@ from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export as export_tokenizer
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.phonemes.letter_to_sound import (
@@ -60,7 +60,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_letters(directory.path / "phonemes/letters.tsv.gz", NGrams([("a", "ˈA")], {"": anywhere}))
     make_tokenizer(folder)
     speech = Speech.read(folder)
-    shipped = store.halved(store.make(speaker_network.shapes(), speaker_network.initial, CPU))
+    shipped = parameter_store.halved(parameter_store.make(speaker_network.shapes(), speaker_network.initial, CPU))
     (folder / speaker_train.FOLDER).mkdir()
     speaker_train.write(folder, shipped, Features.read(folder, speech, CPU, only=("fbank",)))
     shapes = {
@@ -69,7 +69,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "vocoder/hift.pt": vocoder_tensors(read_vocoder_config(directory)),
     }
     for name, expected in shapes.items():
-        store.save(
+        parameter_store.save(
             folder / name, {tensor: torch.ones(shape, dtype=torch.float16) for tensor, shape in expected.items()}
         )
     return folder
@@ -137,8 +137,8 @@ def test_a_voice_that_nobody_spoke_is_named(work: Path) -> None:
 
 
 def test_another_speaker_encoder_is_noticed(work: Path, tmp_path: Path) -> None:
-    other = store.halved(store.make(speaker_network.shapes(), speaker_network.initial, CPU))
-    store.save(tmp_path / "speaker.pt", other)
+    other = parameter_store.halved(parameter_store.make(speaker_network.shapes(), speaker_network.initial, CPU))
+    parameter_store.save(tmp_path / "speaker.pt", other)
     assert export.main([str(work), "--voices", "low"]) == 0
     with pytest.raises(ModelError, match="ONNX"):
         export.check(ModelDirectory(work / "model"), voices.Corpus.read(work, "tokenizer"), tmp_path / "speaker.pt")

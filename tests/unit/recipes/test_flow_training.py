@@ -13,15 +13,15 @@ import torch
 import torch.nn.functional as F
 
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.held_out import solve
-from recipes.demo_voice.flow.objective import Chances, losses, mu_of
-from recipes.demo_voice.flow.pieces import LENGTHS, Draws, Piece, equally_long
+from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of
+from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
 from recipes.demo_voice.flow.shipped import expanded
 from recipes.demo_voice.flow.train import Training, train
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files import layout
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import load_flow
@@ -112,13 +112,13 @@ def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
         "a prompt keeps 16 tokens"
     )
     assert piece.cut(40, front=False).tokens == 8, "a sentence keeps 8 tokens"
-    kept = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
-    assert [each.length for each in kept] == [56] * 20
+    remaining = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
+    assert [each.length for each in remaining] == [56] * 20
 
 
 def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Features, Corpus]) -> None:
     speech, features, held = corpus
-    batches = Draws(speech, features, speech.training, np.random.default_rng(1)).batches(100)
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(1)).batches(100)
     owner = np.repeat(np.arange(len(features.tokens)), features.tokens)
     prompts = 0
     for _ in range(60):
@@ -147,7 +147,7 @@ def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
     training = Training(
         FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=400), rate=5e-3
     )
-    pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
+    pieces = next(RandomPieces(speech, features, speech.training, np.random.default_rng(1)).batches(64))
     seen = [training.step(pieces) for _ in range(24)]
     before, after = torch.stack(seen[:6]).mean(0), torch.stack(seen[-6:]).mean(0)
     assert after[0] < 0.8 * before[0]
@@ -161,7 +161,7 @@ def test_rows_of_a_batch_do_not_see_each_other(work: Path, corpus: tuple[Speech,
     speech, features, held = corpus
     training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1))
     noise = torch.randn(32, MEL_BINS, generator=torch.Generator().manual_seed(3))
-    draws = Draws(speech, features, speech.training, np.random.default_rng(2))
+    draws = RandomPieces(speech, features, speech.training, np.random.default_rng(2))
     pieces = equally_long([draws.served(member, prompted=False) for member in (0, 2, 7)], np.random.default_rng(0))
     network = training.served
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_the_service_reads_what_was_trained_and_solves_alike(
     flow = load_flow(directory, CPU)
 
     speech, features, held = corpus
-    piece = Draws(speech, features, speech.training, np.random.default_rng(0)).served(4, prompted=True)
+    piece = RandomPieces(speech, features, speech.training, np.random.default_rng(0)).served(4, prompted=True)
     batch = held.gather([piece])
     trained = torch.load(work / "flow" / "checkpoint.pt", weights_only=True)["average"]
     network = Network(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
@@ -204,8 +204,8 @@ def test_the_service_reads_what_was_trained_and_solves_alike(
     voice = VoicePrompt(ids[: piece.prompt_tokens], batch.mel[0, : 2 * piece.prompt_tokens], 3 * batch.speaker[0])
     for streaming in (False, True):
         want = solve(network, solver, batch, flow.noise, streaming=streaming)[0, 2 * piece.prompt_tokens :].T
-        made = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
-        torch.testing.assert_close(made, want, atol=2e-4, rtol=0)
+        mel_of_service = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
+        torch.testing.assert_close(mel_of_service, want, atol=2e-4, rtol=0)
 
 
 def test_ids_without_a_code_get_empty_rows() -> None:
@@ -224,13 +224,13 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(
     speech, features, held = corpus
     config = FlowConfig.read(layout.model_directory(work))
     network = Training(config, held, Schedule(1)).served
-    draws = Draws(speech, features, speech.training, np.random.default_rng(0))
+    draws = RandomPieces(speech, features, speech.training, np.random.default_rng(0))
     for prompted, differs in ((False, False), (True, True)):
         batch = held.gather([draws.served(1, prompted=prompted)])
-        chances = Chances.of(1, batch.tokens.shape[1], CPU).draw(torch.Generator().manual_seed(0))
+        chances = RandomDraws.of(1, batch.tokens.shape[1], CPU).draw(torch.Generator().manual_seed(0))
         with torch.no_grad():
-            found = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
-        assert (abs(found[0] - found[1]) > 1e-5) == differs
+            both = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
+        assert (abs(both[0] - both[1]) > 1e-5) == differs
 
 
 def test_before_training_the_velocity_leads_from_the_noise_to_mu(
@@ -239,7 +239,9 @@ def test_before_training_the_velocity_leads_from_the_noise_to_mu(
     speech, features, held = corpus
     config = replace(FlowConfig.read(layout.model_directory(work)), channels=128)
     network = Training(config, held, Schedule(1)).served
-    batch = held.gather([Draws(speech, features, speech.training, np.random.default_rng(0)).served(1, prompted=False)])
+    batch = held.gather(
+        [RandomPieces(speech, features, speech.training, np.random.default_rng(0)).served(1, prompted=False)]
+    )
     noise = torch.randn(batch.mel.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         mu = mu_of(network, batch, streaming=False)
@@ -250,10 +252,10 @@ def test_before_training_the_velocity_leads_from_the_noise_to_mu(
 
 
 def test_chances_are_as_often_as_they_should_be() -> None:
-    chances = Chances.of(4000, 10, CPU).draw(torch.Generator().manual_seed(0))
+    chances = RandomDraws.of(4000, 10, CPU).draw(torch.Generator().manual_seed(0))
     asked = torch.tensor([t for t, _ in euler_schedule()])
     torch.testing.assert_close(chances.times, asked.repeat_interleave(400), atol=1e-5, rtol=0)
-    assert float(chances.kept.mean()) == pytest.approx(0.8, abs=0.03)
+    assert float(chances.conditioned.mean()) == pytest.approx(0.8, abs=0.03)
     tokens = torch.zeros(4000, 10, dtype=torch.int64)
     changed = chances.corrupted(tokens, 1000)
     assert float((changed > 0).float().mean()) == pytest.approx(0.3 * 0.03, abs=0.003)
@@ -265,7 +267,7 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
 ) -> None:
     speech, features, held = corpus
     config = FlowConfig.read(layout.model_directory(work))
-    batches = Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64)
+    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(1)).batches(64)
     first, second = next(batches), next(batches)
     one, other = (
         Update(config, held, Training(config, held, Schedule(1)).parameters, seed, graphs=True) for seed in (1, 2)
@@ -301,7 +303,7 @@ def test_a_recording_that_fails_costs_no_step(
     monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
     speech, features, held = corpus
     config = FlowConfig.read(layout.model_directory(work))
-    pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
+    pieces = next(RandomPieces(speech, features, speech.training, np.random.default_rng(1)).batches(64))
     steps = []
     for recorded in (False, True):
         update = Update(config, held, Training(config, held, Schedule(1)).parameters, 1, graphs=False)

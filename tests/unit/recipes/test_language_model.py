@@ -173,10 +173,10 @@ def test_the_published_tensors_score_as_those_in_training() -> None:
         Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says()
     )
     hidden = model.forward(model.embed(script.take()), SequenceCache.reserve(CONFIG, 64, model.device))
-    found = model.log_probabilities(hidden)
-    torch.testing.assert_close(found[:, first : first + KNOWN.codes], expected[:, : KNOWN.codes])
-    torch.testing.assert_close(found[:, [END_OF_SPEECH, FILL]], expected[:, [KNOWN.end, KNOWN.fill]])
-    assert (found[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
+    log_probabilities = model.log_probabilities(hidden)
+    torch.testing.assert_close(log_probabilities[:, first : first + KNOWN.codes], expected[:, : KNOWN.codes])
+    torch.testing.assert_close(log_probabilities[:, [END_OF_SPEECH, FILL]], expected[:, [KNOWN.end, KNOWN.fill]])
+    assert (log_probabilities[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
 
 
 def test_a_repeated_code_is_drawn_anew() -> None:

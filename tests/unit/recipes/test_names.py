@@ -19,8 +19,8 @@ def test_the_bundled_lexicon_says_every_name_as_the_list_does() -> None:
     names = read_names(NAMES)
     assert len(names) > 500
     for name, sound, only in names:
-        found = lexicon.get(name) if only or name in lexicon else lexicon.get(name.lower())
-        assert found == sound, name
+        reading = lexicon.get(name) if only or name in lexicon else lexicon.get(name.lower())
+        assert reading == sound, name
     # Another word, which keeps its own sound.
     assert lexicon.get("basil") is not None
 
@@ -47,14 +47,14 @@ def test_a_name_twice_is_told(tmp_path: Path) -> None:
 
 
 def test_replies_are_kept_for_training_and_always_the_same() -> None:
-    made = list(replies(REPLIES))
-    assert len(made) == REPLIES
-    assert made == list(replies(REPLIES))
+    candidates = list(replies(REPLIES))
+    assert len(candidates) == REPLIES
+    assert candidates == list(replies(REPLIES))
     tokenizer = PhonemeTokenizer(ModelDirectory(MODEL))
-    kept = [line.text for line in choose(made, ["Not yet. Of course."], tokenizer)]
-    assert len(kept) > 0.6 * REPLIES
-    assert {"No.", "Why not?", "B.", "No, no, no."} <= set(kept)
-    assert sum(len(text.split()) < 3 for text in kept) > 100
+    chosen = [line.text for line in choose(candidates, ["Not yet. Of course."], tokenizer)]
+    assert len(chosen) > 0.6 * REPLIES
+    assert {"No.", "Why not?", "B.", "No, no, no."} <= set(chosen)
+    assert sum(len(text.split()) < 3 for text in chosen) > 100
 
 
 def test_what_is_short_and_no_reply_is_not_trained_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
-from recipes.demo_voice.text import letter_to_sound as letter_training
+from recipes.demo_voice.text import letter_to_sound
 from recipes.demo_voice.text.pronunciations import pronunciations
 from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
@@ -148,12 +148,12 @@ def test_letters_are_aligned_with_their_sounds() -> None:
         for vowel, sound in (("a", "ˈæ"), ("e", "ˈɛ"))
         for last in "nmkz"
     }
-    words = [(word, letter_training.split_phones(sound)) for word, sound in lexicon.items()]
-    costs = letter_training.learn_costs(words)
-    assert letter_training.align("bakes", letter_training.split_phones("bˈAks"), costs) == [
+    words = [(word, letter_to_sound.split_phones(sound)) for word, sound in lexicon.items()]
+    costs = letter_to_sound.learn_costs(words)
+    assert letter_to_sound.align("bakes", letter_to_sound.split_phones("bˈAks"), costs) == [
         ("b", "b"), ("a", "ˈA"), ("k", "k"), ("e", ""), ("s", "s"),
     ]  # fmt: skip
-    assert letter_training.align("a", ["b"] * 4, costs) is None
+    assert letter_to_sound.align("a", ["b"] * 4, costs) is None
 
 
 def test_a_model_of_regular_words_reads_new_ones() -> None:
@@ -166,5 +166,5 @@ def test_a_model_of_regular_words_reads_new_ones() -> None:
     }
     lexicon |= {f"{word}e": sound.translate(str.maketrans("æɪɑ", "AIO")) for word, sound in lexicon.items()}
     unseen = {word: lexicon.pop(word) for word in ("ban", "tize", "pok", "dime")}
-    model = LetterModel(letter_training.train(lexicon))
+    model = LetterModel(letter_to_sound.train(lexicon))
     assert {word: model.pronounce(word) for word in unseen} == unseen

@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import torch
 
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
-from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.prompts.features.fbank import speaker_features
 from services.frontend.prompts.features.resample import resample
@@ -28,7 +28,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def network_drawn() -> dict[str, torch.Tensor]:
     """As a training would ship it, but untrained."""
     torch.manual_seed(0)
-    return store.halved(store.make(network.shapes(), network.initial, CPU))
+    return parameter_store.halved(parameter_store.make(network.shapes(), network.initial, CPU))
 
 
 def test_a_blend_overlaps_with_its_parts() -> None:
@@ -98,17 +98,17 @@ def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
     before = (work / train.EMBEDDINGS).stat().st_mtime_ns
     train.train(work, 5, CPU, steps=18, batch=6)
     assert (work / train.EMBEDDINGS).stat().st_mtime_ns > before
-    assert store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 18
+    assert parameter_store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 18
     speech = Speech.read(work)
     vectors = torch.from_numpy(np.load(work / train.EMBEDDINGS))
     assert vectors.shape == (len(speech.utterances), 192)
     assert vectors.dtype == torch.float32
     voices = [utterance.voice for utterance in speech.utterances]
     known = objective.Voices.of(voices, CPU)
-    found = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
-    assert found["equal_error"] < 0.1
-    assert found["correlation"] > 0.7
-    shipped = store.load(work / train.WEIGHTS)
+    similarities = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
+    assert similarities["equal_error"] < 0.1
+    assert similarities["correlation"] > 0.7
+    shipped = parameter_store.load(work / train.WEIGHTS)
     assert all(isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16 for tensor in shipped.values())
     features = Features.read(work, speech, CPU, only=("fbank",))
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([0]), crops.frames_of(features.tokens[0])))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recipes.demo_voice.synthesise import speak
-from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
 from recipes.demo_voice.teacher.plan import Job
 from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.spans import Span
@@ -26,9 +26,11 @@ def model() -> Kokoro:
     return Kokoro(width=32).eval().requires_grad_(False)
 
 
-def order(phonemes: int, seed: int) -> Order:
+def order(phonemes: int, seed: int) -> SpeechRequest:
     dice = np.random.default_rng(seed)
-    return Order(dice.integers(1, 178, phonemes).tolist(), dice.standard_normal(256).astype(np.float32), FASTEST)
+    return SpeechRequest(
+        dice.integers(1, 178, phonemes).tolist(), dice.standard_normal(256).astype(np.float32), FASTEST
+    )
 
 
 def test_company_changes_nothing(model: Kokoro) -> None:
@@ -84,7 +86,7 @@ def test_a_batch_goes_into_the_shard_or_is_counted_as_refused(model: Kokoro, tmp
     batch = [Job(sentences[0], "a", 2.0), Job(sentences[1], "a", FASTEST)]
     with Shard(tmp_path, "00") as shard:
         report = speak(model, Styles(tmp_path), batch, shard, torch.Generator().manual_seed(1))
-    (made,) = recorded(tmp_path)
-    assert (made.sentence, made.voice, made.speed) == (4, "a", 2.0)
-    assert made.samples == report.samples > 0
+    (recording,) = recorded(tmp_path)
+    assert (recording.sentence, recording.voice, recording.speed) == (4, "a", 2.0)
+    assert recording.samples == report.samples > 0
     assert report.refused == {"short": 1}

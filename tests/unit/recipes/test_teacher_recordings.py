@@ -86,9 +86,9 @@ class TestPlan:
 
     def test_batches_hold_every_job_and_like_lengths(self) -> None:
         jobs = list(plan.plain(SENTENCES[:700], PRESETS))
-        made = list(batches(iter(jobs), 16, seed=1))
-        assert sorted(job.key for batch in made for job in batch) == sorted(job.key for job in jobs)
-        spread = [{len(job.sentence.phonemes) for job in batch} for batch in made]
+        planned = list(batches(iter(jobs), 16, seed=1))
+        assert sorted(job.key for batch in planned for job in batch) == sorted(job.key for job in jobs)
+        spread = [{len(job.sentence.phonemes) for job in batch} for batch in planned]
         assert max(len(lengths) for lengths in spread) == 2
         assert [max(lengths) for lengths in spread] != sorted(max(lengths) for lengths in spread)
 

@@ -21,7 +21,7 @@ from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
-from recipes.demo_voice.training import parameters, progress
+from recipes.demo_voice.training import parameter_store, progress
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from tests.unit.recipes import small_work
 
@@ -94,10 +94,10 @@ def test_alignment_finds_the_likeliest_of_all_paths() -> None:
     assert places[3].tolist() == [-1] * 6
     for row in range(3):
         length, target = int(lengths[row]), targets[row, : counts[row]].tolist()
-        found = places[row].tolist()
-        assert found[length:] == [-1] * (6 - length)
-        assert [place for place, _ in itertools.groupby(found) if place >= 0] == list(range(len(target)))
-        score = sum(float(log_probabilities[row, t, target[p] if p >= 0 else 0]) for t, p in enumerate(found[:length]))
+        path = places[row].tolist()
+        assert path[length:] == [-1] * (6 - length)
+        assert [place for place, _ in itertools.groupby(path) if place >= 0] == list(range(len(target)))
+        score = sum(float(log_probabilities[row, t, target[p] if p >= 0 else 0]) for t, p in enumerate(path[:length]))
         assert score == pytest.approx(best_path(log_probabilities[row, :length], target))
 
 
@@ -178,9 +178,9 @@ def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.
 
     examples = Examples(work, torch.device("cpu"))
     tokens, first = examples.features.tokens, examples.features.first
-    found, places, aligned = (np.load(folder / name) for name in (CODES, PLACES, ALIGNED))
-    assert (found.dtype, places.dtype, aligned.dtype) == (np.int16, np.int16, np.bool_)
-    assert len(found) == len(places) == sum(tokens)
+    codes_read, places, aligned = (np.load(folder / name) for name in (CODES, PLACES, ALIGNED))
+    assert (codes_read.dtype, places.dtype, aligned.dtype) == (np.int16, np.int16, np.bool_)
+    assert len(codes_read) == len(places) == sum(tokens)
     assert aligned.all()
     for member, utterance in enumerate(examples.speech.utterances):
         spoken = [p for p in places[first[member] :][: tokens[member]].tolist() if p >= 0]
@@ -197,7 +197,7 @@ def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.
     log_mel = examples.log_mel(1)
     heard = {feats.name: log_mel.T[None].numpy(), length.name: np.array([len(log_mel)], np.int32)}
     (ids,) = session.run(None, heard)
-    assert (ids[0] - 3240).tolist() == found[first[1] :][: tokens[1]].tolist()
+    assert (ids[0] - 3240).tolist() == codes_read[first[1] :][: tokens[1]].tolist()
     (shorter,) = session.run(None, heard | {length.name: np.array([21], np.int32)})
     (cut,) = session.run(None, {feats.name: log_mel.T[None, :, :21].numpy(), length.name: np.array([21], np.int32)})
     assert shorter.shape == (1, 6)
@@ -217,12 +217,12 @@ def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(
     train.main([*run, "--name", "first", "--steps", "1"])
     train.main([*run, "--name", "second", "--steps", "2", "--seed", "2", "--encoder", str(work / "first" / ONNX)])
     assert np.array_equal(np.load(work / "first" / CODES), np.load(work / "second" / CODES))
-    weights = [parameters.load(work / name / WEIGHTS) for name in ("first", "second")]
+    weights = [parameter_store.load(work / name / WEIGHTS) for name in ("first", "second")]
     equal = {name.split(".")[0]: True for name in weights[0]}
-    for name, found in weights[0].items():
-        assert isinstance(found, Tensor)
+    for name, tensor in weights[0].items():
+        assert isinstance(tensor, Tensor)
         assert isinstance(weights[1][name], Tensor)
-        equal[name.split(".")[0]] &= torch.equal(found, weights[1][name])
+        equal[name.split(".")[0]] &= torch.equal(tensor, weights[1][name])
     assert equal == {"encoder": True, "phones": False, "mel": False}
     with pytest.raises(ValueError, match=r"'halve.weight' is \[32, 128, 3\], expected \[48, 128, 3\]"):
         read_encoder(work / "first" / ONNX, Network(replace(SIZES, width=48)).encoder)
@@ -231,7 +231,7 @@ def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(
 def test_phones_of_codes_reads_each_row_to_its_end() -> None:
     tokenizer = TrainedTokenizer(network(), Phones(tuple(SYMBOLS[20 : 20 + SIZES.phones])))
     compact = torch.randint(0, 243, (2, 12))
-    found = tokenizer.phones_of_codes(compact, torch.tensor([12, 5]))
-    assert found[1] == tokenizer.phones_of_codes(compact[1:, :5], torch.tensor([5]))[0]
+    symbols = tokenizer.phones_of_codes(compact, torch.tensor([12, 5]))
+    assert symbols[1] == tokenizer.phones_of_codes(compact[1:, :5], torch.tensor([5]))[0]
     compact[1, 5:] = -1
-    assert tokenizer.phones_of_codes(compact, torch.tensor([12, 5])) == found
+    assert tokenizer.phones_of_codes(compact, torch.tensor([12, 5])) == symbols

@@ -15,7 +15,7 @@ from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.graphs import RecordingFailed
-from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed
+from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.snake import Snake
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
@@ -30,14 +30,14 @@ NARROW = {"base_channels: 192": "base_channels: 32", "cond_channels: 128": "cond
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = make(tmp_path_factory.mktemp("work"))
-    directory = layout.model_directory(made)
+    folder = make(tmp_path_factory.mktemp("work"))
+    directory = layout.model_directory(folder)
     text = (directory.path / "cosyvoice2.yaml").read_text()
     for wide, narrow in NARROW.items():
         assert wide in text
         text = text.replace(wide, narrow)
     (directory.path / "cosyvoice2.yaml").write_text(text)
-    return made
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def config(work: Path) -> VocoderConfig:
 @pytest.fixture
 def training(work: Path, config: VocoderConfig) -> Training:
     speech = Speech.read(work)
-    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
+    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
     return Training(config, draws, Schedule(minutes=1e9, step=200), torch.device("cpu"), width=2)
 
 
@@ -56,8 +56,8 @@ def test_pitch_of_every_voice_is_found(work: Path) -> None:
     speech = Speech.read(work)
     f0, first = pitch.of_speech(speech)
     for each in speech.utterances:
-        found = f0[first[each.number] :][: each.samples // 480]
-        assert (1200 * torch.log2(found / VOICES[each.voice])).abs().median() < 5
+        tracked = f0[first[each.number] :][: each.samples // 480]
+        assert (1200 * torch.log2(tracked / VOICES[each.voice])).abs().median() < 5
 
 
 def test_silence_and_noise_have_no_pitch() -> None:
@@ -70,13 +70,13 @@ def test_a_glide_is_followed() -> None:
     hertz = torch.linspace(90, 180, 48_000, dtype=torch.float64)
     phase = 2 * np.pi * torch.cumsum(hertz / 24_000, 0)
     wave = sum(0.1 * torch.sin(k * phase) / k for k in range(1, 8))
-    found = pitch.track(torch.as_tensor(wave).float()[None])[0]
-    assert torch.allclose(found[2:-2], hertz[240::480].float()[2:-2], rtol=0.01)
+    tracked = pitch.track(torch.as_tensor(wave).float()[None])[0]
+    assert torch.allclose(tracked[2:-2], hertz[240::480].float()[2:-2], rtol=0.01)
 
 
 def test_segments_are_what_they_say(work: Path) -> None:
     speech = Speech.read(work)
-    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
+    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
     seen = set()
     for _ in range(40):
         batch = draws.next(3)

@@ -49,10 +49,10 @@ def container(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def settings_of(service: str) -> tuple[type[ServerSettings], str]:
     module = f"services.{service}.settings"
-    found = import_module(module if find_spec(module) else f"services.{service}.__main__")
+    module_of_settings = import_module(module if find_spec(module) else f"services.{service}.__main__")
     (cls,) = (
         c
-        for _, c in inspect.getmembers(found, inspect.isclass)
+        for _, c in inspect.getmembers(module_of_settings, inspect.isclass)
         if issubclass(c, ServerSettings) and c is not ServerSettings
     )
     return cls, f"COSYSERVE_{service.upper()}_"

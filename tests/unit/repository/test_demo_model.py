@@ -76,8 +76,8 @@ def session(name: str) -> onnxruntime.InferenceSession:
 
 def speech_tokens(wave: Tensor) -> list[int]:
     log_mel = whisper_mel.whisper_log_mel(wave)
-    told = {"feats": log_mel.numpy(), "feats_length": np.array([log_mel.shape[2]], np.int32)}
-    return [int(token) for token in session("speech_tokenizer_v2.onnx").run(None, told)[0].flatten()]
+    inputs = {"feats": log_mel.numpy(), "feats_length": np.array([log_mel.shape[2]], np.int32)}
+    return [int(token) for token in session("speech_tokenizer_v2.onnx").run(None, inputs)[0].flatten()]
 
 
 def speaker_vector(wave: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ def speaker_vector(wave: Tensor) -> Tensor:
 
 
 def test_files_are_those_of_the_manifest() -> None:
-    told = tomllib.loads((DEMO.parent / manifest.FILE).read_text(encoding="utf-8"))
-    assert told["demo"]["files"] == manifest.checksums(DEMO)
+    content = tomllib.loads((DEMO.parent / manifest.FILE).read_text(encoding="utf-8"))
+    assert content["demo"]["files"] == manifest.checksums(DEMO)
 
 
 def test_it_is_small() -> None:
@@ -112,7 +112,7 @@ def test_its_text_ids_are_phonemes(directory: ModelDirectory) -> None:
 
 def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
     assert tuple(spoken) == VOICES
-    for voice in (found.voice for found in spoken.values()):
+    for voice in (each.voice for each in spoken.values()):
         tokens = len(voice.prompt_speech_tokens)
         assert voice.prompt_text_ids
         assert tokens % 25 == 11
@@ -141,10 +141,10 @@ def test_onnx_files_are_called_like_the_published_ones(
 @pytest.mark.parametrize("name", VOICES)
 def test_its_speech_tokenizer_hears_what_a_prompt_says(spoken: dict[str, Spoken], name: str) -> None:
     shown = spoken[name].voice
-    heard, told = speech_tokens(spoken[name].wave), shown.prompt_speech_tokens[-shown.decoder_tokens :]
-    assert len(heard) == len(told)
+    heard, expected = speech_tokens(spoken[name].wave), shown.prompt_speech_tokens[-shown.decoder_tokens :]
+    assert len(heard) == len(expected)
     assert all(0 <= token < SPEECH_VOCABULARY for token in heard)
-    same = sum(one == other for one, other in zip(heard, told, strict=True)) / len(told)
+    same = sum(one == other for one, other in zip(heard, expected, strict=True)) / len(expected)
     print(f"{name}: {same:.0%} of the tokens are heard again")
     assert same > 0.2, "chance is under 0.01"
 
@@ -166,8 +166,8 @@ def test_the_recipe_makes_a_model_of_these_sizes() -> None:
 
 
 def test_each_voice_says_its_language_and_sex(directory: ModelDirectory) -> None:
-    told = {voice.id: notes for voice, notes in read_presets(directory, read_tokenizer(directory))}
-    assert {name: (notes.language_code, notes.labels.labels["sex"]) for name, notes in told.items()} == {
+    notes_by_voice = {voice.id: notes for voice, notes in read_presets(directory, read_tokenizer(directory))}
+    assert {name: (notes.language_code, notes.labels.labels["sex"]) for name, notes in notes_by_voice.items()} == {
         "af_heart": ("en-US", "female"),
         "am_michael": ("en-US", "male"),
     }

@@ -58,9 +58,9 @@ def test_modules_begin_with_their_purpose() -> None:
 
 
 def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:
-    found = {}
+    matches = {}
     for path in tracked():
         match = FORBIDDEN_TEXT.search(text_of(path) or "")
         if match:
-            found[str(path)] = match[0]
-    assert not found
+            matches[str(path)] = match[0]
+    assert not matches

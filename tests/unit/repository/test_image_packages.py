@@ -35,17 +35,17 @@ def test_the_pins_of_the_image_can_be_read() -> None:
 
 def wheel(folder: Path, name: str, version: str, requires: str = "") -> Path:
     path = folder / f"{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as made:
+    with zipfile.ZipFile(path, "w") as archive:
         needed = f"Requires-Dist: {requires}\n" if requires else ""
-        made.writestr(f"{name}.py", "")
-        made.writestr(
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(
             f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}"
         )
-        made.writestr(
+        archive.writestr(
             f"{name}-{version}.dist-info/WHEEL",
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
-        made.writestr(f"{name}-{version}.dist-info/RECORD", "")
+        archive.writestr(f"{name}-{version}.dist-info/RECORD", "")
     return path
 
 

@@ -42,11 +42,11 @@ def stages() -> dict[str, str]:
     """Instructions of each stage of the Dockerfile, those of the stages it is made from before
     them.
     """
-    found: dict[str, str] = {}
+    stage_texts: dict[str, str] = {}
     for block in re.split(r"^(?=FROM )", JOINED, flags=re.MULTILINE)[1:]:
         came, name = re.match(r"FROM (\S+) AS (\S+)", block).groups()  # type: ignore[union-attr]
-        found[name] = found.get(came, "") + block
-    return found
+        stage_texts[name] = stage_texts.get(came, "") + block
+    return stage_texts
 
 
 def services(file: str) -> dict[str, Any]:
@@ -55,12 +55,12 @@ def services(file: str) -> dict[str, Any]:
     """
 
     def resolved(path: Path, name: str) -> dict[str, Any]:
-        told = dict(yaml.safe_load(path.read_text(encoding="utf-8"))["services"][name])
-        above = told.pop("extends", None)
+        service = dict(yaml.safe_load(path.read_text(encoding="utf-8"))["services"][name])
+        above = service.pop("extends", None)
         return (
-            told
+            service
             if above is None
-            else joined(resolved(path.parent / above.get("file", path.name), above["service"]), told)
+            else joined(resolved(path.parent / above.get("file", path.name), above["service"]), service)
         )
 
     def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -80,20 +80,20 @@ def services(file: str) -> dict[str, Any]:
 
 def environment(service: dict[str, Any]) -> dict[str, str]:
     lines = [line for file in service["env_file"] for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
-    told = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    return {**told, **service["environment"]}
+    variables = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {**variables, **service["environment"]}
 
 
 @pytest.mark.parametrize(
     ("target", "service"), [*((name, name) for name in PORTS), ("llm-cpu", "llm"), ("token2wav-cpu", "token2wav")]
 )
 def test_every_image_is_nobodys_and_asks_after_its_health(target: str, service: str) -> None:
-    told = stages()[target]
-    assert re.findall(r"^USER (\S+)", told, re.MULTILINE)[-1] == "10001"
-    assert f"EXPOSE {PORTS[service]}" in told
-    assert f"COSYSERVE_{service.upper()}_LISTEN=0.0.0.0:{PORTS[service]}" in told
-    (probe,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", told, re.MULTILINE)
-    entry = json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", told, re.MULTILINE)[-1])
+    stage = stages()[target]
+    assert re.findall(r"^USER (\S+)", stage, re.MULTILINE)[-1] == "10001"
+    assert f"EXPOSE {PORTS[service]}" in stage
+    assert f"COSYSERVE_{service.upper()}_LISTEN=0.0.0.0:{PORTS[service]}" in stage
+    (probe,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", stage, re.MULTILINE)
+    entry = json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", stage, re.MULTILINE)[-1])
     assert json.loads(probe) == [entry[0], "-m", "cosyserve.probe", str(PORTS[service])]
     assert entry[1:] == ["-m", f"services.{service}"]
 
@@ -145,13 +145,13 @@ def test_every_build_ends_with_a_check_of_what_goes_together() -> None:
 def test_compiled_code_is_kept_where_it_can_be_executed() -> None:
     for target in ("llm", "token2wav"):
         image = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE))))
-        for told in (
+        for variables in (
             image,
             services("compose.yaml")[target]["environment"],
             services("compose.gpus.yaml")[target]["environment"],
         ):
             for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-                assert told[name].startswith("/var/cache/cosyserve/")
+                assert variables[name].startswith("/var/cache/cosyserve/")
     assert "COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm" in stages()["llm"]
 
 
@@ -168,9 +168,11 @@ def test_what_can_be_chosen_is_used_and_nothing_is_said_twice() -> None:
 def test_the_images_of_engines_can_build_and_keep_what_they_serve() -> None:
     assert re.search(r"pip install .*\[token2wav,engines\].* \$\{TENSORRT_PACKAGE:\+", stages()["token2wav"])
     for target in ("llm", "token2wav"):
-        told = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE))))
+        variables = dict(
+            re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE)))
+        )
         # Libraries that are imported there make directories at home, and the root is read-only.
-        assert told["HOME"] == told["COSYSERVE_CACHE_DIR"] == "/var/cache/cosyserve"
+        assert variables["HOME"] == variables["COSYSERVE_CACHE_DIR"] == "/var/cache/cosyserve"
 
 
 def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
@@ -183,9 +185,9 @@ def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
 
 @pytest.mark.parametrize("file", COMPOSE)
 def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: str) -> None:
-    found = services(file)
-    assert set(found) == set(PORTS)
-    for name, service in found.items():
+    by_name = services(file)
+    assert set(by_name) == set(PORTS)
+    for name, service in by_name.items():
         assert service["build"]["target"] == name
         assert name in stages()
         assert service["read_only"] is True
@@ -197,10 +199,10 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
         ]
         assert weights == [("bind", "/models", True)] * (name != "orchestrator")
         assert ("ports" in service) == (name == "orchestrator")
-    assert found["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
+    assert by_name["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
     declared = set(yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["volumes"])
     named = set()
-    for name, service in found.items():
+    for name, service in by_name.items():
         for volume, target in (mount.split(":") for mount in service.get("volumes", ()) if isinstance(mount, str)):
             named.add(volume)
             # A new volume takes the owner of what is there in the image.
@@ -232,9 +234,11 @@ def test_engines_have_their_gpus_and_nobody_else_has_one(file: str, gpus: set[st
 
 def test_the_settings_that_come_along_are_those_of_the_doctor() -> None:
     gpu = Gpu("8 GB", (8, 9), "", 8188, 8188)
-    told = recommended(Machine((gpu,), None, 4, 0, 0, {}, None), 0).environ
+    recommendation = recommended(Machine((gpu,), None, 4, 0, 0, {}, None), 0).environ
     lines = (ROOT / "compose.env").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == [f"{name}={value}" for name, value in told.items()]
+    assert [line for line in lines if not line.startswith("#")] == [
+        f"{name}={value}" for name, value in recommendation.items()
+    ]
 
 
 @pytest.mark.parametrize("file", COMPOSE)

@@ -18,7 +18,8 @@ from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.warm_up import warm_up
 
 async def speak(model):
-    batcher = Batcher(load_backend("torch", EngineSettings(model=model)).decoders, Limits(max_streams=1, state_bytes=1 << 30))
+    decoders = load_backend("torch", EngineSettings(model=model)).decoders
+    batcher = Batcher(decoders, Limits(max_streams=1, state_bytes=1 << 30))
     await warm_up(batcher)
     batcher.close()
     llm = TorchBackend.load(LlmSettings(listen="127.0.0.1:0", model=model, device="cpu"))

@@ -23,7 +23,7 @@ _SERVED_POSITIONS = 8192
 
 
 def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, Any]:
-    """A published model directory. What cannot be told is among the problems."""
+    """A published model directory. What cannot be determined is among the problems."""
     directory, problems = ModelDirectory(path), []
     files: dict[str, dict[str, Any]] = {}
     for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")):
@@ -34,18 +34,18 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
             except ModelError as error:
                 problems.append(str(error))
         files[file.relative_to(path).as_posix()] = facts
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "directory": str(path), "kind": "CosyVoice2 model directory",
         "bytes": sum(facts["bytes"] for facts in files.values())
     }  # fmt: skip
     for part in (_language_model, _token2wav, _voices):
         try:
-            told |= part(directory, files)
+            description |= part(directory, files)
         except ModelError as error:
             problems.append(str(error))
     if not quick:
-        told |= _hashes(directory, cache, problems)
-    return told | {"problems": problems, "files": files}
+        description |= _hashes(directory, cache, problems)
+    return description | {"problems": problems, "files": files}
 
 
 def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
@@ -72,9 +72,9 @@ def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
 
 
 def _summary(summary: Any) -> dict[str, Any]:
-    told = asdict(summary)
-    name, shape = told.pop("largest")
-    return told | {"bytes_of_tensors": told.pop("bytes"), "largest": {"name": name, "shape": list(shape)}}
+    facts = asdict(summary)
+    name, shape = facts.pop("largest")
+    return facts | {"bytes_of_tensors": facts.pop("bytes"), "largest": {"name": name, "shape": list(shape)}}
 
 
 def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -122,7 +122,8 @@ def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]
     top.
     """
     values = sum(math.prod(shape) for shape in expected_tensors(config).values())
-    # What the extended vocabulary replaces: three tables, the head and its bias, which lies beside.
+    # What the extended vocabulary replaces: three tables, the head and its bias, which lies next to
+    # it.
     replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
     extended = values - replaced + 2 * vocabulary.rows * config.hidden_size
     position = 2 * config.layers * config.kv_width
@@ -147,10 +148,10 @@ def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> d
     if len(counts) < len(TOKEN2WAV_WEIGHTS):
         missing = ", ".join(name for name in TOKEN2WAV_WEIGHTS if name not in counts)
         raise ModelError(f"{directory.path}: {missing} missing; a CosyVoice2 model directory needs it")
-    told = {
+    facts = {
         name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()
     }
-    return {"token2wav": told}
+    return {"token2wav": facts}
 
 
 def _voices(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The Hugging Face directory: what TensorRT-LLM's LLM API, transformers and others load as a plain
 Qwen2.
 
-    config.json  generation_config.json  model.safetensors          the model; its head has no bias
-    vocab.json  merges.txt  tokenizer_config.json                   the tokenizer with the speech tokens behind it; not for phoneme models
-    cosyserve/head_bias.safetensors  cosyserve/vocabulary.json      what stock loaders have no place for
+    config.json  generation_config.json  model.safetensors      the model; its head has no bias
+    vocab.json  merges.txt  tokenizer_config.json               the tokenizer and the speech tokens
+                                                                after it; not for phoneme models
+    cosyserve/head_bias.safetensors  cosyserve/vocabulary.json  what stock loaders do not support
 
 Source: compatibility specification section 7.1; decision 9 on the bias.
 """

@@ -1,6 +1,6 @@
 """A Hugging Face directory that was made of the speech-token model, read as an `LlmCheckpoint`.
 
-Two kinds: what `convert --target hf` made, with the head's bias beside the weights, and the
+Two kinds: what `convert --target hf` made, with the head's bias next to the weights, and the
 published conversion, whose weights hold `lm_head.bias`. Source: compatibility specification section
 7.1.
 """
@@ -98,14 +98,14 @@ def _check_shapes(
     path: Path,
     backbone: Backbone,
     vocabulary: ExtendedVocabulary,
-    found: dict[str, tuple[int, ...]],
+    shapes: dict[str, tuple[int, ...]],
     bias: tuple[int, ...],
 ) -> None:
     expected = expected_shapes(backbone, vocabulary)
-    problems = [f"missing tensor {name}" for name in expected if name not in found]
-    problems += [f"unknown tensor {name}" for name in found if name not in expected]
-    wrong = [(name, shape) for name, shape in expected.items() if found.get(name, shape) != shape]
-    problems += [f"{name} is {list(found[name])}, expected {list(shape)}" for name, shape in wrong]
+    problems = [f"missing tensor {name}" for name in expected if name not in shapes]
+    problems += [f"unknown tensor {name}" for name in shapes if name not in expected]
+    wrong = [(name, shape) for name, shape in expected.items() if shapes.get(name, shape) != shape]
+    problems += [f"{name} is {list(shapes[name])}, expected {list(shape)}" for name, shape in wrong]
     if bias != (vocabulary.rows,):
         problems.append(f"the head's bias is {list(bias)}, expected [{vocabulary.rows}]")
     if problems:
@@ -167,9 +167,9 @@ def _identity(path: Path) -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelError(f"{path}: expected an object at the top")
-    return found
+    return content

@@ -17,24 +17,24 @@ _COUNT = 1 << 20
 """Values that are compared at once."""
 
 
-def as_conversion_of(found: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
-    """`found` under the identity of `model`, so that it is served and verified beside that one.
+def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
+    """`checkpoint` under the identity of `model`, so that it is served and verified with that one.
 
     Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16:
     text, speech and marks of the embedding, layers, and the speech part of the head and its bias.
     Raises ModelError naming the first tensor that is another.
     """
-    if found.vocabulary != model.vocabulary:
+    if checkpoint.vocabulary != model.vocabulary:
         raise ModelError(
-            f"its text ids are {found.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
+            f"its text ids are {checkpoint.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
         )
-    if replace(found.backbone, positions=0) != replace(model.backbone, positions=0):
-        raise ModelError(f"its sizes are {found.backbone}, those of the model are {model.backbone}")
-    theirs, ours = _used(found), _used(model)
+    if replace(checkpoint.backbone, positions=0) != replace(model.backbone, positions=0):
+        raise ModelError(f"its sizes are {checkpoint.backbone}, those of the model are {model.backbone}")
+    theirs, ours = _used(checkpoint), _used(model)
     for name, tensor in ours.items():
         if not any(_equal(theirs[name], tensor, precision) for precision in Precision):
             raise ModelError(f"{name} is not the model's, in no number type: it was made of another model")
-    return replace(found, identity=model.identity)
+    return replace(checkpoint, identity=model.identity)
 
 
 def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
@@ -48,11 +48,11 @@ def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
     }
 
 
-def _equal(found: Source, wanted: Source, precision: Precision) -> bool:
-    """Whether `found` is `wanted` rounded to this type."""
-    if found.shape != wanted.shape:
+def _equal(second: Source, wanted: Source, precision: Precision) -> bool:
+    """Whether `second` is `wanted` rounded to this type."""
+    if second.shape != wanted.shape:
         return False
-    for one, other in zip_longest(_pieces(found), _pieces(wanted)):
+    for one, other in zip_longest(_pieces(second), _pieces(wanted)):
         try:
             rounded = other if precision is Precision.FLOAT32 else decode(encode(other, precision), precision.code)
         except OverflowError:

@@ -148,8 +148,8 @@ def write(
     precision: Precision,
     on_bytes: Callable[[int], object] = lambda count: None,
 ) -> None:
-    """Write all tensors in the order given. on_bytes is told what has been written. Raises
-    ModelError naming the tensor that does not fit the number type."""
+    """Write all tensors in the order given. on_bytes receives the bytes that have been written.
+    Raises ModelError naming the tensor that does not fit the number type."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}  # what transformers asks for
     place = 0
     for name, tensor in tensors.items():
@@ -199,18 +199,18 @@ def entries(path: Path) -> dict[str, Entry]:
         text = stream.read(count)
     try:
         header = json.loads(text)
-        found = {}
+        entries_by_name = {}
         for name, entry in header.items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
-                found[name] = Entry(
+                entries_by_name[name] = Entry(
                     str(entry["dtype"]), tuple(int(side) for side in entry["shape"]), 8 + count + start, end - start
                 )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ModelError(
             f"{path}: the header of this safetensors file is malformed ({type(error).__name__}: {error})"
         ) from error
-    for name, entry in found.items():
+    for name, entry in entries_by_name.items():
         values = math.prod(entry.shape)
         if min(entry.shape, default=0) < 0 or entry.size != values * _WIDTHS.get(
             entry.code, entry.size // max(1, values)
@@ -219,10 +219,10 @@ def entries(path: Path) -> dict[str, Entry]:
                 f"{path}: malformed: tensor {name} of type {entry.code} and shape {list(entry.shape)} has {entry.size} "
                 "bytes"
             )
-    last = max((entry.start + entry.size for entry in found.values()), default=8 + count)
-    if last > length or any(entry.start < 8 + count or entry.size < 0 for entry in found.values()):
+    last = max((entry.start + entry.size for entry in entries_by_name.values()), default=8 + count)
+    if last > length or any(entry.start < 8 + count or entry.size < 0 for entry in entries_by_name.values()):
         raise ModelError(f"{path}: cut short: its tensors end at byte {last}, the file at {length}")
-    return found
+    return entries_by_name
 
 
 def stored(path: Path, entry: Entry) -> Source:

@@ -36,13 +36,13 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(f"{path}: not a file of tensors: {reason}") from error
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ModelError(f"{path}: not a mapping of names to tensors")
-    return {str(name): value for name, value in found.items()}
+    return {str(name): value for name, value in content.items()}
 
 
 def summary_of(tensors: Mapping[str, Tensor]) -> TensorSummary:
@@ -64,15 +64,15 @@ def summary_of(tensors: Mapping[str, Tensor]) -> TensorSummary:
 
 def summary_of_safetensors(path: Path) -> TensorSummary:
     """Of a safetensors file, from its header. Raises ModelError."""
-    found = entries(path)
-    types = Counter(entry.code for entry in found.values())
-    name = max(found, key=lambda name: found[name].size, default="")
+    tensors = entries(path)
+    types = Counter(entry.code for entry in tensors.values())
+    name = max(tensors, key=lambda name: tensors[name].size, default="")
     return TensorSummary(
-        tensors=len(found),
-        values=sum(math.prod(entry.shape) for entry in found.values()),
-        bytes=sum(entry.size for entry in found.values()),
+        tensors=len(tensors),
+        values=sum(math.prod(entry.shape) for entry in tensors.values()),
+        bytes=sum(entry.size for entry in tensors.values()),
         dtypes=dict(types),
-        largest=(name, found[name].shape if name else ()),
+        largest=(name, tensors[name].shape if name else ()),
     )
 
 

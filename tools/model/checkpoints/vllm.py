@@ -1,7 +1,9 @@
 """The vLLM export: the model as a speaker of 6564 ids, whose prompts come as embeddings.
 
-    config.json  model.safetensors             embed_tokens and lm_head are the speech side alone; the head has its bias
-    cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: what the prompt is looked up in
+    config.json  model.safetensors             embed_tokens and lm_head hold the speech tokens only;
+                                               the head has its bias
+    cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: tables
+                                               in which the prompt is looked up
     cosyserve/vocabulary.json
 
 The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin` registers a

@@ -85,11 +85,11 @@ class Converted:
     def hidden(self, question: Question) -> list[Tensor]:
         """[n, hidden] before the first layer and behind each."""
         x = self.embedded(question)
-        made = [x]
+        outputs = [x]
         rotation = _rotation(len(x), self.sizes)
         for at in range(self.sizes.layers):
-            made.append(self._layer(made[-1], self.block(at), rotation))
-        return made
+            outputs.append(self._layer(outputs[-1], self.block(at), rotation))
+        return outputs
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Of every id [n, ids], from what the last layer hands on."""

@@ -1,7 +1,7 @@
 """A running engine of the speech-token model against the torch path, decision by decision.
 
 Both are given the same seeded draws, so where their probabilities are close they decide alike.
-Where one decision differs, the sentence is taken up behind it with the torch path's token as
+Where one decision differs, the sentence continues after it with the torch path's token as
 replayed, so that every decision is compared with its own past.
 """
 
@@ -50,7 +50,7 @@ async def agreements(model: Path, engine: LlmSettings, asked: Sequence[tuple[str
     torch = LlmSettings(
         listen=engine.listen, model=model, backend="torch", device="cpu", max_positions=engine.max_positions
     )
-    wanted, found = list[list[int]](), list[Agreement]()
+    wanted, results = list[list[int]](), list[Agreement]()
     with Step() as step:
         async with contextlib.aclosing(_Loaded(torch)) as plain:
             for name, sentence in sentences:
@@ -59,8 +59,8 @@ async def agreements(model: Path, engine: LlmSettings, asked: Sequence[tuple[str
         async with contextlib.aclosing(_Loaded(engine)) as loaded:
             for (name, sentence), tokens in zip(sentences, wanted, strict=True):
                 step.now(f"{name}: {engine.backend}")
-                found.append(await _agreement(name, loaded.backend, sentence, tokens))
-    return found
+                results.append(await _agreement(name, loaded.backend, sentence, tokens))
+    return results
 
 
 async def spoken(backend: Backend, sentence: Generation) -> list[int]:
@@ -70,17 +70,17 @@ async def spoken(backend: Backend, sentence: Generation) -> list[int]:
 
 
 async def _agreement(name: str, backend: Backend, sentence: Generation, wanted: Sequence[int]) -> Agreement:
-    made, differing = 0, list[int]()
-    while made <= len(wanted) and len(differing) < MOST_DIFFERING:
-        rest = wanted[made:]
-        tokens = await spoken(backend, replace(sentence, replay=tuple(wanted[:made])))
+    decisions, differing = 0, list[int]()
+    while decisions <= len(wanted) and len(differing) < MOST_DIFFERING:
+        rest = wanted[decisions:]
+        tokens = await spoken(backend, replace(sentence, replay=tuple(wanted[:decisions])))
         shorter = min(len(tokens), len(rest))
         same = next((at for at in range(shorter) if tokens[at] != rest[at]), shorter)
         if same == len(tokens) == len(rest):
             return Agreement(name, len(wanted) + 1, tuple(differing))
-        differing.append(made + same)
-        made += same + 1
-    return Agreement(name, made, tuple(differing))
+        differing.append(decisions + same)
+        decisions += same + 1
+    return Agreement(name, decisions, tuple(differing))
 
 
 class _Loaded:

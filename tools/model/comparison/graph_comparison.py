@@ -69,15 +69,15 @@ def first_difference(
     """
     layers = layers_of(model)
     wanted = heard_layers(reference, case, layers)
-    told = [layer for layer in layers if layer.name in wanted]
-    if not told:
+    compared = [layer for layer in layers if layer.name in wanted]
+    if not compared:
         return "it has no layers that could be looked at one by one"
-    found = executor(with_outputs(model, [layer.value for layer in told]))(case.inputs)
-    for layer in told:
-        error = float(np.abs(found[layer.value].astype(np.float64) - wanted[layer.name]).max(initial=0.0))
+    outputs = executor(with_outputs(model, [layer.value for layer in compared]))(case.inputs)
+    for layer in compared:
+        error = float(np.abs(outputs[layer.value].astype(np.float64) - wanted[layer.name]).max(initial=0.0))
         if not error <= allowed * max(1.0, float(np.abs(wanted[layer.name]).max())):
             return f"layer {layer.name} is the first that differs, by {error:.2e} ({case.name})"
-    return f"every layer up to {told[-1].name} agrees; what differs comes behind it ({case.name})"
+    return f"every layer up to {compared[-1].name} agrees; what differs comes behind it ({case.name})"
 
 
 def with_outputs(model: onnx.ModelProto, values: Sequence[str]) -> onnx.ModelProto:

@@ -14,20 +14,20 @@ Heard = list[tuple[str, NDArray[Any]]]
 def listening(*kinds: tuple[type, str]) -> Iterator[Heard]:
     """Note the results of a method of each class while inside."""
     heard: Heard = []
-    kept = [(kind, method, getattr(kind, method)) for kind, method in kinds]
+    originals = [(kind, method, getattr(kind, method)) for kind, method in kinds]
 
     def hook(kind: type, method: str, plain: Any) -> None:
         def call(*arguments: Any, **named: Any) -> Any:
-            made = plain(*arguments, **named)
-            heard.append((f"{kind.__name__}.{method}", made.detach().numpy().copy()))
-            return made
+            result = plain(*arguments, **named)
+            heard.append((f"{kind.__name__}.{method}", result.detach().numpy().copy()))
+            return result
 
         setattr(kind, method, call)
 
-    for kind, method, plain in kept:
+    for kind, method, plain in originals:
         hook(kind, method, plain)
     try:
         yield heard
     finally:
-        for kind, method, plain in kept:
+        for kind, method, plain in originals:
             setattr(kind, method, plain)

@@ -38,12 +38,12 @@ def heard_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[
 
 def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Array]:
     """kinds: of which method the results are those layers whose names contain one of the parts."""
-    made: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for kind, parts in kinds.items():
         results = [array for name, array in heard if name == kind]
         names = [layer.name for layer in layers if any(part in layer.name for part in parts)]
-        made |= dict(zip(names, results, strict=True))
-    return {layer.name: made[layer.name] for layer in layers if layer.name in made}
+        arrays |= dict(zip(names, results, strict=True))
+    return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
@@ -59,10 +59,10 @@ def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Laye
     blocks = [layer for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [layer.name for layer in blocks if layer.name.endswith(".0") and layer.name.count(".") == 2]
     transformers = [layer.name for layer in blocks if layer.name.count(".") == 3]
-    made = {"inputs": joined.numpy(), "time_mlp": time.numpy()}
+    arrays = {"inputs": joined.numpy(), "time_mlp": time.numpy()}
     for names, kind in ((resnets, "Resnet.__call__"), (transformers, "Transformer.__call__")):
-        made |= dict(zip(names, [array for name, array in heard if name == kind], strict=True))
-    return {layer.name: made[layer.name] for layer in layers if layer.name in made}
+        arrays |= dict(zip(names, [array for name, array in heard if name == kind], strict=True))
+    return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
 def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:

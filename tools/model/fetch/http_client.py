@@ -54,7 +54,7 @@ class Web:
         self, url: str, headers: Mapping[str, str], *, start: int = 0, unless_changed: str | None = None
     ) -> Iterator[Answer]:
         """Ask for a file from byte `start`. unless_changed: a validator; with another one the
-        server begins anew. Raises WebError.
+        server begins again. Raises WebError.
         """
         request = urllib.request.Request(url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity"})  # noqa: S310
         if urlsplit(url).scheme not in ("http", "https"):

@@ -1,8 +1,8 @@
 """Where model files can be had: Hugging Face, ModelScope, or a mirror.
 
-Each knows the address of a file and, where it can tell, size and sha256 before anything is fetched.
-Endpoints can be changed with HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories that ask
-for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
+Each knows the address of a file and, where it knows them, size and sha256 before anything is
+fetched. Endpoints can be changed with HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories
+that ask for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from cosyserve.errors import ModelError
-from tools.model.fetch.download_record import RECORD, Known, parse_record
+from tools.model.fetch.download_record import RECORD, SizeAndHash, parse_record
 from tools.model.fetch.http_client import Web, WebError
 from tools.model.fetch.wanted_files import Repository
 
@@ -35,7 +35,7 @@ class Hub(Protocol):
         """URL of a file."""
         ...
 
-    def known(self, web: Web) -> dict[str, Known]:
+    def known(self, web: Web) -> dict[str, SizeAndHash]:
         """What it says about its files, by path. Raises ModelError when there is no such
         repository, WebError when it cannot be asked.
         """
@@ -56,21 +56,23 @@ class HuggingFace:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def address(self, path: str) -> str:
-        return f"{self.endpoint}/{quote(self.repository.name)}/resolve/{quote(self.repository.revision, safe='')}/{quote(path)}"
+        revision = quote(self.repository.revision, safe="")
+        return f"{self.endpoint}/{quote(self.repository.name)}/resolve/{revision}/{quote(path)}"
 
-    def known(self, web: Web) -> dict[str, Known]:
-        url = f"{self.endpoint}/api/models/{quote(self.repository.name)}/tree/{quote(self.repository.revision, safe='')}?recursive=true"
+    def known(self, web: Web) -> dict[str, SizeAndHash]:
+        revision = quote(self.repository.revision, safe="")
+        url = f"{self.endpoint}/api/models/{quote(self.repository.name)}/tree/{revision}?recursive=true"
         listing = _json(web, url, self.headers())
         if not isinstance(listing, list):
             raise ModelError(f"{url}: not the listing of a repository")
-        found = {}
+        files = {}
         for entry in listing:
             if isinstance(entry, dict) and entry.get("type") == "file":
                 # Small files are stored in git, whose hash is over more than the content; only
                 # large ones have a sha256.
                 large = entry.get("lfs") or {}
-                found[str(entry.get("path"))] = Known.of(large.get("size", entry.get("size")), large.get("oid"))
-        return found
+                files[str(entry.get("path"))] = SizeAndHash.of(large.get("size", entry.get("size")), large.get("oid"))
+        return files
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class ModelScope:
         query = urlencode({"Revision": self.repository.revision, "FilePath": path})
         return f"{self.endpoint}/api/v1/models/{quote(self.repository.name)}/repo?{query}"
 
-    def known(self, web: Web) -> dict[str, Known]:
+    def known(self, web: Web) -> dict[str, SizeAndHash]:
         query = urlencode({"Revision": self.repository.revision, "Recursive": "true"})
         url = f"{self.endpoint}/api/v1/models/{quote(self.repository.name)}/repo/files?{query}"
         answer = _json(web, url, self.headers())
@@ -98,7 +100,7 @@ class ModelScope:
         if not isinstance(files, list):
             raise ModelError(f"{url}: not the listing of a repository")
         blobs = (entry for entry in files if isinstance(entry, dict) and entry.get("Type") != "tree")
-        return {str(entry.get("Path")): Known.of(entry.get("Size"), entry.get("Sha256")) for entry in blobs}
+        return {str(entry.get("Path")): SizeAndHash.of(entry.get("Size"), entry.get("Sha256")) for entry in blobs}
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Mirror:
     def address(self, path: str) -> str:
         return f"{self.url.rstrip('/')}/{quote(path)}"
 
-    def known(self, web: Web) -> dict[str, Known]:
+    def known(self, web: Web) -> dict[str, SizeAndHash]:
         try:
             text = web.text(self.address(RECORD), {}, _MOST_LISTING)
         except WebError as error:

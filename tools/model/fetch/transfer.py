@@ -1,7 +1,7 @@
 """One file over HTTP, carried on where it broke off.
 
-What has come lies beside its place as `.part`, with the server's validator beside that; it gets its
-name when size and sha256 are right.
+Received bytes lie next to the file as `.part`, with the server's validator next to that; it gets
+its name when size and sha256 are right.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.errors import ModelError
-from tools.model.fetch.download_record import Known
+from tools.model.fetch.download_record import SizeAndHash
 from tools.model.fetch.http_client import Answer, Web, WebError
 
 _BLOCK = 1 << 20
@@ -27,17 +27,17 @@ class Transfer:
     """Fetches files. tries: how often in a row a connection may bring nothing new. pause: waits
     between them, in seconds.
 
-    on_bytes: told how many bytes came; a negative number takes back what has to come again.
-    on_trouble: told, in words, why there is another try.
+    on_bytes: called with the number of bytes that came; a negative number takes back what has to
+    come again. on_trouble: called with the reason for another try.
     """
 
     web: Web
     tries: int = 5
     pause: Callable[[float], None] = time.sleep
     on_bytes: Callable[[int], None] = field(default=lambda count: None)
-    on_trouble: Callable[[str], None] = field(default=lambda told: None)
+    on_trouble: Callable[[str], None] = field(default=lambda line: None)
 
-    def fetch(self, url: str, headers: dict[str, str], path: Path, known: Known) -> Known:
+    def fetch(self, url: str, headers: dict[str, str], path: Path, known: SizeAndHash) -> SizeAndHash:
         """Make `path`; returns size and sha256 of what came. Raises ModelError when it cannot be
         had, or is not what `known` says.
         """
@@ -46,24 +46,24 @@ class Transfer:
         resumed = part.size > 0
         self.on_bytes(part.size)
         self._complete(url, headers, part, known)
-        found = part.facts()
-        if resumed and found != _filled(known, found):
-            # Parts of two versions, or a part that was damaged: once from the start, before anybody
-            # is blamed.
+        received = part.facts()
+        if resumed and received != _filled(known, received):
+            # Parts of two versions, or a part that was damaged: once from the start, before
+            # anything is blamed.
             self.on_trouble(f"{path.name}: what was carried on does not fit, from the start")
             self._again(part)
             self._complete(url, headers, part, known)
-            found = part.facts()
-        if found != _filled(known, found):
+            received = part.facts()
+        if received != _filled(known, received):
             self._again(part)
             came, wanted = (
-                f"{facts.size} bytes with sha256 {facts.sha256}" for facts in (found, _filled(known, found))
+                f"{facts.size} bytes with sha256 {facts.sha256}" for facts in (received, _filled(known, received))
             )
             raise ModelError(f"{path}: {url} sent {came}, expected are {wanted}")
         part.finish()
-        return found
+        return received
 
-    def _complete(self, url: str, headers: dict[str, str], part: "_Part", known: Known) -> None:
+    def _complete(self, url: str, headers: dict[str, str], part: "_Part", known: SizeAndHash) -> None:
         # Against the most there ever was: what is fetched again, because it had to be thrown away,
         # is nothing new.
         fruitless, most = 0, part.size
@@ -86,7 +86,7 @@ class Transfer:
             self.on_trouble(f"{part.path.name}: {trouble}; again in {wait:.0f} s, from byte {part.size}")
             self.pause(wait)
 
-    def _once(self, url: str, headers: dict[str, str], part: "_Part", known: Known) -> bool:
+    def _once(self, url: str, headers: dict[str, str], part: "_Part", known: SizeAndHash) -> bool:
         """One connection; whether the file is complete with it."""
         start = part.size
         with self.web.get(url, headers, start=start, unless_changed=part.validator) as answer:
@@ -107,20 +107,20 @@ class Transfer:
         """The size of the whole, with `part` cut to where the answer begins. Raises WebError when
         it begins elsewhere.
         """
-        told = _CONTENT_RANGE.fullmatch(_header(answer, "Content-Range") or "")
+        content_range = _CONTENT_RANGE.fullmatch(_header(answer, "Content-Range") or "")
         if answer.status == 416:
-            if told and told[3] == str(start):
+            if content_range and content_range[3] == str(start):
                 return start
             self._again(part)
             raise WebError("the server has no such part, from the start")
         length = _header(answer, "Content-Length")
         if answer.status == 206:
-            if not told or told[1] != str(start) or told[3] == "*":
+            if not content_range or content_range[1] != str(start) or content_range[3] == "*":
                 self._again(part)
                 raise WebError(
                     f"asked for bytes from {start}, the server sends {_header(answer, 'Content-Range') or 'no range'}"
                 )
-            return int(told[3])
+            return int(content_range[3])
         if start:
             self._again(part)
         return int(length) if length is not None and length.isdecimal() else None
@@ -145,10 +145,10 @@ class _Part:
     @property
     def validator(self) -> str | None:
         try:
-            told = json.loads(self._facts.read_text(encoding="utf-8"))["validator"]
+            validator = json.loads(self._facts.read_text(encoding="utf-8"))["validator"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return told if isinstance(told, str) else None
+        return validator if isinstance(validator, str) else None
 
     def remember(self, validator: str | None) -> None:
         self._facts.write_text(json.dumps({"validator": validator}), encoding="utf-8")
@@ -157,11 +157,11 @@ class _Part:
         with self._data.open("ab") as stream:
             stream.write(data)
 
-    def facts(self) -> Known:
+    def facts(self) -> SizeAndHash:
         if not self._data.exists():
             self._data.touch()
         with self._data.open("rb") as stream:
-            return Known(self.size, hashlib.file_digest(stream, "sha256").hexdigest())
+            return SizeAndHash(self.size, hashlib.file_digest(stream, "sha256").hexdigest())
 
     def discard(self) -> None:
         self._data.unlink(missing_ok=True)
@@ -174,10 +174,10 @@ class _Part:
         self._facts.unlink(missing_ok=True)
 
 
-def _filled(known: Known, found: Known) -> Known:
+def _filled(known: SizeAndHash, facts: SizeAndHash) -> SizeAndHash:
     """`known`, with what it does not say taken as found."""
-    return Known(
-        found.size if known.size is None else known.size, found.sha256 if known.sha256 is None else known.sha256
+    return SizeAndHash(
+        facts.size if known.size is None else known.size, facts.sha256 if known.sha256 is None else known.sha256
     )
 
 

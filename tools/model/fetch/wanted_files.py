@@ -11,13 +11,13 @@ from cosyserve.errors import ModelError
 _NAME = Path("models") / "cosyvoice2-0.5b.toml"
 _BESIDE = Path(__file__).resolve().parents[3] / _NAME
 CATALOGUE = _BESIDE if _BESIDE.exists() else _NAME
-"""Beside the package in a checkout, in the working directory of an image."""
+"""Next to the package in a checkout, in the working directory of an image."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class WantedFile:
-    """path: relative, with slashes. size and sha256: None while nobody has said. about: bytes,
+    """path: relative, with slashes. size and sha256: None while they are not known. about: bytes,
     roughly.
     """
 

@@ -1,5 +1,5 @@
 """Scales for 8-bit products: how large the inputs of each linear map become while the model itself
-speaks.
+generates.
 
 The float32 graph says the voice's prompt, or tokens at random where the model directory has no
 voice, at each of the ten times of the flow, and the largest magnitude of each input is kept.
@@ -55,10 +55,10 @@ def measured(
     x = config.temperature * noise_table().numpy()[:, :frames]
     largest = dict.fromkeys(values, 0.0)
     for t, dt in euler_schedule():
-        made = session.run(None, given | {"x": np.stack([x, x]), "t": np.full(ROWS, t, np.float32)})
-        for value, found in zip(values, made[1:], strict=True):
-            largest[value] = max(largest[value], float(found))
-        x = x + np.float32(dt) * ((1 + config.guidance) * made[0][0] - config.guidance * made[0][1])
+        outputs = session.run(None, given | {"x": np.stack([x, x]), "t": np.full(ROWS, t, np.float32)})
+        for value, output in zip(values, outputs[1:], strict=True):
+            largest[value] = max(largest[value], float(output))
+        x = x + np.float32(dt) * ((1 + config.guidance) * outputs[0][0] - config.guidance * outputs[0][1])
     return {name: _HEADROOM * largest[value] for name, value in needed.items()}
 
 

@@ -156,8 +156,8 @@ class _Estimator:
             "Add", [self._block(x, f"{name}.block1"), self._full(f"{name}.mlp.1", time)], f"{name}.timed"
         )
         hidden = self._block(hidden, f"{name}.block2")
-        beside = layers.to_full(self._one_tap(layers.to_products(self._real(x, f"{name}.real")), f"{name}.res_conv"))
-        return graph.layer(name, graph.node("Add", [hidden, beside], name))
+        residual = layers.to_full(self._one_tap(layers.to_products(self._real(x, f"{name}.real")), f"{name}.res_conv"))
+        return graph.layer(name, graph.node("Add", [hidden, residual], name))
 
     def _transformer(self, x: str, name: str) -> str:
         graph, layers = self.graph, self._layers

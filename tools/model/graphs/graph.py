@@ -125,11 +125,11 @@ class Graph:
             opset_imports=[helper.make_opsetid("", opset)],
             ir_version=_IR_VERSION[opset],
         )
-        told = {
+        properties = {
             "precision": self.precision.value,
             "layers": "\n".join(f"{layer.name}\t{layer.value}" for layer in self.layers),
         }
-        helper.set_model_props(model, dict(sorted((metadata | told).items())))
+        helper.set_model_props(model, dict(sorted((metadata | properties).items())))
         onnx.checker.check_model(model, full_check=True)
         return model
 
@@ -138,8 +138,8 @@ def layers_of(model: onnx.ModelProto) -> list[Layer]:
     """The layers that the writer remembered, in the order of computation; none in a file that is
     not ours.
     """
-    told = {entry.key: entry.value for entry in model.metadata_props}.get("layers", "")
-    return [Layer(*line.split("\t")) for line in told.splitlines()]
+    text = {entry.key: entry.value for entry in model.metadata_props}.get("layers", "")
+    return [Layer(*line.split("\t")) for line in text.splitlines()]
 
 
 def write(model: onnx.ModelProto, path: Path) -> None:

@@ -53,16 +53,18 @@ class Layers:
             x, weight = self._eight_bits(x, matrix, name)
         else:
             weight = graph.weight(f"{name}.weight", matrix.T.astype(dtype))
-        made = graph.node("MatMul", [x, weight], f"{name}.product")
+        product = graph.node("MatMul", [x, weight], f"{name}.product")
         return (
-            made if bias is None else graph.node("Add", [made, graph.weight(f"{name}.bias", bias.astype(dtype))], name)
+            product
+            if bias is None
+            else graph.node("Add", [product, graph.weight(f"{name}.bias", bias.astype(dtype))], name)
         )
 
     def full_linear(self, x: str, matrix: Array, bias: Array | None, name: str) -> str:
         """The same in float32 whatever the precision."""
         graph = self.graph
-        made = graph.node("MatMul", [x, graph.weight(f"{name}.weight", matrix.T)], f"{name}.product")
-        return made if bias is None else graph.node("Add", [made, graph.weight(f"{name}.bias", bias)], name)
+        product = graph.node("MatMul", [x, graph.weight(f"{name}.weight", matrix.T)], f"{name}.product")
+        return product if bias is None else graph.node("Add", [product, graph.weight(f"{name}.bias", bias)], name)
 
     def _eight_bits(self, x: str, matrix: Array, name: str) -> tuple[str, str]:
         """x and matrix through 8-bit floating point, one scale for each, which every TensorRT

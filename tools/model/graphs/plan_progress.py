@@ -1,5 +1,5 @@
-"""How far the build of a plan is, and how it is stopped: TensorRT works for minutes and hears of a
-Ctrl-C only where it asks.
+"""The progress of a plan's build, and how it is stopped: TensorRT works for minutes and checks for
+a Ctrl-C only at its callbacks.
 """
 
 import sys
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Prints each phase of a build with its share done; told from TensorRT's threads.
+    """Prints each phase of a build with its share done; called from TensorRT's threads.
 
     stop: asked at each step; true cancels the build.
     """
@@ -22,10 +22,10 @@ class Progress:
         self._name, self._to, self._stop = name, to or sys.stderr, stop
         self._lock = threading.Lock()
         self._steps: dict[str, int] = {}
-        self._told = 0.0
+        self._printed = 0.0
 
     def begin(self, phase: str, steps: int) -> None:
-        """A phase of so many steps."""
+        """A phase of `steps` steps."""
         with self._lock:
             self._steps[phase] = max(steps, 1)
 
@@ -33,8 +33,8 @@ class Progress:
         """A step is done, counted from 0; False cancels the build. Prints once a second."""
         with self._lock:
             now = time.monotonic()
-            if now - self._told >= 1.0:
-                self._told = now
+            if now - self._printed >= 1.0:
+                self._printed = now
                 share = (step + 1) / self._steps.get(phase, 1)
                 print(f"{self._name}: {phase} {share:.0%}", file=self._to, flush=True)
         return not self._stop()
@@ -68,7 +68,7 @@ def monitor(progress: Progress) -> Any:
 
 
 def interruptible(build: Callable[[Callable[[], bool]], T]) -> T:
-    """What `build` returns, in a thread beside this one, which is free to hear a Ctrl-C. `build`
+    """What `build` returns, in another thread, so that this one can receive a Ctrl-C. `build`
     gets what its progress asks as `stop`, and after a KeyboardInterrupt is waited for."""
     stopped = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="plan") as thread:

@@ -40,9 +40,9 @@ def read_published(path: Path) -> onnx.ModelProto:
             f"{path}: no valid ONNX file: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
         ) from error
     weights = {tensor.name for tensor in model.graph.initializer}
-    found = {value.name: _shape(value) for value in model.graph.input if value.name not in weights}
-    if found != _EXPECTED:
-        raise ModelError(f"{path}: inputs are {found}, the published estimator has {_EXPECTED} (None: free)")
+    inputs = {value.name: _shape(value) for value in model.graph.input if value.name not in weights}
+    if inputs != _EXPECTED:
+        raise ModelError(f"{path}: inputs are {inputs}, the published estimator has {_EXPECTED} (None: free)")
     if [value.name for value in model.graph.output] != ["estimator_out"]:
         raise ModelError(
             f"{path}: outputs are {[value.name for value in model.graph.output]}, the published estimator has "

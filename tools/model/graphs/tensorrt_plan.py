@@ -51,7 +51,7 @@ def build_plan(
     logger = trt.Logger(trt.Logger.WARNING)
     try:
         builder = trt.Builder(logger)
-    except TypeError as error:  # how its bindings tell that there is none
+    except TypeError as error:  # how its bindings report that there is none
         raise PlanError(f"TensorRT {trt.__version__} cannot begin here: {NO_START}") from error
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
@@ -116,10 +116,10 @@ def take_timing_cache(config: "trt.IBuilderConfig", path: Path | None) -> "trt.I
     if path is None:
         return None
     try:
-        kept = path.read_bytes()
+        stored = path.read_bytes()
     except OSError:
-        kept = b""
-    for content in (kept, b""):
+        stored = b""
+    for content in (stored, b""):
         cache = config.create_timing_cache(content)
         if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
             return cache
@@ -132,11 +132,11 @@ def keep_timing_cache(cache: "trt.ITimingCache | None", path: Path | None) -> No
     """
     if cache is None or path is None:
         return
-    beside = path.with_name(f".{path.name}-{time.monotonic_ns()}")
+    partial = path.with_name(f".{path.name}-{time.monotonic_ns()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(bytes(memoryview(cache.serialize())))
-        beside.replace(path)
+        partial.write_bytes(bytes(memoryview(cache.serialize())))
+        partial.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         log.warning("what was measured is not kept: %s", error)

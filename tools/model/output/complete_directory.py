@@ -1,6 +1,6 @@
 """Directories that appear whole or not at all.
 
-What is made is put together in a hidden folder beside its place, file by file; a file that is done
+The result is put together in a hidden folder next to its place, file by file; a file that is done
 keeps its name there, so that a run which was cut off is carried on. A manifest with the size and
 sha256 of every file comes last, and then one rename. Only a directory with a manifest that says the
 same identity is taken for what was asked for.
@@ -109,17 +109,17 @@ def publish(
     *,
     needed: int = 0,
     replace: bool = False,
-    on_wait: Callable[[str], None] = lambda told: None,
+    on_wait: Callable[[str], None] = lambda line: None,
 ) -> tuple[Manifest, bool]:
     """The manifest of `target`, made if it is not there yet, and whether it was made. Of several
     processes at once one makes it.
 
     needed: bytes that `make` will write at most. replace: also where something else of ours stands.
-    on_wait: told, in words, which process is at it. Raises ModelError when there is no room, or
-    `target` holds something else.
+    on_wait: called with the name of the process that is at it. Raises ModelError when there is no
+    room, or `target` holds something else.
     """
     target = target.resolve()
-    if target == Path.cwd():  # it appears by a rename: whoever stands in it would stand nowhere
+    if target == Path.cwd():  # it appears by a rename: a shell in it would lose its directory
         raise ModelError(f"{target}: is the working directory; name one inside it")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):

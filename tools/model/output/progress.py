@@ -44,28 +44,29 @@ class Progress:
         if self._total:
             left = (self._total - self._done) / rate if rate > 0 else 0.0
             filled = min(20, 20 * self._done // self._total)
-            line = f"{self._label}  [{'#' * filled}{'.' * (20 - filled)}] {in_units(self._done)} of {in_units(self._total)}"
+            bar = "#" * filled + "." * (20 - filled)
+            line = f"{self._label}  [{bar}] {in_units(self._done)} of {in_units(self._total)}"
             line += f"  {in_units(rate)}/s, {left:.0f} s left" if self._done < self._total else f"  {in_units(rate)}/s"
         self._out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
         self._out.flush()
 
 
 class Step:
-    """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or
-    now and then.
+    """The phase of a long job, for jobs whose length in bytes is not known: the same line, redrawn
+    or now and then.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out, self._count = out or sys.stderr, 0
         self._terminal = self._out.isatty()
-        self._told = 0.0 if self._terminal else time.monotonic()
+        self._printed = 0.0 if self._terminal else time.monotonic()
 
     def now(self, what: str) -> None:
         """Another step begins."""
         self._count += 1
         now = time.monotonic()
-        if self._terminal or now - self._told >= 10.0:
-            self._told = now
+        if self._terminal or now - self._printed >= 10.0:
+            self._printed = now
             self._out.write(f"\r\x1b[K{self._count}  {what}" if self._terminal else f"{self._count}  {what}\n")
             self._out.flush()
 

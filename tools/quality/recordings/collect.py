@@ -71,7 +71,7 @@ async def spoken(
 
 
 def from_folder(directory: Path, wanted: Sequence[str] | None, sentences: list[Sentence]) -> list[Recordings]:
-    """Each voice of a directory that somebody else spoke. Raises ValueError for a wanted voice
+    """Each voice of a directory of other recordings. Raises ValueError for a wanted voice
     without a folder, or an empty folder.
     """
     folders = voice_folders(directory)

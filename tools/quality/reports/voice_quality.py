@@ -110,7 +110,7 @@ def measure(
     reference: Sequence[Recording] | None,
     similarity: Similarity | None,
 ) -> VoiceQuality:
-    """hear: the recogniser. rate: naturalness; None leaves it out. reference: somebody else's
+    """hear: the recogniser. rate: naturalness; None leaves it out. reference: another speaker's
     recordings of the same sentences.
     """
     streamed = recordings.streamed

@@ -1,8 +1,8 @@
 """What became of a short reply: whether all its words were spoken, and once.
 
 Two recognisers have to agree before a word counts as left out: a single one mishears short words,
-names and letters now and then. The second witness are the times of the words: what nobody says has
-none.
+names and letters now and then. The second witness are the times of the words: what is not spoken
+has none.
 """
 
 from collections import Counter
@@ -43,13 +43,13 @@ class Reply:
 
 
 def judged(number: int, text: str, heard: Mapping[str, str], words: Sequence[WordTime]) -> Reply:
-    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it tells
-    none.
+    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it
+    reports none.
     """
     reference = words_of(text)
-    found = {ear: differences(reference, words_of(said)) for ear, said in heard.items()}
-    left_out = frozenset.intersection(*(each.left_out for each in found.values()))
-    missed = frozenset.intersection(*(each.left_out | each.misheard for each in found.values()))
+    differences_by_ear = {ear: differences(reference, words_of(said)) for ear, said in heard.items()}
+    left_out = frozenset.intersection(*(each.left_out for each in differences_by_ear.values()))
+    missed = frozenset.intersection(*(each.left_out | each.misheard for each in differences_by_ear.values()))
     return Reply(
         number,
         text,
@@ -62,12 +62,12 @@ def judged(number: int, text: str, heard: Mapping[str, str], words: Sequence[Wor
             for word in words
             if _letters(word.text) >= FEWEST_LETTERS and word.end - word.start < SHORTEST_SECONDS - 1e-6
         ),
-        _twice(set(reference), list(found.values())),
+        _twice(set(reference), list(differences_by_ear.values())),
     )
 
 
-def _twice(reference: set[str], found: Sequence[Differences]) -> tuple[str, ...]:
-    added = [Counter(each.added) for each in found]
+def _twice(reference: set[str], differences_by_ear: Sequence[Differences]) -> tuple[str, ...]:
+    added = [Counter(each.added) for each in differences_by_ear]
     return tuple(sorted(word for word in reference if all(count[word] for count in added)))
 
 

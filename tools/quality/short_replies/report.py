@@ -31,11 +31,11 @@ class RepliesQuality:
     @property
     def errors(self) -> Mapping[str, WordErrors]:
         """By ear."""
-        found: dict[str, WordErrors] = {}
+        errors_by_ear: dict[str, WordErrors] = {}
         for reply in self.replies:
             for ear, errors in reply.errors.items():
-                found[ear] = found.get(ear, WordErrors()) + errors
-        return found
+                errors_by_ear[ear] = errors_by_ear.get(ear, WordErrors()) + errors
+        return errors_by_ear
 
     @property
     def word_error_rate(self) -> float:
@@ -65,13 +65,13 @@ class RepliesLimits:
         ]
 
 
-def as_table(found: Sequence[RepliesQuality]) -> str:
+def as_table(results: Sequence[RepliesQuality]) -> str:
     """A row for each voice and seed; then the replies in which words were lost, added or misheard
     by every ear.
     """
-    ears = list(dict.fromkeys(ear for quality in found for ear in quality.errors))
+    ears = list(dict.fromkeys(ear for quality in results for ear in quality.errors))
     lines = [_COLUMNS + "".join(f"{'WER ' + ear:>13}" for ear in ears)]
-    for quality in found:
+    for quality in results:
         counts = (
             f"{quality.voice:<24}{quality.seed:>5}{len(quality.replies):>9}{len(quality.lost):>12}"
             f"{sum(bool(reply.too_short) for reply in quality.replies):>11}{len(quality.twice):>12}"
@@ -80,14 +80,14 @@ def as_table(found: Sequence[RepliesQuality]) -> str:
         lines.append(
             counts + "".join(f"{100 * quality.errors[ear].rate:>11.2f} %" for ear in ears if ear in quality.errors)
         )
-    for quality in found:
+    for quality in results:
         lines += [
             f"  {quality.voice}, seed {quality.seed}, {_line(reply)}" for reply in quality.replies if reply.remarkable
         ]
     return "\n".join(lines)
 
 
-def as_json(found: Sequence[RepliesQuality], exceeded: Sequence[str]) -> dict[str, Any]:
+def as_json(results: Sequence[RepliesQuality], exceeded: Sequence[str]) -> dict[str, Any]:
     """Everything, reply by reply."""
     return {
         "ok": not exceeded,
@@ -99,7 +99,7 @@ def as_json(found: Sequence[RepliesQuality], exceeded: Sequence[str]) -> dict[st
                 "twice": len(quality.twice),
                 "word_error_rate": {ear: errors.rate for ear, errors in quality.errors.items()},
             }
-            for quality in found
+            for quality in results
         ],
     }
 
@@ -111,5 +111,5 @@ def _line(reply: Reply) -> str:
         "twice": reply.said_twice,
         "misheard": reply.misheard,
     }
-    told = "; ".join(f"{name}: {', '.join(words)}" for name, words in what.items() if words)
-    return f"{reply.number:03d} {told}\n      said:  {reply.text}\n      heard: {' | '.join(reply.heard.values())}"
+    summary = "; ".join(f"{name}: {', '.join(words)}" for name, words in what.items() if words)
+    return f"{reply.number:03d} {summary}\n      said:  {reply.text}\n      heard: {' | '.join(reply.heard.values())}"

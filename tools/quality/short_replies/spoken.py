@@ -15,11 +15,11 @@ from cosyserve.client.types import WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from tools.quality.recordings.added_voices import with_voices
 from tools.quality.recordings.collect import client_of, voices_of
 from tools.quality.recordings.collect import from_folder as recordings_of
 from tools.quality.recordings.recording import Recording, file_name
 from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.voice_making import SECONDS, make_voices, read_originals, with_voices
 from tools.quality.short_replies.outcome import judged
 from tools.quality.short_replies.report import RepliesQuality
 from tools.quality.words.recognition import Recogniser, base_weights
@@ -29,9 +29,9 @@ _Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[Wo
 
 
 @dataclass(frozen=True)
-class Said:
+class SpokenReplies:
     """One voice with one seed. words: of each recording, in order; empty lists where no times are
-    told.
+    reported.
     """
 
     voice: str
@@ -42,7 +42,7 @@ class Said:
 
 async def spoken(
     model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int]
-) -> list[Said]:
+) -> list[SpokenReplies]:
     """Each reply in one request, by each voice with each seed. Raises as `client_of` and
     `voices_of` do.
     """
@@ -61,7 +61,7 @@ async def converted(
     replies: Sequence[Sentence],
     seeds: Sequence[int],
     folder: Path,
-) -> list[Said]:
+) -> list[SpokenReplies]:
     """Recordings of the replies, said by each voice. Raises ValueError for a folder that has none
     of them.
     """
@@ -76,15 +76,15 @@ async def converted(
     return await _each(model, server, voices, there, seeds, say)
 
 
-def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[Said]:
-    """What somebody else spoke; see `collect.from_folder`."""
+def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[SpokenReplies]:
+    """Other recordings of the replies; see `collect.from_folder`."""
     return [
-        Said(each.voice, 0, each.streamed, [[] for _ in each.streamed])
+        SpokenReplies(each.voice, 0, each.streamed, [[] for _ in each.streamed])
         for each in recordings_of(directory, wanted, replies)
     ]
 
 
-def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
+def heard(said: Sequence[SpokenReplies], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
     """Listens to everything with Whisper tiny.en, and unless one_ear with base. Raises
     ModuleNotFoundError when the weights of base are not installed."""
     with ears(one_ear=one_ear, threads=threads) as listening:
@@ -109,28 +109,24 @@ def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQ
 @contextlib.contextmanager
 def ears(*, one_ear: bool, threads: int) -> Iterator[dict[str, Ear]]:
     """By name."""
-    found: dict[str, Ear] = {"tiny.en": Recogniser(threads).text_of}
+    recognisers: dict[str, Ear] = {"tiny.en": Recogniser(threads).text_of}
     if one_ear:
-        yield found
+        yield recognisers
         return
     with base_weights() as weights:
-        yield found | {"base": Recogniser(threads, weights).text_of}
+        yield recognisers | {"base": Recogniser(threads, weights).text_of}
 
 
 @contextlib.contextmanager
 def cloning_model(model: Path, recordings: Sequence[Path], threads: int) -> Iterator[tuple[Path, list[str] | None]]:
     """`model`, or with recordings a copy of it that has a voice of each, thrown away behind the
-    block; and the new voices' names. Raises as `clone.read_originals` and `clone.make_voices` do.
+    block; and the new voices' names. Raises as `read_originals` and `make_voices` do.
     """
     if not recordings:
         yield model, None
         return
-    from tools.quality import clone
-
     recogniser = Recogniser(threads)
-    _, voices = clone.make_voices(
-        ModelDirectory(model), clone.read_originals(recordings, None, clone.SECONDS, recogniser.text_of)
-    )
+    _, voices = make_voices(ModelDirectory(model), read_originals(recordings, None, SECONDS, recogniser.text_of))
     with tempfile.TemporaryDirectory() as folder:
         yield with_voices(model, voices, Path(folder)), [voice.id for voice in voices]
 
@@ -142,18 +138,18 @@ async def _each(
     replies: Sequence[Sentence],
     seeds: Sequence[int],
     say: _Say,
-) -> list[Said]:
+) -> list[SpokenReplies]:
     async with client_of(model, server) as client:
         return [said async for said in _by_voice(client, await voices_of(client, wanted), replies, seeds, say)]
 
 
 async def _by_voice(
     client: Client, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
-) -> AsyncIterator[Said]:
+) -> AsyncIterator[SpokenReplies]:
     for voice in voices:
         for seed in seeds:
             print(f"{voice}: saying {len(replies)} replies, seed {seed}", file=sys.stderr)
-            said = Said(voice, seed)
+            said = SpokenReplies(voice, seed)
             for reply in replies:
                 try:
                     recording, words = await say(client, reply, voice, seed)

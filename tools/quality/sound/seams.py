@@ -12,7 +12,7 @@ from tools.quality.recordings.recording import Recording, Samples
 
 _REACH_SECONDS = 0.010
 _SILENCE = 1e-4
-"""Added to what is divided by: -80 dB of full scale, so that what nobody hears is no seam."""
+"""Added to what is divided by: -80 dB of full scale, so that what is inaudible is no seam."""
 _PLACES_PER_BORDER = 20
 
 

@@ -1,4 +1,4 @@
-"""Sentences that nobody would want to hear: silent, running on, stopping early."""
+"""Faulty sentences: silent, running on, stopping early."""
 
 from typing import Literal, get_args
 

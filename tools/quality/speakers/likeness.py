@@ -54,7 +54,7 @@ def nearness(speech: Embeddings, own: Embeddings, presets: Mapping[str, Embeddin
     """speech: speaker embeddings [sentences, size] of what a voice said; own and each of presets:
     [n, size] of whom to compare it with; rows of length 1. Raises ValueError without a preset."""
     if not presets:
-        raise ValueError("there is no voice to tell the new one from")
+        raise ValueError("there is no voice to compare the new one with")
     nearer = [cosine(row[None], own) > max(cosine(row[None], other) for other in presets.values()) for row in speech]
     return Nearness(
         cosine(speech, own), {name: cosine(speech, other) for name, other in presets.items()}, len(speech), sum(nearer)
@@ -63,14 +63,14 @@ def nearness(speech: Embeddings, own: Embeddings, presets: Mapping[str, Embeddin
 
 def cosine(rows: Embeddings, others: Embeddings) -> float:
     """Mean cosine of rows to the mean of others."""
-    found = similarity(rows, [], others).to_reference
-    assert found is not None  # noqa: S101 - it has a reference
-    return found
+    value = similarity(rows, [], others).to_reference
+    assert value is not None  # noqa: S101 - it has a reference
+    return value
 
 
-def as_table(found: Sequence[Likeness]) -> str:
+def as_table(likenesses: Sequence[Likeness]) -> str:
     """A block a voice."""
-    return "\n".join(line for each in found for line in _block(each))
+    return "\n".join(line for each in likenesses for line in _block(each))
 
 
 def _block(each: Likeness) -> list[str]:

@@ -1,15 +1,16 @@
-"""Words that sound alike where only the writing could tell them apart: the name of a letter, and an
+"""Words that sound alike and differ only in writing: the name of a letter, and an
 interjection.
 
 A recogniser that hears "gate C" may write "gate see", and "Phew!" as "Few": the sound is right, so
 nothing was lost. The lists hold words of the very same phonemes in American English
-(Merriam-Webster), and count only beside the letter or the interjection itself: "see" and "sea" stay
-two words, as "their" and "there" do.
+(Merriam-Webster), and count only next to the letter or the interjection itself: "see" and "sea"
+stay two words, as "their" and "there" do.
 """
 
 _LISTED = """
-a eh, b be bee, c see sea, d dee, f eff, g gee, h aitch, i eye aye, j jay, k kay, l el ell, m em, n en, o oh owe, p pea pee, q cue queue,
-r are, s ess, t tea tee, u you ewe, v vee, x ex, y why, z zee, eh a, oh o owe, phew few, yay yea, aw awe, whoa wo, hey hay
+a eh, b be bee, c see sea, d dee, f eff, g gee, h aitch, i eye aye, j jay, k kay, l el ell, m em, n
+en, o oh owe, p pea pee, q cue queue, r are, s ess, t tea tee, u you ewe, v vee, x ex, y why, z zee,
+eh a, oh o owe, phew few, yay yea, aw awe, whoa wo, hey hay
 """
 _ALIKE = {
     first: frozenset(others) for first, *others in (line.split() for line in _LISTED.replace("\n", " ").split(","))

@@ -2,7 +2,7 @@
 sounds.
 
 Marks and blanks never count. English words are compared without stress, a tap is a t, and
-unstressed ɪ, ᵻ and ə are one sound; words that sound different beside others (the, to, a, read) do
+unstressed ɪ, ᵻ and ə are one sound; words that sound different next to others (the, to, a, read) do
 so alike on both sides, since both are pronounced as one row of words without marks.
 """
 
@@ -62,7 +62,7 @@ class EnglishJudge:
         return Judgement(" ".join(words), any(self._sounds(form) == heard for form in forms))
 
     def _sounds(self, words: str) -> str:
-        words = _GIVEN.sub(lambda found: f"{BEGIN}{found[1].replace(' ', BLANK)}{END}", _LETTERS.sub(_letters, words))
+        words = _GIVEN.sub(lambda match: f"{BEGIN}{match[1].replace(' ', BLANK)}{END}", _LETTERS.sub(_letters, words))
         bare = "".join(character for character in words if not _divides(character))
         return folded(self._tokenizer.phonemes(bare))
 
@@ -82,12 +82,12 @@ def folded(phonemes: str) -> str:
     return _REDUCED.sub("ə", phonemes).translate(_SAME_SOUND)
 
 
-def _letters(found: re.Match[str]) -> str:
-    return f"/{plural(spell(found[1]))}/"
+def _letters(match: re.Match[str]) -> str:
+    return f"/{plural(spell(match[1]))}/"
 
 
-def _letter(found: re.Match[str]) -> str:
-    return f"/{spell(found[0])}/"
+def _letter(match: re.Match[str]) -> str:
+    return f"/{spell(match[0])}/"
 
 
 def _divides(character: str) -> bool:

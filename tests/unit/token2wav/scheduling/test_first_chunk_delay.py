@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from bench.simulation.clock import VirtualClock
-from bench.simulation.engines import ModelledDecoder, ModelledState, Times
+from bench.token2wav_schedule.clock import VirtualClock
+from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
 from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence

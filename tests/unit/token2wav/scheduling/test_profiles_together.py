@@ -4,8 +4,8 @@ long and decode one stream each.
 
 from functools import partial
 
-from bench.simulation.clock import VirtualClock
-from bench.simulation.engines import ModelledDecoder, Times
+from bench.token2wav_schedule.clock import VirtualClock
+from bench.token2wav_schedule.engines import ModelledDecoder, Times
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio

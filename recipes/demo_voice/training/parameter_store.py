@@ -2,7 +2,7 @@
 exactly such a mapping.
 
 The networks of `services` hold no parameters of their own; they are put together from named
-tensors. Training keeps the tensors here, builds the network anew from them for each step
+tensors. Training keeps the tensors here, builds the network again from them for each step
 (dictionary look-ups, no copies) and lets gradients flow back.
 """
 
@@ -53,15 +53,15 @@ class Average:
 def save(path: Path, content: Mapping[str, object]) -> None:
     """`torch.save` that is never seen half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(path.suffix + ".partial")
-    torch.save(dict(content), beside)
-    beside.replace(path)
+    partial = path.with_suffix(path.suffix + ".partial")
+    torch.save(dict(content), partial)
+    partial.replace(path)
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, object]:
     """What `save` wrote: tensors and plain values only."""
-    found: dict[str, object] = torch.load(path, map_location=device, weights_only=True)
-    return found
+    content: dict[str, object] = torch.load(path, map_location=device, weights_only=True)
+    return content
 
 
 def pack(source: Path, target: Path) -> None:
@@ -74,11 +74,11 @@ def pack(source: Path, target: Path) -> None:
 
 
 @torch.no_grad()
-def restore(parameters: Mapping[str, Tensor], average: Average, found: Mapping[str, object]) -> None:
+def restore(parameters: Mapping[str, Tensor], average: Average, content: Mapping[str, object]) -> None:
     """Put a checkpoint's "parameters" and "average" in place of the present ones. Raises ValueError
     unless names and sizes agree.
     """
-    values, averaged = found["parameters"], found["average"]
+    values, averaged = content["parameters"], content["average"]
     if not isinstance(values, dict) or not isinstance(averaged, dict):
         raise ValueError("not a checkpoint of this training")
     require_names(values, parameters)
@@ -96,8 +96,8 @@ def halved(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in parameters.items()}
 
 
-def require_names(found: Iterable[str], expected: Iterable[str]) -> None:
+def require_names(names: Iterable[str], expected: Iterable[str]) -> None:
     """Raises ValueError unless both name the same tensors."""
-    missing, extra = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+    missing, extra = sorted(set(expected) - set(names)), sorted(set(names) - set(expected))
     if missing or extra:
         raise ValueError(f"missing tensors {missing[:5]}, unexpected tensors {extra[:5]}")

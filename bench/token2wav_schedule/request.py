@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bench.load.player import Player
-from bench.simulation.clock import VirtualClock
-from bench.simulation.engines import ModelledLlm
+from bench.token2wav_schedule.clock import VirtualClock
+from bench.token2wav_schedule.engines import ModelledLlm
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.inputs.request import Sentence, Voice
@@ -27,7 +27,7 @@ class ModelledRequest:
     early.
 
     tokens: of each sentence. way: seconds of the next message to the listener. over: called with
-    the player and the moment of the request. ahead: whether sentences are begun early. tells:
+    the player and the moment of the request. ahead: whether sentences are begun early. shares_load:
     whether a decoder hears how many streams there are on all replicas.
     """
 
@@ -40,12 +40,12 @@ class ModelledRequest:
         over: Callable[[Player, float], None],
         *,
         ahead: bool = True,
-        tells: bool = True,
+        shares_load: bool = True,
     ) -> None:
         self._clock, self._llm, self._replicas = engines
         self._voice, self._tokens, self._way, self._over = voice, tokens, way, over
         self._player, self._asked = Player(), self._clock.now()
-        self._ahead, self._tells = ahead, tells
+        self._ahead, self._shares_load = ahead, shares_load
         self._written: list[list[tuple[int, bool]]] = [[] for _ in tokens]
         self._lanes: dict[int, Lane] = {}
         self._batchers: dict[int, Batcher] = {}
@@ -101,7 +101,7 @@ class ModelledRequest:
             sentence_index=sentence,
             utterance=id(self),
             listener_seconds=self._until_played(sentence),
-            caller_streams=sum(streams) + 1 if self._tells else 0,
+            caller_streams=sum(streams) + 1 if self._shares_load else 0,
         )
         self._batchers[sentence] = batcher
         self._lanes[sentence] = batcher.open(said, lambda arrival: self._heard(sentence, arrival))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from bench.simulation.clock import VirtualClock
+from bench.token2wav_schedule.clock import VirtualClock
 
 
 @dataclass(eq=False)

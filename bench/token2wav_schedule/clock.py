@@ -11,7 +11,7 @@ from collections.abc import Callable
 class VirtualClock:
     """A `services.token2wav.scheduling.clock.Clock`.
     Everything happens in the thread that waits or works. on_end: called when nothing can
-    happen any more though somebody waits."""
+    happen any more although a coroutine waits."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._now = 0.0
@@ -31,10 +31,10 @@ class VirtualClock:
         return lambda: self._forget(number)
 
     def _forget(self, number: int) -> None:
-        kept = [event for event in self._events if event[1] != number]
-        if len(kept) < len(self._events):
-            heapq.heapify(kept)
-            self._events[:] = kept
+        left = [event for event in self._events if event[1] != number]
+        if len(left) < len(self._events):
+            heapq.heapify(left)
+            self._events[:] = left
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Until the next event has happened or `seconds` are over."""
@@ -46,7 +46,7 @@ class VirtualClock:
             self._now += seconds
 
     def work(self, seconds: float) -> None:
-        """Be busy for `seconds`, while what happens meanwhile happens."""
+        """Be busy for `seconds`; events that are due in this time happen."""
         end = self._now + seconds
         while self._events and self._events[0][0] <= end:
             self._happen()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.simulation.clock import VirtualClock
+from bench.token2wav_schedule.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, Stride
@@ -22,7 +22,7 @@ HELD_BACK = 10
 @dataclass(frozen=True)
 class Times:
     """Seconds on a device that both engines share. flow, vocoder: a step of token2wav by its number
-    of blocks. host: what a step takes beside the device. decode: a step of the speech-token model
+    of blocks. host: what a step takes besides the device. decode: a step of the speech-token model
     by its rows. prefill: a prompt. beside_decoding, beside_decoder: how many times longer token2wav
     and the speech-token model take while the other one works, so that loads come out as they were
     measured over gRPC; of one sentence a pass was seen to take 1.2 times and a step 1.5. jitter:
@@ -94,7 +94,7 @@ class ModelledState:
         return 0
 
     def cancel(self) -> None:
-        """Nobody hangs up."""
+        """No caller hangs up."""
 
 
 class ModelledDecoder:
@@ -182,13 +182,13 @@ class _Sequence:
     left: int
     message: int
     deliver: Callable[[int, bool], None]
-    made: int = 0
+    unsent: int = 0
 
     def one_more(self) -> None:
-        self.left, self.made = self.left - 1, self.made + 1
-        if self.made == self.message or not self.left:
-            made, self.made, self.message = self.made, 0, CHUNK_TOKENS
-            self.deliver(made, not self.left)
+        self.left, self.unsent = self.left - 1, self.unsent + 1
+        if self.unsent == self.message or not self.left:
+            count, self.unsent, self.message = self.unsent, 0, CHUNK_TOKENS
+            self.deliver(count, not self.left)
 
 
 def at_most(times: dict[int, float], size: int) -> float:

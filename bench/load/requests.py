@@ -1,0 +1,46 @@
+"""What the loads have in common: the texts, and the settings of the services that are measured."""
+
+import argparse
+
+from bench.parts.provenance import gpu
+
+TEXTS = (
+    "Thank you for calling, how can I help you today?",
+    "Your parcel left our house on Monday and should be with you by Friday.",
+    "I have found two flights in the morning and one late in the evening.",
+    "One moment please, I am looking at your account.",
+    "It will rain until noon, and then the sun comes out.",
+    "Could you tell me the number that is printed on the back of the card?",
+    "The meeting has been moved to half past three, in the room on the second floor.",
+    "That is a good question, and the answer depends on where you live.",
+)
+ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
+"""Environment of a stack whose callers are not to be refused, however busy the machine is."""
+_MOST_SEQUENCES = 128
+"""Of a step of the speech-token model on a GPU."""
+
+
+def room_for(streams: int) -> dict[str, str]:
+    """Settings with which no stage refuses `streams` streams, so that the machine is measured and
+    not a limit.
+    """
+    return {
+        "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
+        "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
+        "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
+        "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
+        "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
+    }
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("COSYSERVE_"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
+    return name, value
+
+
+def gpu_megabytes() -> float | None:
+    """In use on all GPUs by all processes, as nvidia-smi reports; None without one."""
+    used = gpu("memory.used")
+    return sum(float(megabytes) for (megabytes,) in used) if used else None

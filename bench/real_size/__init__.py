@@ -1,0 +1,1 @@
+"""Random weights of the published sizes."""
