@@ -26,7 +26,7 @@ from bench.load.requests import TEXTS
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
-from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
 from cosyserve.spec import SAMPLE_RATE
 
 BUFFER_SECONDS = 0.04
@@ -128,7 +128,7 @@ async def listen(address: str, voices: Sequence[str], streams: int, seconds: flo
     return run
 
 
-async def strike(stack: Stack, fault: Fault) -> None:
+async def strike(stack: LocalDeployment, fault: Fault) -> None:
     """The fault, in the middle of a run. A process that was replaced in the meantime is not
     continued.
     """
@@ -142,7 +142,7 @@ async def strike(stack: Stack, fault: Fault) -> None:
         stack.kill(fault.stage, 0, signal.SIGCONT)
 
 
-async def until_whole(stack: Stack) -> None:
+async def until_whole(stack: LocalDeployment) -> None:
     """Return when every process serves. Raises TimeoutError after a minute and a half."""
     wanted = sum(REPLICAS.values()) + 1
     async with asyncio.timeout(WHOLE_SECONDS):
@@ -174,13 +174,13 @@ def holds(run: Run, control: Run, limit: float) -> bool:
 async def measure(options: argparse.Namespace) -> bool:
     """Print the table; returns whether every limit holds."""
     every, voices = True, options.voices.split(",")
-    services = running_stack(
+    services = local_deployment(
         options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ENVIRON, report=_report
     )
     async with services as stack:
         control = await listen(stack.address, voices, options.streams, options.control_seconds)
         if control.failed or not control.digests:
-            raise StackFailed(f"the control failed: {control.failed[:3]}")
+            raise DeploymentFailed(f"the control failed: {control.failed[:3]}")
         print(HEAD)
         print(row("-", "control", control, control, control.dry), flush=True)
         for fault in faults(options.only):
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         try:
             return 0 if asyncio.run(measure(options)) else 1
-        except (CosyserveError, StackFailed, OSError, TimeoutError) as error:
+        except (CosyserveError, DeploymentFailed, OSError, TimeoutError) as error:
             print(f"bench.faults: {error}", file=sys.stderr)
     return 1
 

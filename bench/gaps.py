@@ -24,7 +24,7 @@ from bench.load.player import Heard, listen
 from bench.load.requests import TEXTS, setting
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.host.supervision.supervisor import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 REPLIES = (
@@ -174,7 +174,9 @@ async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
     if options.server:
         yield options.server
         return
-    async with running_stack(options.model, device=options.device, environ=dict(options.set), report=_report) as stack:
+    async with local_deployment(
+        options.model, device=options.device, environ=dict(options.set), report=_report
+    ) as stack:
         yield stack.address
 
 
@@ -234,7 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         asyncio.run(run(options))
-    except (CosyserveError, StackFailed, ValueError, OSError, grpc.RpcError) as error:
+    except (CosyserveError, DeploymentFailed, ValueError, OSError, grpc.RpcError) as error:
         print(f"bench.gaps: {error}", file=sys.stderr)
         return 1
     return 0

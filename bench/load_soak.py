@@ -25,7 +25,7 @@ from bench.parts.progress import bar
 from bench.parts.results_file import ResultsFile
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
-from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2
@@ -97,7 +97,7 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
     """Samples and counts are in `results` after each look."""
     looks, tally, rng, seconds = MemorySamples(), Tally(), random.Random(options.seed), 60 * options.minutes
     environ = room_for(2 * options.streams) | dict(options.set)
-    async with running_stack(options.model, device=options.device, environ=environ) as stack:
+    async with local_deployment(options.model, device=options.device, environ=environ) as stack:
         clients = [Client(stack.address) for _ in range(options.connections)]
         began = time.monotonic()
         watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
@@ -118,7 +118,7 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
 
 
 async def _watch(
-    stack: Stack, began: float, seconds: float, looks: MemorySamples, tally: Tally, results: ResultsFile
+    stack: LocalDeployment, began: float, seconds: float, looks: MemorySamples, tally: Tally, results: ResultsFile
 ) -> None:
     while True:
         passed = time.monotonic() - began
@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     results.clear()
     try:
         asyncio.run(soak(options, results))
-    except (StackFailed, CosyserveError) as error:
+    except (DeploymentFailed, CosyserveError) as error:
         print(f"bench.load_soak: {error}", file=sys.stderr)
         return 1
     print(

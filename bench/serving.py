@@ -27,7 +27,7 @@ from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.host.supervision.supervisor import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 
 _BACK_OFF_SECONDS = 0.2
 ARRIVALS = ("closed", "poisson", "listening")
@@ -94,7 +94,7 @@ async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
         yield options.server
         return
     most = max(options.streams) * 2 + 8
-    async with running_stack(
+    async with local_deployment(
         options.model, device=options.device, environ=room_for(most) | dict(options.set), report=_report
     ) as stack:
         yield stack.address
@@ -202,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         levels = asyncio.run(run(options))
-    except (CosyserveError, StackFailed, ValueError, OSError) as error:
+    except (CosyserveError, DeploymentFailed, ValueError, OSError) as error:
         print(f"bench.serving: {error}", file=sys.stderr)
         return 1
     if options.plot:

@@ -18,7 +18,7 @@ from bench.load.flat_memory import FLAT_MEGABYTES, sample, slopes_by_hundred
 from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.errors import InternalFault
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 
 TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.", "Numbers: 1, 2 and 30.")
 
@@ -76,7 +76,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
             for _ in range(clients):
                 group.create_task(worker())
 
-    async with running_stack(model, environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
+    async with local_deployment(model, environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
         await run(client, 0, warm_up)
         began = time.monotonic()
         for done in range(0, requests, stretch):

@@ -22,7 +22,7 @@ from bench.load.requests import ALL_ADMITTED
 from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary
 from cosyserve.errors import InternalFault
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
 
 FLAT_MEGABYTES = 1.0
@@ -70,7 +70,7 @@ async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
             written += len(fragment)
             yield fragment
 
-    async with running_stack(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
+    async with local_deployment(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
         began = time.monotonic()
         heard, looked = 0, 0.0
         async with client.streaming_synthesize(text(), mode=mode, seed=1, sentence_pause_milliseconds=200) as speech:

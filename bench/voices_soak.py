@@ -24,7 +24,7 @@ import numpy as np
 from cosyserve.audio.wav import wav_header
 from cosyserve.client import Client
 from cosyserve.errors import AlreadyExists, CosyserveError, NotFound
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 
 SHARED_IDS = 6
 _RATE = 16_000
@@ -154,7 +154,7 @@ async def soak(model: Path, operations: int, clients: int, seed: int) -> SoakRes
         hashes: dict[str, str] = {}
         async with contextlib.AsyncExitStack() as exits:
             stack = await exits.enter_async_context(
-                running_stack(model, replicas={"frontend": 2}, backend="fake", environ=environ)
+                local_deployment(model, replicas={"frontend": 2}, backend="fake", environ=environ)
             )
             numbers = iter(range(operations))
             doors = [await exits.enter_async_context(Client(stack.address)) for _ in range(clients)]

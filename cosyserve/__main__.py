@@ -18,11 +18,11 @@ from cosyserve.commands.terminal.error_output import (
     WrongUsage,
     describe_error,
     describe_os_error,
-    tell,
+    report_failure,
 )
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.supervision.supervisor import StackFailed
-from cosyserve.interrupts import heeded
+from cosyserve.host.supervision.supervisor import DeploymentFailed
+from cosyserve.interrupts import interrupts_enabled
 from cosyserve.rpc.service_info import release
 
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     arguments = argparse.Namespace(json="--json" in given)
     try:
-        with heeded():
+        with interrupts_enabled():
             arguments = parser().parse_args(given)
             server_package.require(arguments.command)
             code = asyncio.run(_COMMANDS[arguments.command].run(arguments))
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _fail(arguments, "", describe_os_error(error), FAILED)
-    except (ModelError, StackFailed) as error:
+    except (ModelError, DeploymentFailed) as error:
         return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -95,10 +95,10 @@ def _fail(
     as_json = bool(getattr(arguments, "json", False))
     streaming = getattr(arguments, "output", None) == "-"
     if as_json:
-        return tell(status, message, code, as_json=True, to_stderr=streaming, retry_after_seconds=again)
+        return report_failure(status, message, code, as_json=True, to_stderr=streaming, retry_after_seconds=again)
     later = "" if again is None else f" (try again in {again:.1f} s)"
     sys.stderr.write(usage)
-    return tell(status, message + later, code, as_json=False)
+    return report_failure(status, message + later, code, as_json=False)
 
 
 if __name__ == "__main__":

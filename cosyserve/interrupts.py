@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def heeded() -> Iterator[None]:
+def interrupts_enabled() -> Iterator[None]:
     """SIGINT raises KeyboardInterrupt while the block runs, also if the process inherited that it
     is ignored.
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from cosyserve.host.supervision.supervisor import Stack
+from cosyserve.host.supervision.supervisor import LocalDeployment
 
 FLAT_MEGABYTES = 1.0
 """Allowed growth per 100 requests."""
 
 
-def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
+def sample(stack: LocalDeployment, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
     """Note the resident megabytes of every process of `stack` under its name, with
     `done`.
     """

@@ -14,7 +14,7 @@ from bench.parts.part import Part, chosen
 from bench.parts.provenance import Subject, subject
 from bench.parts.results_file import write
 from bench.parts.runner import run
-from cosyserve.interrupts import heeded
+from cosyserve.interrupts import interrupts_enabled
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]
 """Writes the report of what is in the directory."""
@@ -71,7 +71,7 @@ def execute(
         ledger.forget(part)
     print(ledger.subject, file=sys.stderr)
     try:
-        with heeded():  # parts are stopped by SIGINT, and inherit how it is taken
+        with interrupts_enabled():  # parts are stopped by SIGINT, and inherit how it is taken
             asyncio.run(run(wanted, ledger, options.budget))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)

@@ -11,7 +11,7 @@ import numpy as np
 from bench.token2wav_schedule.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Sentence, Voice
 
@@ -119,7 +119,7 @@ class ModelledDecoder:
         prompt = len(sentence.voice.tokens)
         return ModelledState(prompt, (prompt - LOOKAHEAD_TOKENS) // CHUNK_TOKENS * CHUNK_TOKENS)
 
-    def step(self, strides: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, strides: Sequence[StepInput[ModelledState]]) -> list[Decoded | CosyserveError | None]:
         """Something audible of the right length, after the right time."""
         each = [grid_blocks(stride.state.position, stride.until) for stride in strides]
         blocks = sum(each)
@@ -199,7 +199,7 @@ def at_most(times: dict[int, float], size: int) -> float:
     return times[min(fitting)] if fitting else times[max(times)] * -(-size // max(times))
 
 
-def _hum(stride: Stride[ModelledState]) -> Decoded:
+def _hum(stride: StepInput[ModelledState]) -> Decoded:
     state, work = stride.state, stride.until - stride.state.position
     spoken = max(stride.until - state.prompt - (0 if stride.final else HELD_BACK), 0)
     new, state.position = max(SAMPLES_PER_TOKEN * spoken - state.samples, 0), stride.until

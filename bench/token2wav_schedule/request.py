@@ -12,7 +12,7 @@ from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
-from services.token2wav.scheduling.stream_slot import StreamSlot as Lane
+from services.token2wav.scheduling.stream_slot import StreamSlot
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015
@@ -47,7 +47,7 @@ class ModelledRequest:
         self._player, self._asked = Player(), self._clock.now()
         self._ahead, self._shares_load = ahead, shares_load
         self._written: list[list[tuple[int, bool]]] = [[] for _ in tokens]
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, StreamSlot] = {}
         self._batchers: dict[int, Batcher] = {}
         self._early: list[HopAudio] = []
         """Sound of a sentence whose turn has not come."""

@@ -11,10 +11,10 @@ from cosyserve.audio.wav import WavWriter
 from cosyserve.client import Client
 from cosyserve.commands.terminal.arguments import add_json, add_stack
 from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
 from cosyserve.host.defaults import model_directory
 from cosyserve.host.starting.measurement import TEXT, measure
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
 
 HELP = "start everything, say a sentence, stop everything"
@@ -35,7 +35,7 @@ async def run(arguments: argparse.Namespace) -> int:
     require_writable(str(arguments.output))
     model = model_directory(arguments.model)
     print(f"starting frontend, llm, token2wav and orchestrator on {model}", file=sys.stderr)
-    stack_of = running_stack(
+    stack_of = local_deployment(
         model,
         backend=arguments.backend,
         device=arguments.device,
@@ -46,7 +46,7 @@ async def run(arguments: argparse.Namespace) -> int:
         measured = await measure(client, arguments.text)
     cold, warm = measured.cold, measured.warm
     if measured.fault:
-        return tell("", measured.fault, FAILED, as_json=arguments.json)
+        return report_failure("", measured.fault, FAILED, as_json=arguments.json)
     with WavWriter(arguments.output, SAMPLE_RATE) as file:
         file.write(measured.audio)
     if arguments.json:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cosyserve.commands.terminal.error_output import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, report_failure
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {
@@ -42,7 +42,7 @@ async def run(arguments: argparse.Namespace) -> int:
     module = f"tools.model.{arguments.step}"
     as_json = "--json" in arguments.rest
     if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
-        return tell(
+        return report_failure(
             "",
             f"model {arguments.step} is not part of this installation: run it in a checkout",
             FAILED,
@@ -51,7 +51,7 @@ async def run(arguments: argparse.Namespace) -> int:
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
         needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve-server[cpu,engines]'"
-        return tell("", needed, FAILED, as_json=as_json)
+        return report_failure("", needed, FAILED, as_json=as_json)
     return _become([sys.executable, "-m", module, *arguments.rest])
 
 

@@ -21,7 +21,7 @@ from cosyserve.host.starting.engine_builds import build_commands
 from cosyserve.host.starting.plan import Plan, choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.host.starting.serving import StopSignals, serve, strictness
 from cosyserve.host.starting.trial import Trial, run_trial, table
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
@@ -152,7 +152,7 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
     """Start the services once: kernels are compiled, and cached, before a service is SERVING."""
     environ = {**plan.environ, **strictness(arguments.strict)}
-    async with running_stack(
+    async with local_deployment(
         model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_print
     ):
         _print(f"{plan.name} has started once: its kernels are compiled and kept")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import add_json
-from cosyserve.commands.terminal.error_output import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, report_failure
 
 HELP = "compare the engines with the reference outputs of a model directory"
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("tools", "torch")):
         needed = "verify needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
-        return tell("", needed, FAILED, as_json=arguments.json)
+        return report_failure("", needed, FAILED, as_json=arguments.json)
     command = [sys.executable, "-m", "tools.verify", str(arguments.directory), *(["--json"] if arguments.json else [])]
     process = await asyncio.create_subprocess_exec(*command)
     try:

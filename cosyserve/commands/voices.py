@@ -14,7 +14,7 @@ from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.commands.terminal.argument_types import pair
 from cosyserve.commands.terminal.argument_types import server as server_address
 from cosyserve.commands.terminal.arguments import SERVER, add_json
-from cosyserve.commands.terminal.error_output import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, report_failure
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
 from cosyserve.host.defaults import model_directory, voices_url
 from cosyserve.number_format import plain
@@ -158,7 +158,7 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
 async def _transfer(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("services", "torch")):
         needed = "this needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
-        return tell("", needed, FAILED, as_json=arguments.json)
+        return report_failure("", needed, FAILED, as_json=arguments.json)
     where = ["--model", str(model_directory(arguments.model)), "--voices", arguments.voices or voices_url()]
     chosen = [option for voice_id in arguments.only for option in ("--only", voice_id)]
     layout = ["--layout", arguments.layout] if arguments.action == "export" else []

@@ -16,7 +16,7 @@ from cosyserve.file_lock import lacks_lock_support
 
 
 @contextmanager
-def engine_held(directory: Path) -> Iterator[None]:
+def shared_engine_lock(directory: Path) -> Iterator[None]:
     """Hold the shared lock of an engine directory. Waits while it is being removed; raises
     FileNotFoundError if it is gone then. On a file system without locks, such as some shared ones,
     it does nothing.
@@ -34,7 +34,7 @@ def engine_held(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked_alone(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Hold the exclusive lock of a file; does nothing without the file. Raises BlockingIOError if
     another process holds the lock.
     """
@@ -56,7 +56,7 @@ def locked_alone(path: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether any process has a lock on the file."""
     try:
-        with locked_alone(path):
+        with exclusive_lock(path):
             return False
     except BlockingIOError:
         return True

@@ -4,7 +4,7 @@ serve here is skipped once, with its reason.
 auto: the first engine that serves. strict: the first engine, or an error.
 
 An engine built from files of its own must also generate speech before it counts as one that serves
-(`first_that_speaks`): a library may load such files and then fail to run them. An engine that does
+(`first_speaking`): a library may load such files and then fail to run them. An engine that does
 not load in time is skipped as well: some libraries wait for ever for a process that could not be
 started.
 """
@@ -36,20 +36,20 @@ compiled at the first start take minutes.
 _PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
 
 
-class Unserved(SettingsError):
+class EngineUnavailable(SettingsError):
     """An engine cannot serve on this machine, with this installation or these settings; the message
     says why and what would change it.
     """
 
 
 @dataclass(frozen=True)
-class Rung(Generic[T]):
+class Candidate(Generic[T]):
     """One engine to try."""
 
     name: str
     """As reported by GetInfo."""
     load: Callable[[], T]
-    """Blocks; raises Unserved, or another SettingsError, if this engine cannot serve."""
+    """Blocks; raises EngineUnavailable, or another SettingsError, if this engine cannot serve."""
     needs_files: bool = False
     """Whether it is built by a command from files of its own, so that a ModelError, too, is a
     reason to try the next engine.
@@ -67,18 +67,18 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Footing(Generic[T]):
+class LoadedEngine(Generic[T]):
     """The engine that was loaded."""
 
     engine: T
     rung: str
     refused: tuple[Refusal, ...] = ()
     needs_files: bool = False
-    """As of its Rung."""
+    """As of its Candidate."""
 
 
 @dataclass(frozen=True)
-class Below:
+class ResumeFrom:
     """Where to continue after an engine that was loaded and did not speak: after `rung`. refused:
     engines skipped before it. reason: why it failed. The engine itself is not here, because the
     next one needs its memory.
@@ -89,20 +89,20 @@ class Below:
     reason: str
 
 
-def descend(
+def first_working(
     service: str,
-    rungs: Sequence[Rung[T]],
+    rungs: Sequence[Candidate[T]],
     *,
     strict: bool,
     setting: str,
-    below: Below | None = None,
+    below: ResumeFrom | None = None,
     load_seconds: float = LOAD_SECONDS,
-) -> Footing[T]:
+) -> LoadedEngine[T]:
     """Load the first engine of `rungs` that serves; blocks. setting: name of the variable of
     `strict`. load_seconds: time limit for each load.
 
-    Raises what the last engine raises, Unserved if it did not load in time, ModelError if it did
-    not speak, and with strict Unserved if the first one cannot serve.
+    Raises what the last engine raises, EngineUnavailable if it did not load in time, ModelError if it did
+    not speak, and with strict EngineUnavailable if the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:
@@ -110,7 +110,7 @@ def descend(
         if not rest:
             raise ModelError(below.reason)
         if strict:
-            raise Unserved(f"{setting} is true and {below.rung} cannot serve: {below.reason}")
+            raise EngineUnavailable(f"{setting} is true and {below.rung} cannot serve: {below.reason}")
         refused = [*below.refused, _stepped_over(service, below.rung, rest[0].name, below.reason)]
         rungs = rest
     for rung, next_rung in zip(rungs, [*rungs[1:], None], strict=True):
@@ -120,10 +120,10 @@ def descend(
             if next_rung is None or (isinstance(error, ModelError) and not rung.needs_files):
                 raise
             if strict:
-                raise Unserved(f"{setting} is true and {rung.name} cannot serve: {error}") from error
+                raise EngineUnavailable(f"{setting} is true and {rung.name} cannot serve: {error}") from error
             refused.append(_stepped_over(service, rung.name, next_rung.name, str(error)))
             continue
-        footing = Footing(engine, rung.name, tuple(refused), rung.needs_files)
+        footing = LoadedEngine(engine, rung.name, tuple(refused), rung.needs_files)
         log.info("%s: %s serves", service, rung.name)
         record_metrics(service, footing)
         return footing
@@ -136,16 +136,18 @@ def check_load_seconds(seconds: float) -> None:
         raise ValueError(f"load_seconds is {seconds:g}; it must be more than 0 and finite")
 
 
-def _loaded(rung: Rung[T], seconds: float) -> T:
+def _loaded(rung: Candidate[T], seconds: float) -> T:
     try:
         return run_with_time_limit(seconds, rung.load, rung.discard)
     except CallTimedOut:
-        raise Unserved(f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets") from None
+        raise EngineUnavailable(
+            f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets"
+        ) from None
 
 
-async def first_that_speaks(
-    load: Callable[[Below | None], Footing[T]], speak: Callable[[T], Awaitable[P]], failure: str
-) -> tuple[Footing[T], P]:
+async def first_speaking(
+    load: Callable[[ResumeFrom | None], LoadedEngine[T]], speak: Callable[[T], Awaitable[P]], failure: str
+) -> tuple[LoadedEngine[T], P]:
     """The first engine of `load`, which blocks, that also passes `speak`, and the result of
     `speak`.
 
@@ -153,7 +155,7 @@ async def first_that_speaks(
     the engine. failure: begins the message. Raises what `load` raises; ModelError if the last
     engine, or one without files of its own, does not speak.
     """
-    below: Below | None = None
+    below: ResumeFrom | None = None
     while True:
         footing = await asyncio.to_thread(load, below)
         try:
@@ -162,7 +164,7 @@ async def first_that_speaks(
             reason = f"{failure}: {error}"
             if not footing.needs_files:
                 raise ModelError(reason) from error
-            below = Below(footing.rung, footing.refused, reason)
+            below = ResumeFrom(footing.rung, footing.refused, reason)
         del footing
 
 
@@ -173,7 +175,7 @@ def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refus
     return Refusal(rung, without_paths(reason))
 
 
-def record_metrics(service: str, footing: Footing[T]) -> None:
+def record_metrics(service: str, footing: LoadedEngine[T]) -> None:
     """Record which engine serves and which were skipped."""
     _RUNG.set(1, {"service": service, "rung": footing.rung})
     for refusal in footing.refused:

@@ -12,7 +12,7 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_input import WrittenForm
+from services.frontend.analysis.streaming_input import StreamingInput
 from services.frontend.analysis.streaming_text import Piece
 from services.frontend.analysis.unspoken import languages
 from services.frontend.analysis.whole_input import parts_of
@@ -85,7 +85,7 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         # An earlier call may have consumed only text without speech.
         goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
         by_part = setup.partial_sentences
-        text = WrittenForm(
+        text = StreamingInput(
             self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on
         )
         # The metadata reports that the setup was accepted. Otherwise text that the caller has

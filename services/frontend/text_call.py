@@ -13,7 +13,7 @@ from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.analyzer import Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_input import WrittenForm
+from services.frontend.analysis.streaming_input import StreamingInput
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.language import traced_language
 from services.frontend.text.meaningful_characters import scripts_of
@@ -115,7 +115,7 @@ class TextCall:
             for warning in self._log.take()
         ]
 
-    def progress(self, text: WrittenForm) -> pb.AnalyzeProgress:
+    def progress(self, text: StreamingInput) -> pb.AnalyzeProgress:
         """How much of `text` has been consumed."""
         if text.is_document:
             return pb.AnalyzeProgress(document=True)

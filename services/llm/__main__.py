@@ -6,7 +6,7 @@ one line on stderr gives the reason.
 
 import sys
 
-from cosyserve.engines.fallback import Footing, first_that_speaks
+from cosyserve.engines.fallback import LoadedEngine, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
 from cosyserve.rpc.process import run
@@ -43,7 +43,7 @@ def loader(settings: LlmSettings) -> Load:
                 await engine.close()
                 raise
 
-        footing, _ = await first_that_speaks(
+        footing, _ = await first_speaking(
             lambda below: load_chosen(settings, on_fault, below),
             warm_up,
             f"{settings.model}: the engine cannot speak its first sentence",
@@ -62,7 +62,7 @@ def loader(settings: LlmSettings) -> Load:
     return load_service
 
 
-def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
+def facts(settings: LlmSettings, footing: LoadedEngine[Backend]) -> ServiceFacts:
     """What GetInfo reports."""
     names = ("max_sequences", "max_waiting", "max_positions", "idle_seconds", "kv_budget_mib", "max_message_bytes")
     return ServiceFacts(

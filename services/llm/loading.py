@@ -5,7 +5,7 @@ own heavy libraries, so that only the chosen one is imported.
 import asyncio
 from collections.abc import Callable
 
-from cosyserve.engines.fallback import Below, Footing, Rung, descend
+from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
 from services.llm.backends.backend import Backend
 from services.llm.candidates import HOSTED, candidates, hosted_first
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
@@ -18,8 +18,8 @@ def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None =
 
 
 def load_chosen(
-    settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None
-) -> Footing[Backend]:
+    settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: ResumeFrom | None = None
+) -> LoadedEngine[Backend]:
     """Load the first backend that the settings allow and that this machine can run; its warm-up is
     left to the caller. below: continue after a candidate that failed in its first sentence. Blocks
     while it reads the model.
@@ -29,8 +29,8 @@ def load_chosen(
     serve here.
     """
 
-    def rung(name: str, wanted: LlmSettings) -> Rung[Backend]:
-        return Rung(
+    def rung(name: str, wanted: LlmSettings) -> Candidate[Backend]:
+        return Candidate(
             name,
             lambda: _load(wanted, on_fault),
             needs_files=name in HOSTED,
@@ -38,7 +38,7 @@ def load_chosen(
         )
 
     ladder = [rung(name, wanted) for name, wanted in candidates(settings, hosted_first(settings))]
-    return descend(
+    return first_working(
         "llm",
         ladder,
         strict=settings.strict,

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from cosyserve.engines.fallback import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
+from cosyserve.engines.fallback import LOAD_SECONDS, LoadedEngine, check_load_seconds, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
 from cosyserve.rpc.process import run
@@ -125,7 +125,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         load_seconds=settings.load_seconds,
         auto_first=settings.auto_first,
     )
-    footing, batcher = await first_that_speaks(
+    footing, batcher = await first_speaking(
         lambda below: choose(below=below),
         start_batcher,
         f"{settings.model}: the engine cannot speak its first sentence",
@@ -147,7 +147,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     return close
 
 
-def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFacts:
+def facts(settings: Token2WavSettings, footing: LoadedEngine[Backend]) -> ServiceFacts:
     """The values that GetInfo reports about this server."""
     names = (
         "max_streams",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cosyserve.engines.benchmark_note import NotedService, read_note
 from cosyserve.engines.engine_cache import default_directory
-from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
+from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
 from cosyserve.engines.gpu_facts import TENSORRT as TENSORRT_DISTRIBUTIONS
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import SettingsError
@@ -59,20 +59,20 @@ def load_chosen(
     settings: EngineSettings,
     *,
     strict: bool = False,
-    below: Below | None = None,
+    below: ResumeFrom | None = None,
     load_seconds: float = LOAD_SECONDS,
     auto_first: str = "",
-) -> Footing[Backend]:
+) -> LoadedEngine[Backend]:
     """Load the first candidate that the settings allow and that can serve here.
 
     below: where to resume the list after a candidate that loaded but failed its first sentence.
     load_seconds: time limit for loading each candidate. auto_first: `tensorrt` makes backend `auto`
-    try it first. Blocks. Raises as `load_backend` does, and Unserved if the last candidate exceeds
+    try it first. Blocks. Raises as `load_backend` does, and EngineUnavailable if the last candidate exceeds
     its time limit.
     """
 
-    def candidate(name: str, backend_of_candidate: str, wanted: EngineSettings) -> Rung[Backend]:
-        return Rung(
+    def candidate(name: str, backend_of_candidate: str, wanted: EngineSettings) -> Candidate[Backend]:
+        return Candidate(
             name,
             lambda: load_backend(backend_of_candidate, wanted),
             needs_files=backend_of_candidate not in _WITHOUT_FILES,
@@ -82,7 +82,7 @@ def load_chosen(
     ordered = [
         candidate(*one) for one in candidates(backend, settings, tensorrt=tensorrt_first(backend, settings, auto_first))
     ]
-    return descend(
+    return first_working(
         "token2wav",
         ordered,
         strict=strict,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.client import Client
 from cosyserve.client.streaming_speech import StreamingSpeech
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 
 NOTICED_SECONDS = 8.0
@@ -27,7 +27,7 @@ _STAGES = ("frontend", "llm", "token2wav")
 class Watched:
     """A stack with two replicas of each stage, and what its orchestrator knows of them."""
 
-    stack: Stack
+    stack: LocalDeployment
     roster: Roster
 
     async def complete(self) -> None:
@@ -50,7 +50,7 @@ async def watched() -> AsyncIterator[Watched]:
     it comes back as it was.
     """
     roster = Roster()
-    async with running_stack(
+    async with local_deployment(
         TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", restart_frozen=False, log=roster
     ) as stack:
         stack_and_roster = Watched(stack, roster)

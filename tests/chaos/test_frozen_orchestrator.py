@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from cosyserve.client import Client
 from cosyserve.errors import Unavailable
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.chaos.frozen import FIRST_HALF, NOTICED_SECONDS, TINY
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -20,12 +20,12 @@ LONG = "This is one of many sentences that are all spoken. " * 150
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[Stack]:
-    async with running_stack(TINY, backend="fake", restart_frozen=False) as running:
+async def stack() -> AsyncIterator[LocalDeployment]:
+    async with local_deployment(TINY, backend="fake", restart_frozen=False) as running:
         yield running
 
 
-async def test_a_stream_is_resumed_when_the_door_answers_again(stack: Stack) -> None:
+async def test_a_stream_is_resumed_when_the_door_answers_again(stack: LocalDeployment) -> None:
     async with Client(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=3).read()
         async with client.synthesize(LONG, seed=3, resumptions=1) as speech:
@@ -40,7 +40,7 @@ async def test_a_stream_is_resumed_when_the_door_answers_again(stack: Stack) -> 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("method", ["voices", "streaming"])
-async def test_what_is_not_to_be_resumed_fails_in_time(stack: Stack, method: str) -> None:
+async def test_what_is_not_to_be_resumed_fails_in_time(stack: LocalDeployment, method: str) -> None:
     loop = asyncio.get_running_loop()
     async with Client(stack.address) as client:
         await client.voices()
@@ -60,7 +60,7 @@ async def test_what_is_not_to_be_resumed_fails_in_time(stack: Stack, method: str
 @pytest.mark.chaos
 async def test_a_frozen_door_is_replaced_and_the_stream_goes_on() -> None:
     reports: list[str] = []
-    async with running_stack(TINY, backend="fake", report=reports.append) as stack, Client(stack.address) as client:
+    async with local_deployment(TINY, backend="fake", report=reports.append) as stack, Client(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=3).read()
         [frozen] = [child.pid for child in stack.children if child.name == "orchestrator"]
         async with client.synthesize(LONG, seed=3) as speech:

@@ -21,7 +21,7 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile, Sentence, Voice
@@ -95,14 +95,14 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
 
         monkeypatch.setattr(decoder, "_samples", readable)
         return heard
-    make = decoder._sounding.make
+    make = decoder._vocoder_step.make
 
     def paged(turns: Any) -> None:
         for turn in turns:
             heard.setdefault(id(turn.state), []).extend(mel.cpu() for mel in turn.mels)
         make(turns)
 
-    monkeypatch.setattr(decoder._sounding, "make", paged)
+    monkeypatch.setattr(decoder._vocoder_step, "make", paged)
     return heard
 
 
@@ -122,7 +122,7 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
             untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
             step_inputs = [
-                Stride(states[at], tokens[at], until, until == end)
+                StepInput(states[at], tokens[at], until, until == end)
                 for at, until, end in zip(todo, untils, ends, strict=True)
             ]
             for at, step_input, result in zip(list(todo), step_inputs, decoder.step(step_inputs), strict=True):
@@ -219,7 +219,7 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
         tokens = np.resize(ids[20:50], 90).astype(np.int64)
         while state.position < len(ids) + len(tokens):
             until = min(state.position // 25 * 25 + 25, len(ids) + len(tokens))
-            (result,) = decoder.step([Stride(state, tokens, until, until == len(ids) + len(tokens))])
+            (result,) = decoder.step([StepInput(state, tokens, until, until == len(ids) + len(tokens))])
             assert isinstance(result, Decoded)
             samples.append(torch.from_numpy(result.samples))
         made.append(Spoken(torch.cat(heard[id(state)]), torch.cat(samples)))

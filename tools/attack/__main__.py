@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from tools.attack.connections import many_connections
 from tools.attack.empty_calls import empty_calls
 from tools.attack.empty_chunks import empty_chunks
@@ -68,7 +68,7 @@ async def _target(arguments: argparse.Namespace) -> AsyncIterator[Target]:
     if arguments.server is not None:
         yield Target(arguments.server, arguments.door)
         return
-    async with running_stack(
+    async with local_deployment(
         arguments.model, backend=arguments.backend, environ={**os.environ, **_ALL_ADMITTED}
     ) as stack:
         yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))

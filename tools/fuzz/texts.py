@@ -31,7 +31,7 @@ from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
 from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import MOST_RESPELT
-from services.frontend.analysis.streaming_input import WrittenForm
+from services.frontend.analysis.streaming_input import StreamingInput
 from services.frontend.analysis.streaming_text import Piece
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
@@ -39,7 +39,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.settings import FrontendSettings
-from services.frontend.text.text_warnings import LONGEST_STRETCH, MOST_STRETCHES, MOST_WARNINGS, WarningLog
+from services.frontend.text.text_warnings import LONGEST_LEFT_OUT, MOST_LEFT_OUT, MOST_WARNINGS, WarningLog
 from services.frontend.tokenizers.control_tokens import CONTROLS
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from tools.fuzz.mutation import growing, mutated
@@ -121,7 +121,7 @@ class Subject:
         not refused.
         """
         reading = replace(reading, log=WarningLog())
-        of = WrittenForm(self.analyzer, reading, LONGEST_UNIT, partial=partial)
+        of = StreamingInput(self.analyzer, reading, LONGEST_UNIT, partial=partial)
         heard, waiting, ids = list[object](), 0, list[int]()
 
         def pieces() -> Iterator[Piece]:
@@ -149,9 +149,9 @@ class Subject:
 def _check_warnings(reading: Reading) -> None:
     warnings = [] if reading.log is None else reading.log.take()
     _require(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings")
-    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in warnings), "a warning names more than it may")
+    _require(all(len(warning.left_out) <= MOST_LEFT_OUT for warning in warnings), "a warning names more than it may")
     _require(
-        all(len(stretch) <= LONGEST_STRETCH for warning in warnings for stretch in warning.left_out),
+        all(len(stretch) <= LONGEST_LEFT_OUT for warning in warnings for stretch in warning.left_out),
         "a stretch is too long",
     )
 

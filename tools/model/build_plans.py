@@ -16,7 +16,7 @@ import torch
 
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import engine_held
+from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
@@ -65,7 +65,7 @@ def build(
     graphs = export(model, cache, precision, published)
     width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
     plans = []
-    with engine_held(graphs.directory):
+    with shared_engine_lock(graphs.directory):
         for component in COMPONENTS:
             shapes = profiles(component, streams, width, masked=masked)
             began = time.monotonic()

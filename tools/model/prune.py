@@ -19,7 +19,7 @@ from pathlib import Path
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
-from cosyserve.engines.engine_lock import is_locked, locked_alone
+from cosyserve.engines.engine_lock import exclusive_lock, is_locked
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.errors import ModelError
 from cosyserve.host.hardware.library_versions import BUNDLED_IN
@@ -98,7 +98,7 @@ def remove(verdict: Verdict) -> bool:
     """
     aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}-{os.getpid()}-{time.monotonic_ns()}")
     try:
-        with locked_alone(verdict.lock):
+        with exclusive_lock(verdict.lock):
             verdict.path.rename(aside)
         shutil.rmtree(aside)
     except BlockingIOError:

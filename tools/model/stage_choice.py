@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from cosyserve.commands.terminal.error_output import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, report_failure
 
 TOKEN2WAV = "token2wav"
 
@@ -24,6 +24,6 @@ def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] |
         module = importlib.import_module(stages[stage])
     except ModuleNotFoundError as error:
         needed = f"this needs {error.name} for {stage}: pip install 'cosyserve-server[cpu,engines]'"
-        return tell("", needed, FAILED, as_json="--json" in given)
+        return report_failure("", needed, FAILED, as_json="--json" in given)
     status: int = module.main(given)
     return status

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import default_directory
-from cosyserve.engines.engine_lock import engine_held
+from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
@@ -154,7 +154,7 @@ def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
     manifest, directory = read_manifest(conversion), ModelDirectory(model)
     if manifest is None or not manifest.identity.get("kind", "").startswith("llm-"):
         raise ModelError(f"{conversion}: no conversion; make one with cosyserve model convert")
-    with engine_held(conversion):
+    with shared_engine_lock(conversion):
         wrong = damage(conversion, manifest, thorough=True)
         if wrong is not None:
             raise ModelError(f"{wrong}; convert the model again")

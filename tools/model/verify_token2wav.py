@@ -20,7 +20,7 @@ import torch
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import engine_held
+from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.engine_identity import device_of
 from services.token2wav.engines.artifacts import build_command
@@ -81,7 +81,7 @@ def cached_plans(
                 else f"{entry.directory}: {entry.reason}"
             )
             raise SettingsError(f"{why}; make it with: {command}")
-        held.enter_context(engine_held(entry.directory))
+        held.enter_context(shared_engine_lock(entry.directory))
         host_code = VERSION in options.compatibility
         plans[component] = TensorRTEngine(
             component, entry.file(plan_file(component)), device, shapes, host_code=host_code
@@ -105,7 +105,7 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
     graphs = export(options.model, cache, precision, options.published)
     masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.encoder_width
     with ExitStack() as held, Step() as step:
-        held.enter_context(engine_held(graphs.directory))
+        held.enter_context(shared_engine_lock(graphs.directory))
         models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in COMPONENTS}
         if options.runtime == "tensorrt":
             device = _gpu(options.device)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.defaults import model_directory
-from cosyserve.host.supervision.supervisor import StackFailed
+from cosyserve.host.supervision.supervisor import DeploymentFailed
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
 from tools.quality.recordings.recording import Recording, read_recordings, voice_folders, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         references = _references(arguments.reference, recordings, sentences)
     except (SettingsError, ValueError) as error:
         top.error(str(error))
-    except (CosyserveError, ModelError, StackFailed, OSError) as error:
+    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
         print(f"quality: {error}", file=sys.stderr)
         return 1
     if arguments.keep:

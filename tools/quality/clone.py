@@ -23,7 +23,7 @@ from pathlib import Path
 from cosyserve.commands.terminal.arguments import add_json
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.host.defaults import model_directory
-from cosyserve.host.supervision.supervisor import StackFailed
+from cosyserve.host.supervision.supervisor import DeploymentFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice
 from tools.quality.recordings.collect import Recordings, client_of, spoken
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         likenesses = measure(directory, originals, presets, voices, speech)
     except (InvalidRequest, ValueError) as error:
         top.error(str(error))
-    except (CosyserveError, ModelError, StackFailed, OSError) as error:
+    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
         print(f"clone: {error}", file=sys.stderr)
         return 1
     if arguments.keep:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.host.defaults import model_directory
-from cosyserve.host.supervision.supervisor import StackFailed
+from cosyserve.host.supervision.supervisor import DeploymentFailed
 from tools.quality.recordings.recording import write_recording
 from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
     except (InvalidRequest, ValueError, ModuleNotFoundError) as error:
         top.error(str(error))
-    except (CosyserveError, ModelError, StackFailed, OSError) as error:
+    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
         print(f"replies: {error}", file=sys.stderr)
         return 1
     if arguments.keep:

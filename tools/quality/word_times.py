@@ -26,7 +26,7 @@ from cosyserve.client import Client
 from cosyserve.client.types import WordTime
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.defaults import model_directory
-from cosyserve.host.supervision.supervisor import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.spec import SAMPLE_RATE
 from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence, read_sentences, spread
@@ -118,7 +118,7 @@ async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> 
     ValueError when the model reports no times.
     """
     compared = Compared()
-    async with running_stack(model) as stack, Client(stack.address) as client:
+    async with local_deployment(model) as stack, Client(stack.address) as client:
         recogniser = Recogniser()
         for voice in await client.voices():
             for sentence in sentences:
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     try:
         result = asyncio.run(measure(model_directory(options.model), sentences, by_token=options.by_token))
-    except (CosyserveError, ModelError, SettingsError, StackFailed, OSError, ValueError) as error:
+    except (CosyserveError, ModelError, SettingsError, DeploymentFailed, OSError, ValueError) as error:
         print(f"word_times: {error}", file=sys.stderr)
         return 1
     if options.json:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.verify.accounting import check_all_compared
@@ -104,9 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WrongUsage as error:
         if not as_json:
             sys.stderr.write(error.usage)
-        return tell("", str(error), WRONG_USAGE, as_json=as_json)
+        return report_failure("", str(error), WRONG_USAGE, as_json=as_json)
     except ModelError as error:
-        return tell("", str(error), _NOT_COMPARED, as_json=as_json)
+        return report_failure("", str(error), _NOT_COMPARED, as_json=as_json)
 
 
 def _compare(parser: Parser, options: argparse.Namespace) -> int:

@@ -17,8 +17,7 @@ from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.solver import time_grid
-from services.token2wav.flow.stream_cache import CachedPass as Window
-from services.token2wav.flow.stream_cache import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tools.verify.report import Report
 
@@ -77,24 +76,24 @@ def _encoder_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict
         return flow.embed(ids)[None]
 
     def looked_ahead() -> Tensor:
-        return encoder.pre_lookahead(embedded(), nothing, Window.whole(1))
+        return encoder.pre_lookahead(embedded(), nothing, CachedPass.whole(1))
 
     def encoded(chunked: bool, context: bool) -> Tensor:
         x = embedded()
         x, ahead = (x[:, :-LOOKAHEAD_TOKENS], x[:, -LOOKAHEAD_TOKENS:]) if context else (x, nothing)
-        return encoder(x, ahead, [0], Window.whole(1), chunked=chunked)
+        return encoder(x, ahead, [0], CachedPass.whole(1), chunked=chunked)
 
     return {
         "spk_affine_out": (1e-6, lambda: flow.speaker(voice)[None]),
         "embed_out": (1e-5, embedded),
         "pos_emb_head": (1e-6, lambda: positions[None, : arrays["pos_emb_head"].shape[1]]),
         "pre_lookahead_out": (1e-5, looked_ahead),
-        "layer0_out": (2e-5, lambda: encoder.layers[0](looked_ahead(), Window.whole(1), [positions])),
+        "layer0_out": (2e-5, lambda: encoder.layers[0](looked_ahead(), CachedPass.whole(1), [positions])),
         "enc_offline": (2e-5, lambda: encoded(False, False)),
         "enc_streaming": (2e-5, lambda: encoded(True, False)),
         "enc_ctx_offline": (2e-5, lambda: encoded(False, True)),
         "enc_ctx_streaming": (2e-5, lambda: encoded(True, True)),
-        "mu_offline": (2e-5, lambda: flow.mu([ids], [ids[:0]], [0], Window.whole(1))),
+        "mu_offline": (2e-5, lambda: flow.mu([ids], [ids[:0]], [0], CachedPass.whole(1))),
     }
 
 
@@ -108,7 +107,7 @@ def _estimator_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> di
     inputs = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
 
     def velocity(mask: str, allowed: Tensor | None = None) -> Tensor:
-        time, rows = flow.estimator.time_embedding(given["t"]), Window.whole(inputs.shape[0])
+        time, rows = flow.estimator.time_embedding(given["t"]), CachedPass.whole(inputs.shape[0])
         return flow.estimator(inputs, time, rows, Mask(given[mask].transpose(1, 2), allowed)).transpose(1, 2)
 
     return {

@@ -21,23 +21,23 @@ from bench.gpu.sharing.rows import ROWS, Row
 from bench.gpu.sharing.worker import FAILED
 from bench.parts.progress import bar
 from bench.parts.results_file import ResultsFile
-from cosyserve.host.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.gpu_sharing import CLIENT_PRIORITIES, finds_a_daemon, shared_gpu
+from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.host.supervision.ports import free_ports
 
 POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(4 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 30)}
 KERNELS = "TRITON_CACHE_DIR"
 
 
-def places(device: str, model: Path, kernels: str = "") -> list[Place]:
+def places(device: str, model: Path, kernels: str = "") -> list[ProcessSpec]:
     """The two processes. kernels: directory of those that are compiled."""
     shared = {**os.environ, **({KERNELS: kernels} if kernels else {})}
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     settings = {"LISTEN": addresses[1], "MODEL": str(model), "BACKEND": "torch", "DEVICE": device, "DRAIN_SECONDS": "0"}
     sound = POOL | {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
     return [
-        Place("llm", 0, addresses[0], shared | {"COSYSERVE_LLM_DEVICE": device}),
-        Place("token2wav", 0, addresses[1], shared | sound),
+        ProcessSpec("llm", 0, addresses[0], shared | {"COSYSERVE_LLM_DEVICE": device}),
+        ProcessSpec("token2wav", 0, addresses[1], shared | sound),
     ]
 
 
@@ -72,9 +72,9 @@ async def measure(options: argparse.Namespace, results: ResultsFile, rows: Seque
                 await company.close()
 
 
-def _not_together(shared: Sequence[Place], said: Sequence[str]) -> str:
+def _not_together(shared: Sequence[ProcessSpec], said: Sequence[str]) -> str:
     """Why they did not get the settings of MPS clients; empty when they did."""
-    name = next(iter(TOLD["llm"]))
+    name = next(iter(CLIENT_PRIORITIES["llm"]))
     return "" if all(name in place.environ for place in shared) else "; ".join(said) or "there is no GPU to share"
 
 

@@ -96,7 +96,7 @@ class PagedPasses:
         from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
         meeting = 0 if way == APART else None
-        flow = PagedFlow(PUBLISHED, self._weights, pages=PAGES, buckets=(1, 2, COLD), meeting_units=meeting)
+        flow = PagedFlow(PUBLISHED, self._weights, pages=PAGES, buckets=(1, 2, COLD), barrier_units=meeting)
         # A kernel of a graph has the priority of the stream on which it was recorded.
         usual = torch.cuda.graph.default_capture_stream
         torch.cuda.graph.default_capture_stream = self._ahead if way == AHEAD else usual

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from bench.gpu.sharing.rows import Row
 from bench.gpu.sharing.service import Service
 from bench.gpu.sharing.worker import Worker, WorkerFailed
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 
 MOST_STARTS = 2
 """Failed starts of one process."""
@@ -23,7 +23,7 @@ class SharingProcesses:
     the same time: each could occupy SMs that the grid-wide barriers of the other wait for.
     After a failure `close` it: the next request starts it again."""
 
-    def __init__(self, device: str, model: Path, places: Mapping[str, Place]) -> None:
+    def __init__(self, device: str, model: Path, places: Mapping[str, ProcessSpec]) -> None:
         self._device, self._model, self._places = device, model, places
         self._llm: Worker | None = None
         self._passes: Worker | None = None

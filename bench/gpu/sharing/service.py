@@ -13,7 +13,7 @@ import numpy as np
 from bench.gpu.sharing.passes import PROMPT
 from bench.gpu.sharing.worker import START_SECONDS, STOP_SECONDS, WorkerFailed
 from cosyserve.host.supervision.child import Child, exit_text
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 
@@ -34,7 +34,7 @@ class Service:
         self._ended = asyncio.create_task(child.ended())
 
     @classmethod
-    async def start(cls, place: Place) -> "Service":
+    async def start(cls, place: ProcessSpec) -> "Service":
         """Raises WorkerFailed when it ends instead of serving, or takes too long."""
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, print)
         service, serving = cls(child), asyncio.create_task(child.until_serving())

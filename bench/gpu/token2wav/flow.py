@@ -79,7 +79,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], alone)
-        for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
+        for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"barrier_units": 0})):
             other_way = PagedFlow(
                 PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options
             )

@@ -15,7 +15,7 @@ from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
 from bench.load.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
@@ -87,7 +87,7 @@ def decoder(out: Path) -> dict[str, Any]:
             for at in todo:
                 end = cases[which[at]][0] + cases[which[at]][1]
                 until = min(states[at].position // 25 * 25 + 25, end)
-                strides.append(Stride(states[at], tokens_of(which[at]), until, until == end))
+                strides.append(StepInput(states[at], tokens_of(which[at]), until, until == end))
             for at, stride, result in zip(list(todo), strides, fast.step(strides), strict=True):
                 assert isinstance(result, Decoded), result
                 hops[at].append(result.samples)
@@ -220,7 +220,7 @@ def steps(out: Path) -> dict[str, Any]:
     """
     fast = _decoder(400)
     flow, rows = fast._flow, {}
-    sounding: Any = fast._sounding
+    sounding: Any = fast._vocoder_step
     spent: dict[str, float] = {}
 
     def clocked(owner: Any, name: str) -> None:
@@ -235,7 +235,7 @@ def steps(out: Path) -> dict[str, Any]:
         setattr(owner, name, call)
 
     for owner, name in (
-        (fast._blocks, "make"),
+        (fast._flow_step, "make"),
         (flow, "run"),
         (sounding, "make"),
         (sounding._vocoder, "run"),
@@ -249,11 +249,11 @@ def steps(out: Path) -> dict[str, Any]:
         for until in range(100, 225, 25):
             for state in states:
                 while state.position < 75:
-                    fast.step([Stride(state, np.array(tokens), 75, False)])
+                    fast.step([StepInput(state, np.array(tokens), 75, False)])
             torch.cuda.synchronize()
             spent.clear()
             began = time.perf_counter()
-            hops = fast.step([Stride(state, np.array(tokens), until, False) for state in states])
+            hops = fast.step([StepInput(state, np.array(tokens), until, False) for state in states])
             walls.append(1000 * (time.perf_counter() - began))
             shares.append({name: 1000 * value for name, value in spent.items()})
             assert all(isinstance(each, Decoded) for each in hops)

@@ -154,7 +154,7 @@ def variants(out: Path) -> dict[str, Any]:
     rows = RUN.results
     tuned = Launcher(True, RUN.tuned)
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-        "a product a launch": ((1, 2, 4), {"launch": tuned, "meeting_units": 0}),
+        "a product a launch": ((1, 2, 4), {"launch": tuned, "barrier_units": 0}),
         "attention by itself": ((1, 2, 4), {"launch": tuned, "by_head": 0}),
         "as served": ((1, 2, 4), {"launch": tuned}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
@@ -166,7 +166,7 @@ def variants(out: Path) -> dict[str, Any]:
         paged = filled(weights, 2 if RUN.compile_only else 32 * 14 + 1, buckets, **options)
         if RUN.compile_only:
             for batch in buckets:
-                paged._table.fill([paged._nobody()], batch)
+                paged._table.fill([paged._padding_unit()], batch)
                 paged._launch(batch, Way.SHORT)
             continue
         paged.capture((Way.SHORT,))

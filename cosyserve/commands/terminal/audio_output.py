@@ -13,7 +13,7 @@ from cosyserve.audio.wav import WavWriter
 from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.errors import DeadlineExceeded
 
@@ -73,7 +73,7 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
             finally:
                 out.close()
     except PlayerError as error:
-        return tell("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
+        return report_failure("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
     except TimeoutError as error:
         if not time_given.expired():
             raise

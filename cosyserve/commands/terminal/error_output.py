@@ -30,7 +30,9 @@ class Parser(argparse.ArgumentParser):
         raise WrongUsage(message, self.format_usage())
 
 
-def tell(status: str, message: str, code: int, *, as_json: bool, to_stderr: bool = False, **more: object) -> int:
+def report_failure(
+    status: str, message: str, code: int, *, as_json: bool, to_stderr: bool = False, **more: object
+) -> int:
     """Print a failure; returns `code`. status: name of the gRPC status, or empty. more: further
     fields of the JSON object.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cosyserve.host.defaults import voices_url
 from cosyserve.host.supervision.layout import WITH_BACKEND
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ async def serve(
     """
     stop = StopSignals()
     try:
-        async with running_stack(
+        async with local_deployment(
             model,
             listen=serving.listen,
             replicas=serving.replicas,
@@ -88,7 +88,7 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self.stack: Stack | None = None
+        self.stack: LocalDeployment | None = None
         self.received = False
         self._task = asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):

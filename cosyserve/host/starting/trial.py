@@ -11,7 +11,7 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import rating
 from cosyserve.host.starting.measurement import Measured, measure
 from cosyserve.host.starting.plan import Plan
-from cosyserve.host.supervision.supervisor import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ async def run_trial(
     """Start all services with this plan, overridden by `environ`, speak, and stop them."""
     began = time.monotonic()
     variables = {**plan.environ, **(environ or {})}
-    stack_of = running_stack(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
+    stack_of = local_deployment(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
         async with stack_of as stack, Client(stack.address) as client:
             seconds = time.monotonic() - began
             measured = await measure(client)
-    except (StackFailed, CosyserveError, SettingsError, ModelError, OSError) as error:
+    except (DeploymentFailed, CosyserveError, SettingsError, ModelError, OSError) as error:
         return Trial(plan.name, reason=next(reversed(str(error).splitlines()), type(error).__name__).strip())
     if measured.fault:
         return Trial(plan.name, seconds, reason=measured.fault)

@@ -20,13 +20,13 @@ from typing import cast
 from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.devices import named_gpus
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 
 VARIABLE = "COSYSERVE_GPU_SHARING"
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
-TOLD = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
+CLIENT_PRIORITIES = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
 """Normal and below normal. A decode step is some hundred kernels of microseconds, one after
 another, and token2wav waits for its tokens: it must not queue after a pass of token2wav. The
 priority is a hint to the driver; levels as in the MPS manual of NVIDIA.
@@ -54,7 +54,7 @@ def finds_a_daemon(environ: Mapping[str, str]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIterator[list[Place]]:
+async def shared_gpu(places: list[ProcessSpec], way: str, report: Report) -> AsyncIterator[list[ProcessSpec]]:
     """The same places with the variables that they need to share a GPU; an MPS daemon started for
     that runs as long as the block.
 
@@ -109,15 +109,15 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
             yield _with_variables(places, groups, {_PIPES: keeper.pipes})
 
 
-def _each(groups: Sequence[Sequence[Place]], report: Report, line: Callable[[str], str]) -> None:
+def _each(groups: Sequence[Sequence[ProcessSpec]], report: Report, line: Callable[[str], str]) -> None:
     """Report one line for each GPU; `line` formats the names of those that share it."""
     for group in groups:
         report(line(", ".join(place.label for place in group)))
 
 
-def _groups(places: Sequence[Place]) -> list[list[Place]]:
+def _groups(places: Sequence[ProcessSpec]) -> list[list[ProcessSpec]]:
     """Engine processes that share a GPU, by GPU."""
-    by_device: dict[str, list[Place]] = collections.defaultdict(list)
+    by_device: dict[str, list[ProcessSpec]] = collections.defaultdict(list)
     for place in places:
         device = _device(place)
         if device is not None:
@@ -125,12 +125,12 @@ def _groups(places: Sequence[Place]) -> list[list[Place]]:
     return [group for group in by_device.values() if len(group) > 1]
 
 
-def _device(place: Place) -> str | None:
+def _device(place: ProcessSpec) -> str | None:
     """The GPU of the engine, as in CUDA_VISIBLE_DEVICES; None without one. A GPU named by number in
     one place and by UUID in another counts as two.
     """
     prefix = f"COSYSERVE_{place.service.upper()}_"
-    if place.service not in TOLD or place.environ.get(prefix + "BACKEND") == "fake":
+    if place.service not in CLIENT_PRIORITIES or place.environ.get(prefix + "BACKEND") == "fake":
         return None
     device = place.environ.get(prefix + "DEVICE") or "auto"
     kind, _, number = device.partition(":")
@@ -144,13 +144,15 @@ def _device(place: Place) -> str | None:
     return named[at] if at < len(named) else None
 
 
-def _with_variables(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
+def _with_variables(
+    places: list[ProcessSpec], groups: Sequence[Sequence[ProcessSpec]], environ: Mapping[str, str]
+) -> list[ProcessSpec]:
     sharers = {place for group in groups for place in group}
 
-    def with_variables(place: Place) -> Place:
+    def with_variables(place: ProcessSpec) -> ProcessSpec:
         if place not in sharers:
             return place
-        return dataclasses.replace(place, environ={**TOLD[place.service], **place.environ, **environ})
+        return dataclasses.replace(place, environ={**CLIENT_PRIORITIES[place.service], **place.environ, **environ})
 
     return [with_variables(place) for place in places]
 

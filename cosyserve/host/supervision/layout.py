@@ -20,7 +20,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ProcessSpec:
     """One service process: `python -m services.<service>` with `environ`, reachable at
     `address`.
     """
@@ -49,7 +49,7 @@ def lay_out(
     environ: Mapping[str, str],
     devices: Mapping[str, Sequence[str]] | None = None,
     ports: Mapping[str, Sequence[int]] | None = None,
-) -> list[Place]:
+) -> list[ProcessSpec]:
     """All processes of one machine, the orchestrator last. backend: of both engines, or of llm,
     token2wav or each; otherwise COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND apply.
     devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
@@ -75,12 +75,14 @@ def lay_out(
     public = _public(listen, spare)
     everyone = {**os.environ, **environ}
 
-    def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> Place:
+    def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> ProcessSpec:
         prefix = f"COSYSERVE_{service.upper()}_"
         own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **values}
         host, _, port = address.rpartition(":")
         reached = f"{_EVERYWHERE.get(host, host)}:{port}"
-        return Place(service, replica, reached, {**everyone, **{prefix + name: value for name, value in own.items()}})
+        return ProcessSpec(
+            service, replica, reached, {**everyone, **{prefix + name: value for name, value in own.items()}}
+        )
 
     places = []
     for stage in STAGES:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.host.supervision.child import Child, exit_text
 from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
-from cosyserve.host.supervision.layout import ORCHESTRATOR, Place, lay_out
+from cosyserve.host.supervision.layout import ORCHESTRATOR, ProcessSpec, lay_out
 from cosyserve.host.supervision.liveness import until_silent
 from cosyserve.model_directory import ModelDirectory
 
@@ -25,7 +25,7 @@ _STOP_MARGIN_SECONDS = 10.0
 Log = Callable[[str], None]
 
 
-class StackFailed(Exception):
+class DeploymentFailed(Exception):
     """The services cannot continue; the message names the one that ended, how, and its last
     output.
     """
@@ -42,11 +42,11 @@ class Running:
     serving: bool
 
 
-class Stack:
-    """The services of one machine. Created by `running_stack`."""
+class LocalDeployment:
+    """The services of one machine. Created by `local_deployment`."""
 
     def __init__(
-        self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
+        self, places: list[ProcessSpec], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
     ) -> None:
         self.address = places[-1].address
         """host:port of the public service."""
@@ -55,9 +55,9 @@ class Stack:
         self._restart_frozen = restart_frozen
         self._log = log
         self._report = report
-        self._children: dict[Place, Child] = {}
+        self._children: dict[ProcessSpec, Child] = {}
         self._first_serving = {place: asyncio.Event() for place in places}
-        self._supervisors: dict[Place, asyncio.Task[None]] = {}
+        self._supervisors: dict[ProcessSpec, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopped: asyncio.Task[None] | None = None
@@ -85,11 +85,11 @@ class Stack:
             child.send(signal.SIGKILL)
 
     async def wait(self) -> None:
-        """Wait until the services cannot continue; raises StackFailed then."""
+        """Wait until the services cannot continue; raises DeploymentFailed then."""
         await asyncio.shield(self._failed)
 
     async def start(self) -> None:
-        """Start all services and return when each has been SERVING. Raises StackFailed as soon as
+        """Start all services and return when each has been SERVING. Raises DeploymentFailed as soon as
         one ends before.
         """
         for place in self._places:
@@ -135,7 +135,7 @@ class Stack:
             if late:
                 await asyncio.wait(late)
 
-    async def _supervise(self, place: Place) -> None:
+    async def _supervise(self, place: ProcessSpec) -> None:
         """Run the service of `place` and restart it when it ends: up to `_MOST_RESTARTS` times in a
         row, with doubling delays.
         """
@@ -146,11 +146,11 @@ class Stack:
                 return
             end = f"{place.label} {exit_text(code)}{'' if served_seconds is not None else ' while loading'}"
             if not self._first_serving[place].is_set():
-                raise StackFailed(end + self._last_words(place))
+                raise DeploymentFailed(end + self._last_words(place))
             restarts = 1 if served_seconds is not None and served_seconds > _STEADY_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
                 if not self._has_other_replica(place):
-                    raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
+                    raise DeploymentFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
                 self._report(
                     f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on "
                     "without it"
@@ -167,7 +167,7 @@ class Stack:
                     await self._stopping.wait()
                     return
 
-    async def _run_once(self, place: Place) -> tuple[int, float | None]:
+    async def _run_once(self, place: ProcessSpec) -> tuple[int, float | None]:
         """Run one process once: its exit code, and for how many seconds it served, None if it never
         did. A process that has served and freezes is killed.
         """
@@ -191,7 +191,7 @@ class Stack:
         code = await ended
         return code, loop.time() - serving_since if child.serving else None
 
-    async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
+    async def _watch(self, place: ProcessSpec, child: Child, ended: "asyncio.Task[int]") -> None:
         """Return when `child` has ended or the services are being stopped; kill it if it stops
         answering and frozen processes are to be restarted.
         """
@@ -211,11 +211,11 @@ class Stack:
             self._report(f"{place.label} {silent.result()} and is killed")
             child.send(signal.SIGKILL)
 
-    def _last_words(self, place: Place) -> str:
+    def _last_words(self, place: ProcessSpec) -> str:
         said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
         return f"; its last lines:{said}" if said else ""
 
-    def _has_other_replica(self, place: Place) -> bool:
+    def _has_other_replica(self, place: ProcessSpec) -> bool:
         """Whether another replica of the same stage is still supervised, serving or not."""
         return any(
             not supervisor.done()
@@ -223,7 +223,7 @@ class Stack:
             if other.service == place.service and other is not place
         )
 
-    def _has_substitute(self, place: Place) -> bool:
+    def _has_substitute(self, place: ProcessSpec) -> bool:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
         return any(child.serving and child.process.returncode is None for child in others)
 
@@ -237,7 +237,7 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def running_stack(
+async def local_deployment(
     model: Path,
     *,
     listen: str = "127.0.0.1:0",
@@ -252,7 +252,7 @@ async def running_stack(
     restart_frozen: bool = True,
     log: Log = lambda line: None,
     report: Log = lambda line: None,
-) -> AsyncIterator[Stack]:
+) -> AsyncIterator[LocalDeployment]:
     """All services of `model` while the block runs; the block begins when the public service is
     SERVING.
 
@@ -262,9 +262,9 @@ async def running_stack(
     auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
     gets each output line of the children, with their name. report: gets events of the children. A
     process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
-    five restarts in a row did not help and its stage has no other replica, all end and `Stack.wait`
+    five restarts in a row did not help and its stage has no other replica, all end and `LocalDeployment.wait`
     raises. restart_frozen: False does not restart a process that stops answering, for a debugger or
-    a test that suspends it. Raises StackFailed if a child ends while loading, ModelError without a
+    a test that suspends it. Raises DeploymentFailed if a child ends while loading, ModelError without a
     model directory, SettingsError for the rest.
     """
     arguments = (
@@ -280,7 +280,7 @@ async def running_stack(
     )
     places = await asyncio.to_thread(lay_out, *arguments)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
-        stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
+        stack = LocalDeployment(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
         try:
             await stack.start()
             yield stack

@@ -13,7 +13,7 @@ from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.batches import by_length
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver
-from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import FlowConfig
 
 _TOKENS = 6_000
@@ -33,7 +33,7 @@ def solve(network: Network, solver: Solver, batch: Batch, noise: Tensor, *, stre
     mask = mask_of(frames, batch.mel.device, streaming=streaming)
     x = noise[None, :frames].expand(rows, -1, -1)
     for at in range(EULER_STEPS):
-        x = solver.step(at, x, inputs, Window.whole(ROWS * rows), mask)
+        x = solver.step(at, x, inputs, CachedPass.whole(ROWS * rows), mask)
     return x
 
 

@@ -17,8 +17,7 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_T
 from recipes.demo_voice.flow.corpus import Batch
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.stream_cache import CachedPass as Window
-from services.token2wav.flow.stream_cache import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 
 _SIGMA_MIN = 1e-6
 _WITHOUT_CONDITION = 0.2
@@ -71,7 +70,7 @@ class RandomDraws:
 def mu_of(network: Network, batch: Batch, *, streaming: bool) -> Tensor:
     """float32 [rows, 2n, 80]."""
     rows = batch.tokens.shape[0]
-    return network.mu(batch.tokens, batch.ahead, batch.known, [0], Window.whole(rows), chunked=streaming)
+    return network.mu(batch.tokens, batch.ahead, batch.known, [0], CachedPass.whole(rows), chunked=streaming)
 
 
 def mask_of(frames: int, device: torch.device, *, streaming: bool) -> Mask | None:
@@ -102,5 +101,5 @@ def losses(
     mask = mask_of(mel.shape[1], device, streaming=streaming)
     # Casts that are kept for later would point into a recorded step's memory.
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
-        velocity = network.estimator(inputs, network.estimator.time_embedding(t), Window.whole(len(mel)), mask)
+        velocity = network.estimator(inputs, network.estimator.time_embedding(t), CachedPass.whole(len(mel)), mask)
     return F.mse_loss(velocity.float(), mel - (1 - _SIGMA_MIN) * noise), F.l1_loss(mu, mel - mean)

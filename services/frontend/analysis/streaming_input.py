@@ -12,7 +12,7 @@ from services.frontend.segmentation.text_units import Units
 from services.frontend.ssml.detection import begins_document
 
 
-class WrittenForm:
+class StreamingInput:
     """One text; as StreamingText. Nothing is read until it is known whether the text is a document,
     which takes at most a few blanks and the name of a tag.
     """

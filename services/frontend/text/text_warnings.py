@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 MOST_WARNINGS = 50
 """Per call, including the one that reports that there are more."""
-MOST_STRETCHES = 8
-LONGEST_STRETCH = 64
+MOST_LEFT_OUT = 8
+LONGEST_LEFT_OUT = 64
 
 
 class Kind(enum.Enum):
@@ -23,7 +23,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class TextWarning:
-    """left_out: at most MOST_STRETCHES spans of text of at most LONGEST_STRETCH characters."""
+    """left_out: at most MOST_LEFT_OUT spans of text of at most LONGEST_LEFT_OUT characters."""
 
     kind: Kind
     message: str
@@ -50,9 +50,9 @@ class WarningLog:
             return
         spans = self._waiting.setdefault((kind, message), [])
         for stretch in left_out:
-            if len(spans) >= MOST_STRETCHES:
+            if len(spans) >= MOST_LEFT_OUT:
                 break
-            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in spans:
+            if (cut := stretch.strip()[:LONGEST_LEFT_OUT]) and cut not in spans:
                 spans.append(cut)
 
     def take(self) -> list[TextWarning]:

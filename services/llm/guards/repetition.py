@@ -29,7 +29,7 @@ Scores = NDArray[np.float64]
 
 def require_no_repetition(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> None:
     """Raises Repeated when the speech fits a text better in which some words occur twice."""
-    gain = gain_of_a_step_back(table, text_ids, tokens)
+    gain = step_back_gain(table, text_ids, tokens)
     if gain > LARGEST_GAIN:
         raise Repeated(
             f"words are said twice in {len(tokens)} speech tokens: a step back in the text fits them better by "
@@ -37,7 +37,7 @@ def require_no_repetition(table: AlignmentTable, text_ids: tuple[int, ...], toke
         )
 
 
-def gain_of_a_step_back(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> float:
+def step_back_gain(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> float:
     """The gain in natural logarithms; -inf where no path exists or the text is too short for a step
     back.
     """

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.engine_lock import engine_held
+from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 
@@ -57,7 +57,7 @@ def hold_directory(directory: Path) -> contextlib.ExitStack:
     """
     with contextlib.ExitStack() as lock:
         try:
-            lock.enter_context(engine_held(directory))
+            lock.enter_context(shared_engine_lock(directory))
         except OSError as error:
             raise ModelError(f"{directory}: cannot be held while it is served: {error}") from error
         return lock.pop_all()

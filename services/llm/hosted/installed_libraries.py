@@ -8,7 +8,7 @@ import os
 import re
 from types import ModuleType
 
-from cosyserve.engines.fallback import Unserved
+from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from services.llm.settings import LlmSettings
 
@@ -49,7 +49,7 @@ def vllm_refusal(settings: LlmSettings) -> str:
 
 
 def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
-    """The modules of the library `name`. Raises Unserved with the reason where the library is
+    """The modules of the library `name`. Raises EngineUnavailable with the reason where the library is
     installed but cannot be imported, for example because of a missing shared library, a directory
     that is not writable or an unsuitable release of torch.
     """
@@ -59,7 +59,7 @@ def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
         return tuple(importlib.import_module(module) for module in modules)
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "")
-        raise Unserved(
+        raise EngineUnavailable(
             f"the package {name} cannot be imported: {type(error).__name__}: {reason}; {_INSTALL[name]}"
         ) from error
 
@@ -79,7 +79,7 @@ def _library_refusal(name: str) -> str:
 
 def _release(name: str) -> tuple[int, ...]:
     """Major and minor version; (0, 0) where the package has none. The version of the module is used
-    where no distribution is known, as after a build in place. Raises Unserved where the module
+    where no distribution is known, as after a build in place. Raises EngineUnavailable where the module
     cannot be imported.
     """
     version = library_versions(name).get(name) or str(getattr(imported(name, name)[0], "__version__", ""))

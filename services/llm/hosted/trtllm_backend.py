@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
-from cosyserve.engines.fallback import Unserved
+from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
@@ -136,12 +136,12 @@ class TensorRtLlmRuntime:
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Load the engine; blocks. Raises Unserved with the reason where TensorRT-LLM cannot serve
+    """Load the engine; blocks. Raises EngineUnavailable with the reason where TensorRT-LLM cannot serve
     here, and ModelError.
     """
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
-        raise Unserved(refusal)
+        raise EngineUnavailable(refusal)
     # MPI_Comm_spawn fails in a container without privileges, in a pod and with some releases of #
     # Open MPI; the error ends a thread of mpi4py and the constructor hangs. The library reads the #
     # variable when it is imported.
@@ -205,7 +205,7 @@ def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict
 
 
 def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
-    """The engine in the cache that was built for this model and machine. Raises Unserved with the
+    """The engine in the cache that was built for this model and machine. Raises EngineUnavailable with the
     differences.
     """
     cache = EngineCache(settings.engines or default_directory())
@@ -228,7 +228,7 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
                 return entry
             differences = [entry.reason if entry else "it is gone"]
         refused.append(f"{engine.directory.name}: {'; '.join(differences)}")
-    raise Unserved("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
+    raise EngineUnavailable("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
 
 
 def _too_small(profile: str, settings: LlmSettings) -> list[str]:

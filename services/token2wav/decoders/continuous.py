@@ -20,7 +20,7 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, take_early
 from services.token2wav.decoders.continuous_state import ContinuousState
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.flow.flow import Flow
 from services.token2wav.inputs.chunking import last_border
@@ -96,7 +96,7 @@ class ContinuousDecoder:
         return len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
-    def step(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
         """One grid block of each stream through flow, time stretch and vocoder; see
         `Decoder.step`.
         """
@@ -113,7 +113,7 @@ class ContinuousDecoder:
             for step_input, start, mel, flow, audio in zip(step_inputs, starts, new_mels, flows, samples, strict=True)
         ]
 
-    def _timed_mels(self, step_inputs: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
+    def _timed_mels(self, step_inputs: Sequence[StepInput[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
         """The mel of each stream's block and when the flow computed it; starts the next blocks
         early.
         """
@@ -131,7 +131,7 @@ class ContinuousDecoder:
                 self._ahead.begin(step_input.state, step_input.tokens)
         return [mel for mel, _ in blocks], [span or now for _, span in blocks]
 
-    def _blocks(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+    def _blocks(self, step_inputs: Sequence[StepInput[ContinuousState]]) -> list[Tensor | None]:
         """The mel [80, 2n] of each stream's grid block, prompt frames included; no frames for a
         block that another stream computed.
         """
@@ -153,7 +153,7 @@ class ContinuousDecoder:
             mels[at] = self._nothing if self._adopt_shared(step_inputs[at].state, step_inputs[at].until) else None
         return mels
 
-    def _is_shareable(self, step_input: Stride[ContinuousState]) -> bool:
+    def _is_shareable(self, step_input: StepInput[ContinuousState]) -> bool:
         return bool(step_input.state.key) and step_input.until <= step_input.state.inside
 
     def _adopt_shared(self, state: ContinuousState, until: int) -> bool:
@@ -172,7 +172,7 @@ class ContinuousDecoder:
         state.cached = weakref.ref(further) if state.key in self._prompts else None
         return True
 
-    def _compute(self, step_inputs: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+    def _compute(self, step_inputs: Sequence[StepInput[ContinuousState]]) -> list[Tensor | None]:
         tokens = [
             torch.cat([step_input.state.prompt, torch.from_numpy(step_input.tokens)]) for step_input in step_inputs
         ]
@@ -203,13 +203,13 @@ class ContinuousDecoder:
         cached = state.key in self._prompts
         state.cached, state.shared = (weakref.ref(fork), None) if cached else (None, fork)
 
-    def _generated(self, step_input: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
+    def _generated(self, step_input: StepInput[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
         """The frames after the prompt."""
         prompt = max(len(step_input.state.prompt) - start, 0)
         return None if mel is None else mel[:, MEL_FRAMES_PER_TOKEN * prompt :]
 
     def _samples(
-        self, step_inputs: Sequence[Stride[ContinuousState]], new_mels: list[Tensor | None]
+        self, step_inputs: Sequence[StepInput[ContinuousState]], new_mels: list[Tensor | None]
     ) -> list[NDArray[np.float32] | None]:
         """Stretch and vocode the streams that have new frames, all in one vocoder step."""
         samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in new_mels]

@@ -25,7 +25,7 @@ from cosyserve.spec import (
     SPEECH_VOCABULARY,
 )
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 
@@ -80,7 +80,7 @@ class FakeDecoder:
         """A stream at the first prompt token."""
         return FakeState(sentence)
 
-    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
         """One step of each stream, one after the other; see `Decoder.step`."""
         return [self._step(step_input) for step_input in step_inputs]
 
@@ -88,7 +88,7 @@ class FakeDecoder:
         """Simulated memory for the prompt."""
         return 1024 * (1 + len(voice.tokens))
 
-    def _step(self, step_input: Stride[FakeState]) -> Decoded | None:
+    def _step(self, step_input: StepInput[FakeState]) -> Decoded | None:
         began, state = time.time_ns(), step_input.state
         self.steps += 1
         work = step_input.until - state.position

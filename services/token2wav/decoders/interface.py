@@ -80,7 +80,7 @@ S = TypeVar("S", bound=StreamState)
 
 
 @dataclass(frozen=True)
-class Stride(Generic[S]):
+class StepInput(Generic[S]):
     """What a step computes for one stream: it decodes from the stream's position to `until`.
 
     tokens: all generated tokens known, int64. until: not beyond `reach`. final: the sentence ends
@@ -119,7 +119,7 @@ class Decoder(Protocol[S]):
         InvalidRequest for a voice that cannot be used.
         """
 
-    def step(self, step_inputs: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[S]]) -> list[Decoded | CosyserveError | None]:
         """Advance each stream by its input; results in the same order. What a stream gets does not
         depend on the other streams in the step.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from cosyserve.errors import CosyserveError
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState, WholeFlow
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Sentence, Voice
@@ -53,11 +53,11 @@ class OfflineDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, step_inputs: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[OfflineState]]) -> list[Decoded | CosyserveError | None]:
         """See `Decoder.step`. Raises NonFinite for values that are not finite."""
         return [self._decode(step_input) for step_input in step_inputs]
 
-    def _decode(self, step_input: Stride[OfflineState]) -> Decoded | None:
+    def _decode(self, step_input: StepInput[OfflineState]) -> Decoded | None:
         state, began = step_input.state, time.time_ns()
         sentence = state.sentence
         try:

@@ -14,7 +14,7 @@ import torch
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState, WholeFlow
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Sentence, Voice
@@ -58,11 +58,11 @@ class UpstreamDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, step_inputs: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
         """See `Decoder.step`. Raises NonFinite for values that are not finite."""
         return [self._hop(step_input) for step_input in step_inputs]
 
-    def _hop(self, step_input: Stride[UpstreamState]) -> Decoded | None:
+    def _hop(self, step_input: StepInput[UpstreamState]) -> Decoded | None:
         state, began = step_input.state, time.time_ns()
         prompt = len(state.voice.tokens)
         spoken = state.position - prompt

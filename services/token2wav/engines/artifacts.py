@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
-from cosyserve.engines.engine_lock import engine_held
+from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
@@ -79,7 +79,7 @@ class CachedEngines:
         # Locked first, so that the entry that is checked is the entry that is loaded. If the lock
         # fails, the check below finds the reason.
         with contextlib.suppress(OSError):
-            self._locks.enter_context(engine_held(self._cache.root / key.directory_name))
+            self._locks.enter_context(shared_engine_lock(self._cache.root / key.directory_name))
         entry = self._cache.find(key)
         if isinstance(entry, Engine):
             return entry

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
@@ -96,7 +96,7 @@ class PrefixDecoder:
         return 0
 
     @torch.inference_mode()
-    def step(self, step_inputs: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[PrefixState]]) -> list[Decoded | CosyserveError | None]:
         """One grid block of each stream through flow, time stretch and vocoder; see
         `Decoder.step`.
         """
@@ -131,7 +131,7 @@ class PrefixDecoder:
             )
         return results
 
-    def _prefix(self, step_input: Stride[PrefixState]) -> Prefix:
+    def _prefix(self, step_input: StepInput[PrefixState]) -> Prefix:
         state = step_input.state
         spoken = torch.from_numpy(step_input.tokens)
         if spoken.numel():

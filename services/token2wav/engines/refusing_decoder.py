@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cosyserve.errors import CosyserveError, FailedPrecondition
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.inputs.request import Sentence, Voice
 
@@ -29,6 +29,6 @@ class RefusingDecoder:
         """Raises FailedPrecondition."""
         self.start_bytes(sentence.voice)
 
-    def step(self, step_inputs: Sequence[Stride[OneStepState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[OneStepState]]) -> list[Decoded | CosyserveError | None]:
         """Never called, because no stream starts."""
         return [None for _ in step_inputs]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
 from services.token2wav.flow.checks import LARGEST_MEL, check_length, check_voice
 from services.token2wav.gpu.device.host_staging import DeviceToHost
@@ -62,15 +62,15 @@ class PagedDecoder:
         self._cuda = flow.device.type == "cuda"
         self._to_host = DeviceToHost(pinned=self._cuda)
         self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []  # type: ignore[no-untyped-call]
-        self._blocks = FlowStep(flow, self._pages, self._prompts, self._to_host)
-        self._sounding = (
+        self._flow_step = FlowStep(flow, self._pages, self._prompts, self._to_host)
+        self._vocoder_step = (
             ReadableVocoderStep(vocoder) if isinstance(vocoder, Vocoder) else VocoderStep(vocoder, self._to_host)
         )
 
     @property
     def recomputed(self) -> int:
         """Blocks recomputed because no pages were left for them."""
-        return self._blocks.recomputed
+        return self._flow_step.recomputed
 
     @property
     def token_bytes(self) -> int:
@@ -126,20 +126,20 @@ class PagedDecoder:
             pages=[] if cached is None else list(cached.pages),
             prompt_cached=cached is not None if key else None,
         )
-        self._sounding.begin(state)
+        self._vocoder_step.begin(state)
         return state
 
     @torch.inference_mode()
-    def step(self, step_inputs: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[PagedState]]) -> list[Decoded | CosyserveError | None]:
         """Blocks and windows of all streams; see `Decoder.step`."""
         began = time.time_ns()
         self._to_host.begin()
         self._mark(0)
         works = [StepWork(step_input, step_input.state.position) for step_input in step_inputs]
-        self._blocks.make(works)
+        self._flow_step.make(works)
         self._mark(1)
         middle = time.time_ns()
-        self._sounding.make(works)
+        self._vocoder_step.make(works)
         self._mark(2)
         if self._cuda:
             torch.cuda.current_stream(self._flow.device).synchronize()
@@ -147,7 +147,7 @@ class PagedDecoder:
         end = time.time_ns()
         results = [self._result(work, (began, middle), (middle, end)) for work in works]
         for work in works:
-            self._blocks.cache_prompt(work)
+            self._flow_step.cache_prompt(work)
         return results
 
     def _mark(self, at: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.token2wav.decoders.interface import Stride
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.gpu.stream_state import PagedState
 
 
@@ -14,7 +14,7 @@ from services.token2wav.gpu.stream_state import PagedState
 class StepWork:
     """The work of a step for one stream."""
 
-    step_input: Stride[PagedState]
+    step_input: StepInput[PagedState]
     start: int
     mels: list[Tensor] = field(default_factory=list)
     """Frames after the prompt, float32 [n, 80] each."""

@@ -5,7 +5,7 @@ as one step takes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.token2wav.decoders.interface import StreamState, Stride
+from services.token2wav.decoders.interface import StepInput, StreamState
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS, SPARE_SECONDS, PendingBlocks, admitted
@@ -19,7 +19,7 @@ class ScheduledWork:
     """One stream's share of a step."""
 
     slot: StreamSlot
-    step_input: Stride[StreamState]
+    step_input: StepInput[StreamState]
     pending: PendingBlocks
 
     @property
@@ -60,7 +60,7 @@ class NextStep:
         works = [work for work in works if work.slot.decoder is decoder]
         return works[: admitted([work.pending for work in works], now, self._costs, decoder.widest_step)]
 
-    def _work(self, slot: StreamSlot, step_input: Stride[StreamState], now: float) -> ScheduledWork:
+    def _work(self, slot: StreamSlot, step_input: StepInput[StreamState], now: float) -> ScheduledWork:
         if slot.waiting_since is None:
             slot.waiting_since = now
         if slot.decoding and slot.due_at is None:
@@ -92,7 +92,7 @@ class NextStep:
         return silent + playing
 
 
-def _blocks(position: int, step_input: Stride[StreamState]) -> int:
+def _blocks(position: int, step_input: StepInput[StreamState]) -> int:
     """Grid blocks from `position` to the end of the input; all blocks for a stream that is
     recomputed.
     """

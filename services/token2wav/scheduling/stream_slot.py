@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.timing import Timing
-from services.token2wav.decoders.interface import Decoded, Decoder, StreamState, Stride
+from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
 from services.token2wav.guards.audible import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
@@ -155,7 +155,7 @@ class StreamSlot:
         seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
         return max(begins_at, now) + max(seconds - self._samples_before_held / SAMPLE_RATE, 0.0)
 
-    def next_input(self) -> Stride[StreamState] | None:
+    def next_input(self) -> StepInput[StreamState] | None:
         """The next work; None if the stream has not started, has to wait for tokens or the reader,
         or is complete.
         """
@@ -168,10 +168,10 @@ class StreamSlot:
         if self.decoding and self.hop is not None:
             end = self.schedule.prompt_tokens + self.hop.end
             until = self.state.reach(end)
-            return Stride(self.state, self.tokens, until, self.hop.final and until == end)
+            return StepInput(self.state, self.tokens, until, self.hop.final and until == end)
         early = self.state.early(len(self.tokens))
         return (
-            Stride(self.state, self.tokens, self.state.reach(early), final=False)
+            StepInput(self.state, self.tokens, self.state.reach(early), final=False)
             if early > self.state.position
             else None
         )

@@ -89,8 +89,7 @@ def test_what_is_not_spoken_as_it_is_written_is_told_beside_the_sound(endpoint: 
         done = _cosyserve("say", text, "-o", str(tmp_path / "out.wav"), *options, "--server", endpoint, "--json")
         assert done.returncode == 0, done.stderr
         message = (
-            "SSML that is not supported; the text inside an element is read, "
-            "except in metadata, meta, desc and lexicon"
+            "SSML that is not supported; the text inside an element is read, except in metadata, meta, desc and lexicon"
         )
         assert done.stderr.decode() == f"warning: sentence 0: {message}: 'emphasis'\n"
         (told,) = json.loads(done.stdout)["server"]["warnings"]

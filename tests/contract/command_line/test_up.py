@@ -14,7 +14,7 @@ import pytest
 from cosyserve.client import Client
 from cosyserve.client.speech import Speech
 from cosyserve.host.supervision import supervisor as stack_module
-from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 from tests.stacks.up_process import TINY, Up
 
@@ -79,8 +79,8 @@ def test_a_stage_that_cannot_start_is_named_with_its_exit_code() -> None:
 async def test_a_corrupt_model_is_shown_in_the_stages_own_words(tmp_path: Path) -> None:
     shutil.copytree(TINY, tmp_path / "model")
     (tmp_path / "model" / "llm.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(StackFailed, match=r"llm\.0 exited with code 3 while loading(.|\n)*llm\.pt"):
-        async with running_stack(tmp_path / "model"):
+    with pytest.raises(DeploymentFailed, match=r"llm\.0 exited with code 3 while loading(.|\n)*llm\.pt"):
+        async with local_deployment(tmp_path / "model"):
             pytest.fail("the block must not begin")
 
 
@@ -108,7 +108,7 @@ TEXT = "One of the services is going to die while this sentence is being spoken,
 
 async def test_a_replica_that_dies_is_replaced() -> None:
     reports, roster = Reports(), Roster()
-    async with running_stack(
+    async with local_deployment(
         TINY, replicas={"token2wav": 2}, backend="fake", environ=SLOW_TOKENS, log=roster, report=reports
     ) as stack:
         await roster.complete(token2wav=2)
@@ -132,7 +132,7 @@ async def test_a_replica_that_dies_is_replaced() -> None:
 
 
 async def _heard_over(
-    stack: Stack, client: Client, service: str, number: signal.Signals
+    stack: LocalDeployment, client: Client, service: str, number: signal.Signals
 ) -> tuple[bytes, Speech, list[str]]:
     """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and the
     processes that are alive then.
@@ -148,7 +148,7 @@ async def _heard_over(
 async def test_an_utterance_is_the_same_when_a_single_process_is_killed_or_frozen() -> None:
     reports = Reports()
     async with (
-        running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
+        local_deployment(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
         Client(stack.address) as client,
     ):
         whole = await client.synthesize(TEXT, seed=11).read()
@@ -173,7 +173,7 @@ async def test_an_utterance_is_the_same_when_a_single_process_is_killed_or_froze
 async def test_a_text_that_is_being_written_outlives_the_orchestrator() -> None:
     reports = Reports()
     async with (
-        running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
+        local_deployment(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
         Client(stack.address) as client,
     ):
         written = f"{TEXT} And a second one."
@@ -201,7 +201,7 @@ async def test_a_text_that_is_being_written_outlives_the_orchestrator() -> None:
 async def test_a_service_that_cannot_come_back_ends_all_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_module, "_MOST_RESTARTS", 1)
     reports = Reports()
-    async with running_stack(TINY, replicas={"token2wav": 2}, backend="fake", report=reports) as stack:
+    async with local_deployment(TINY, replicas={"token2wav": 2}, backend="fake", report=reports) as stack:
         processes = [psutil.Process(child.pid) for child in stack.children]
         stack.kill("token2wav", 1)
         await reports.holds("token2wav.1 serving", 2)
@@ -214,7 +214,8 @@ async def test_a_service_that_cannot_come_back_ends_all_with_its_reason(monkeypa
         await reports.holds("llm.0 serving", 2)
         stack.kill("llm")
         with pytest.raises(
-            StackFailed, match=r"llm\.0 was killed by SIGKILL, 1 restarts did not help; its last lines:(.|\n)*is loaded"
+            DeploymentFailed,
+            match=r"llm\.0 was killed by SIGKILL, 1 restarts did not help; its last lines:(.|\n)*is loaded",
         ):
             await asyncio.wait_for(stack.wait(), 60)
         await stack.stop()

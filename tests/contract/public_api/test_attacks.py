@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from tools.attack.__main__ import ATTACKS, attacked, main
 from tools.attack.finding import Finding
 from tools.attack.target import Target
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target() -> AsyncIterator[Target]:
-    async with running_stack(Path("tests/golden/tiny"), backend="fake") as stack:
+    async with local_deployment(Path("tests/golden/tiny"), backend="fake") as stack:
         yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
 
 

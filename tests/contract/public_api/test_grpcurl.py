@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cosyserve.client import Client
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.ports import free_ports
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.rpc.server import ServerSettings, Service, running
 
 GRPCURL = Path(sys.executable).parent / "grpcurl"
@@ -129,7 +129,7 @@ async def test_health_is_not_serving_until_every_stage_is_loaded() -> None:
 
 async def test_each_stage_can_be_called_on_its_own() -> None:
     """Text to ids, ids to tokens, tokens to sound, by hand."""
-    async with running_stack(Path("models/demo"), environ={}) as stack:
+    async with local_deployment(Path("models/demo"), environ={}) as stack:
         doors = {child.name: f"127.0.0.1:{child.port}" for child in stack.children}
 
         async def ask(stage: str, method: str, request: dict[str, Any]) -> list[dict[str, Any]]:

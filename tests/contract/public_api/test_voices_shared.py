@@ -19,7 +19,7 @@ from cosyserve.audio.encoding import from_pcm
 from cosyserve.audio.wav import wav_header
 from cosyserve.client import Client
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
-from cosyserve.host.supervision.supervisor import Running, Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, Running, local_deployment
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from tools.quality.recordings.recording import Recording
@@ -42,7 +42,7 @@ async def known_to(child: Running, voice_id: str) -> str:
         return str((await stub.GetVoice(pb.GetVoiceRequest(id=voice_id))).voice.content_hash)
 
 
-def frontends(stack: Stack) -> list[Running]:
+def frontends(stack: LocalDeployment) -> list[Running]:
     return [child for child in stack.children if child.name == "frontend"]
 
 
@@ -58,13 +58,15 @@ def cosyserve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+async def stack(tmp_path: Path) -> AsyncIterator[LocalDeployment]:
     environ = {"COSYSERVE_FRONTEND_VOICES_URL": str(tmp_path / "voices"), "COSYSERVE_FRONTEND_NORMALIZER": "none"}
-    async with running_stack(ROOT / "models" / "demo", replicas={"frontend": 2}, environ=environ) as running:
+    async with local_deployment(ROOT / "models" / "demo", replicas={"frontend": 2}, environ=environ) as running:
         yield running
 
 
-async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(stack: Stack, tmp_path: Path) -> None:
+async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
+    stack: LocalDeployment, tmp_path: Path
+) -> None:
     async with Client(stack.address) as client:
         file = tmp_path / "sample.wav"
         file.write_bytes(await recording(client))
@@ -165,7 +167,7 @@ async def refusals(client: Client, audio: bytes) -> None:
     assert (await client.update_voice("me")).description == "new"
 
 
-async def the_other_commands(stack: Stack, tmp_path: Path) -> None:
+async def the_other_commands(stack: LocalDeployment, tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         done = cosyserve("voices", *arguments)
         assert done.returncode == 0, done.stderr
@@ -193,7 +195,7 @@ async def the_other_commands(stack: Stack, tmp_path: Path) -> None:
     await asyncio.to_thread(all_of_them)
 
 
-def the_page(stack: Stack, tmp_path: Path) -> None:
+def the_page(stack: LocalDeployment, tmp_path: Path) -> None:
     """Everything that docs/voices.md shows, as it stands."""
     page = (ROOT / "docs" / "voices.md").read_text(encoding="utf-8").replace("127.0.0.1:50051", stack.address)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

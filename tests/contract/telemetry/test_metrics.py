@@ -6,7 +6,7 @@ import grpc
 
 from cosyserve.client import Client
 from cosyserve.errors import TooShort
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from tests.contract.telemetry.metrics_receiver import metrics_receiver
 from tests.stacks.up_process import TINY
@@ -15,7 +15,7 @@ from tools.fuzz.upload_seeds import seeds
 PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
 
 
-async def read_recording(stack: Stack, times: int) -> None:
+async def read_recording(stack: LocalDeployment, times: int) -> None:
     (frontend,) = [child for child in stack.children if child.name == "frontend"]
     request = frontend_pb2.ReadRecordingRequest(recording=voice_pb2.PromptRecording(audio=seeds()["pcm16.wav"]))
     async with grpc.aio.insecure_channel(f"127.0.0.1:{frontend.port}") as channel:
@@ -26,7 +26,7 @@ async def read_recording(stack: Stack, times: int) -> None:
 async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
     async with metrics_receiver() as (receiver, environ):
         # Leaving the stack makes every service send what it still holds.
-        stack_of = running_stack(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
+        stack_of = local_deployment(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
         async with stack_of as stack, Client(stack.address) as client:
             for _ in range(3):
                 await client.synthesize("Counted.", seed=1).read()
@@ -50,7 +50,7 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
         faulty = {"COSYSERVE_LLM_FAKE_FAULT": "short", "COSYSERVE_LLM_FAKE_FAULT_SHARE": "0.5"}
         # Slow enough that a fault of the tokens is known before any sound has left.
         slow = {"COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.01"}
-        stack_of = running_stack(TINY, backend="fake", environ={**environ, **faulty, **slow})
+        stack_of = local_deployment(TINY, backend="fake", environ={**environ, **faulty, **slow})
         failed = 0
         async with stack_of as stack, Client(stack.address) as client:
             for seed in range(said):

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.up_process import TINY
 
@@ -78,7 +78,7 @@ async def _speak(stub: Any, text: str, **metadata: str) -> int:
 async def test_one_trace_per_request_with_every_stage_below_it() -> None:
     async with _receiver() as (receiver, url):
         # Leaving the stack makes every service send what it still holds.
-        stack_of = running_stack(TINY, backend="fake", environ={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        stack_of = local_deployment(TINY, backend="fake", environ={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
         async with stack_of as stack, grpc.aio.insecure_channel(stack.address) as channel:
             stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
             chunks, *_ = await asyncio.gather(

@@ -12,13 +12,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import services.token2wav.__main__ as token2wav
-from cosyserve.engines.fallback import Footing
+from cosyserve.engines.fallback import LoadedEngine
 from cosyserve.errors import CosyserveError
 from cosyserve.rpc.server import ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.fake import FakeDecoder, FakeState, load_fake
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Profile
 from tests.contract.token2wav.token2wav_service import setup
 from tests.unit.token2wav.speaking import tokens
@@ -29,7 +29,7 @@ class Losing(FakeDecoder):
 
     lost = False
 
-    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
         if self.lost:
             raise RuntimeError("CUDA error: unspecified launch failure")
         return super().step(step_inputs)
@@ -43,7 +43,7 @@ async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.
 async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Losing()
     backend = Backend(load_fake(0.0).identity, dict.fromkeys(Profile, decoder), lambda: decoder.steps)
-    monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, **_: Footing(backend, "fake"))
+    monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, **_: LoadedEngine(backend, "fake"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{free.getsockname()[1]}"

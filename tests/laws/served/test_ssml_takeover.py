@@ -7,14 +7,16 @@ import pytest
 
 from cosyserve.client import Client
 from cosyserve.client.types import Mode, TextWarning, WordTime
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 
 HEAD = '<speak>This one ⊕ is complete. One <prosody rate="fast">word after'
 REST = " another and on.</prosody> Then <b>a</b> last one.</speak>"
 
 
-async def heard(stack: Stack, mode: Mode, *, killed: bool) -> tuple[bytes, list[WordTime], list[TextWarning], int]:
+async def heard(
+    stack: LocalDeployment, mode: Mode, *, killed: bool
+) -> tuple[bytes, list[WordTime], list[TextWarning], int]:
     async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in HEAD:
             await speech.write(letter)
@@ -34,7 +36,7 @@ async def heard(stack: Stack, mode: Mode, *, killed: bool) -> tuple[bytes, list[
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
 async def test_a_killed_frontend_is_not_heard_in_a_document(mode: Mode) -> None:
     roster = Roster()
-    async with running_stack(Path("models/demo"), replicas={"frontend": 2}, environ={}, log=roster) as stack:
+    async with local_deployment(Path("models/demo"), replicas={"frontend": 2}, environ={}, log=roster) as stack:
         audio, words, warnings, resumptions = await heard(stack, mode, killed=False)
         assert [warning.left_out for warning in warnings] == [("⊕",), ("b",)]
         assert (

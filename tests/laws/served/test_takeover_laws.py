@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.client import Client
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,16 +25,16 @@ LONG = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
+async def stack_and_roster() -> AsyncIterator[tuple[LocalDeployment, Roster]]:
     roster = Roster()
-    async with running_stack(
+    async with local_deployment(
         Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}, log=roster
     ) as running:
         yield running, roster
 
 
 @pytest.mark.parametrize("stage", ["token2wav", "llm"])
-async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[Stack, Roster], stage: str) -> None:
+async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeployment, Roster], stage: str) -> None:
     stack, roster = stack_and_roster
     await roster.complete(token2wav=2, llm=2)
     async with Client(stack.address) as client:
@@ -54,7 +54,7 @@ async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[Stack, Rost
         assert await client.synthesize(LONG, seed=5).read() == undisturbed
 
 
-async def test_both_replicas_speak_alike(stack_and_roster: tuple[Stack, Roster]) -> None:
+async def test_both_replicas_speak_alike(stack_and_roster: tuple[LocalDeployment, Roster]) -> None:
     """Requests at once are spread over the replicas; each hears what it would have heard alone."""
     stack, roster = stack_and_roster
     await roster.complete(token2wav=2, llm=2)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cosyserve.client import Client
 from cosyserve.errors import InvalidRequest
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
@@ -41,7 +41,7 @@ CUTS = st.lists(st.integers(0, 400), max_size=12)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     """Phonemes and BPE."""
     async with (
-        running_stack(Path(request.param), backend="fake", environ={}) as stack,
+        local_deployment(Path(request.param), backend="fake", environ={}) as stack,
         Client(stack.address) as connected,
     ):
         yield connected

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary, WordTime
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,15 +19,15 @@ REST = "no end in sight until here. Then a last one."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
+async def stack_and_roster() -> AsyncIterator[tuple[LocalDeployment, Roster]]:
     roster = Roster()
-    async with running_stack(
+    async with local_deployment(
         Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}, log=roster
     ) as running:
         yield running, roster
 
 
-async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, list[WordTime], Summary]:
+async def speak(stack: LocalDeployment, mode: Mode, killed: str | None = None) -> tuple[bytes, list[WordTime], Summary]:
     """The sound, its words, and what it took. killed: the stage whose replica dies between two
     fragments, with sound already heard.
     """
@@ -48,7 +48,7 @@ async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[by
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
-async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[Stack, Roster], mode: Mode) -> None:
+async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeployment, Roster], mode: Mode) -> None:
     stack, roster = stack_and_roster
     undisturbed, words, summary = await speak(stack, mode)
     assert [word.text for word in words] == (FIRST + REST).replace(".", "").split()

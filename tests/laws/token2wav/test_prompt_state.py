@@ -10,7 +10,7 @@ import pytest
 
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
-from services.token2wav.decoders.interface import Stride
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, torch_backend, voice
@@ -30,8 +30,8 @@ def continuous(**settings: int) -> ContinuousDecoder:
     return decoder
 
 
-def step_input(state: ContinuousState) -> Stride[ContinuousState]:
-    return Stride(state, np.zeros(0, np.int64), state.reach(INSIDE), final=False)
+def step_input(state: ContinuousState) -> StepInput[ContinuousState]:
+    return StepInput(state, np.zeros(0, np.int64), state.reach(INSIDE), final=False)
 
 
 @pytest.mark.parametrize("prompt", [28, 50, 87])
@@ -42,7 +42,7 @@ async def test_empty_warm_and_evicted_caches_give_the_same_samples(prompt: int) 
         assert await speak(batcher, said("v", prompt), tokens(LENGTH)) == slow
     decoder = continuous(prompt_cache_bytes=1 << 30)
     one = decoder.start(said("v", prompt))
-    decoder.step([Stride(one, np.zeros(0, np.int64), 25, final=False)])
+    decoder.step([StepInput(one, np.zeros(0, np.int64), 25, final=False)])
     small = continuous(prompt_cache_bytes=int(one.flow.bytes * ((prompt - 3) // 25) * 1.2))
     async with batching({Profile.CONTINUOUS: small}) as batcher:
         assert await speak(batcher, said("v", prompt), tokens(LENGTH)) == slow

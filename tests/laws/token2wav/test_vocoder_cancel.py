@@ -10,7 +10,7 @@ import torch
 
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.decoders.interface import Stride
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.flow.flow import load_flow
@@ -78,4 +78,4 @@ def test_a_stream_cancelled_behind_the_flow_makes_no_sound(
 
     monkeypatch.setattr(flow, "prefix", cancelled_at_the_end)
     monkeypatch.setattr(vocoder, "filter", None)
-    assert decoder.step([Stride(state, np.asarray(tokens(30)), 30, final=True)]) == [None]  # type: ignore[arg-type]
+    assert decoder.step([StepInput(state, np.asarray(tokens(30)), 30, final=True)]) == [None]  # type: ignore[arg-type]

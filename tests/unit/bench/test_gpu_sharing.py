@@ -22,7 +22,7 @@ from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.results_file import ResultsFile
 from cosyserve.errors import Unavailable
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.v1 import token2wav_pb2
 from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings
@@ -215,9 +215,9 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
-    companies: list[Mapping[str, Place]] = []
+    companies: list[Mapping[str, ProcessSpec]] = []
 
-    def company(device: str, model: Path, places: Mapping[str, Place]) -> Members:
+    def company(device: str, model: Path, places: Mapping[str, ProcessSpec]) -> Members:
         companies.append(places)
         return Members(breaks="")
 
@@ -252,14 +252,16 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
         starts.append(module)
         raise WorkerFailed("no such device")
 
-    async def serve(place: Place) -> service.Service:
+    async def serve(place: ProcessSpec) -> service.Service:
         starts.append(place.service)
         raise WorkerFailed("no such port")
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(service.Service, "start", serve)
     company = SharingProcesses(
-        "cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})}
+        "cuda",
+        ROOT,
+        {"llm": ProcessSpec("llm", 0, "127.0.0.1:1", {}), "token2wav": ProcessSpec("token2wav", 0, "127.0.0.1:2", {})},
     )
     for row in ROWS:
         why = "no such port" if row.service and not row.llm else "no such device"

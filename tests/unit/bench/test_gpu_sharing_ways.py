@@ -74,7 +74,7 @@ def test_each_way_of_a_pass_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatc
 
     def capture(self: PagedFlow, ways: tuple[Way, ...]) -> float:
         assert ways == (Way.SHORT,)
-        captured.append((self._estimator.transformer_room.meeting_units, torch.cuda.graph.default_capture_stream))
+        captured.append((self._estimator.transformer_buffers.barrier_units, torch.cuda.graph.default_capture_stream))
         return 0.0
 
     fakes = {
@@ -88,7 +88,7 @@ def test_each_way_of_a_pass_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(random_models, "DEVICE", torch.device("cpu"))
     monkeypatch.setattr(random_models, "PUBLISHED", SMALL)
     monkeypatch.setattr(random_models, "random_flow", lambda *_: random_tensors(SMALL))
-    monkeypatch.setattr(PagedFlow, "_meeting", lambda self: 2)
+    monkeypatch.setattr(PagedFlow, "_barrier_units", lambda self: 2)
     monkeypatch.setattr(PagedFlow, "capture", capture)
     monkeypatch.setattr(PagedFlow, "run", lambda self, units: ran.append(units))
     monkeypatch.setattr(passes, "LEAST", 2)

@@ -5,16 +5,16 @@ import subprocess
 import sys
 import threading
 
-from cosyserve.interrupts import heeded
+from cosyserve.interrupts import interrupts_enabled
 
 
 def test_a_child_that_inherited_a_deaf_ear_is_interrupted() -> None:
     program = (
         "import signal, time\n"
-        "from cosyserve.interrupts import heeded\n"
+        "from cosyserve.interrupts import interrupts_enabled\n"
         "assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
         "try:\n"
-        "    with heeded():\n"
+        "    with interrupts_enabled():\n"
         "        print('up', flush=True)\n"
         "        time.sleep(60)\n"
         "except KeyboardInterrupt:\n"
@@ -33,13 +33,13 @@ def test_other_handlers_and_other_threads_are_left_alone() -> None:
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         ours = signal.getsignal(signal.SIGINT)
-        with heeded():
+        with interrupts_enabled():
             assert signal.getsignal(signal.SIGINT) is ours
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         seen: list[object] = []
 
         def enter() -> None:
-            with heeded():
+            with interrupts_enabled():
                 seen.append(signal.getsignal(signal.SIGINT))
 
         thread = threading.Thread(target=enter)

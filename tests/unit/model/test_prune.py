@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.engines import gpu_facts
 from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
-from cosyserve.engines.engine_lock import engine_held, is_locked
+from cosyserve.engines.engine_lock import is_locked, shared_engine_lock
 from cosyserve.file_lock import FileLock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
@@ -85,7 +85,7 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
     engine = new_entry(cache, model="another")
     (before,) = judge_engines(cache, HERE)
     assert before.reason is not None
-    with engine_held(engine.directory), engine_held(engine.directory):
+    with shared_engine_lock(engine.directory), shared_engine_lock(engine.directory):
         assert is_locked(engine.file(MANIFEST))
         (verdict,) = judge_engines(cache, HERE)
         assert (verdict.reason, verdict.held) == (None, True)
@@ -93,7 +93,7 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
     assert not is_locked(engine.file(MANIFEST))
     assert remove(before)
     assert not engine.directory.exists()
-    with pytest.raises(FileNotFoundError), engine_held(engine.directory):
+    with pytest.raises(FileNotFoundError), shared_engine_lock(engine.directory):
         pass
 
 
@@ -126,7 +126,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     with FileLock(folder / ".demo.lock", "a test", lambda line: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
         assert not remove(goes[left.name]), "a conversion has been taken up again since it was judged"
-    with engine_held(folder / "demo"):
+    with shared_engine_lock(folder / "demo"):
         (held,) = [verdict for verdict in judge_conversions(folder, present) if verdict.path.name == "demo"]
         assert (held.reason, held.held) == (None, True)
     assert remove(goes[left.name])
@@ -162,14 +162,14 @@ def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, m
 
     engine = new_entry(cache)
     refuse(errno.ENOLCK)
-    with engine_held(engine.directory):
+    with shared_engine_lock(engine.directory):
         pass
     with pytest.raises(OSError, match="no file locks here: whether it is in use is unknown"):
         list(judge_engines(cache, HERE))
     with pytest.raises(OSError, match="choose a directory on a local disk"):
         new_entry(cache, model="another")
     refuse(errno.EINTR)
-    with pytest.raises(InterruptedError), engine_held(engine.directory):
+    with pytest.raises(InterruptedError), shared_engine_lock(engine.directory):
         pass
 
 

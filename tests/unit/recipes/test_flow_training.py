@@ -27,7 +27,7 @@ from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import Solver, euler_schedule
-from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tests.unit.recipes import small_work
@@ -246,7 +246,7 @@ def test_before_training_the_velocity_leads_from_the_noise_to_mu(
     with torch.no_grad():
         mu = mu_of(network, batch, streaming=False)
         inputs = torch.cat((noise, mu, torch.zeros(*mu.shape[:2], 160)), dim=2)
-        velocity = network.estimator(inputs, network.estimator.time_embedding(torch.zeros(1)), Window.whole(1))
+        velocity = network.estimator(inputs, network.estimator.time_embedding(torch.zeros(1)), CachedPass.whole(1))
     straight = mu + held.mean - noise
     assert (velocity - straight).square().mean() < 0.1 * straight.square().mean()
 

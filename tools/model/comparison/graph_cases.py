@@ -19,8 +19,7 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.conformer import relative_positions
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.stream_cache import CachedPass as Window
-from services.token2wav.flow.stream_cache import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.model.graphs.graph import Array
 
@@ -88,7 +87,7 @@ class Reference:
         known = torch.ones(streams, tokens + LOOKAHEAD_TOKENS)
         known[:, tokens + look :] = 0.0
         wanted = [
-            self.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], Window.whole(1), chunked=chunked)[0].T
+            self.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], CachedPass.whole(1), chunked=chunked)[0].T
             for row in ids
         ]
         inputs: Arrays = {
@@ -127,7 +126,7 @@ class Reference:
         joined = torch.cat((x, mu, spks[:, :, None].expand(-1, -1, frames), cond), dim=1).transpose(1, 2)
         estimator = self.flow.estimator
         time = estimator.time_embedding(t)
-        wanted = estimator(joined, time, Window.whole(rows), Mask(mask.transpose(1, 2), allowed)).transpose(1, 2)
+        wanted = estimator(joined, time, CachedPass.whole(rows), Mask(mask.transpose(1, 2), allowed)).transpose(1, 2)
         inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond} | (
             {"attention": allowed} if masked else {}
         )

@@ -11,7 +11,7 @@ from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.conformer import ConformerLayer
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Mask, Resnet, Transformer
-from services.token2wav.flow.stream_cache import CachedPass as Window
+from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.comparison.graph_cases import Case, Reference
@@ -55,7 +55,7 @@ def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Laye
     with listening((Resnet, "__call__"), (Transformer, "__call__")) as heard:
         time = estimator.time_embedding(given["t"])
         allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
-        estimator(joined, time, Window.whole(joined.shape[0]), Mask(given["mask"].transpose(1, 2), allowed))
+        estimator(joined, time, CachedPass.whole(joined.shape[0]), Mask(given["mask"].transpose(1, 2), allowed))
     blocks = [layer for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [layer.name for layer in blocks if layer.name.endswith(".0") and layer.name.count(".") == 2]
     transformers = [layer.name for layer in blocks if layer.name.count(".") == 3]
@@ -76,7 +76,7 @@ def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]
     for row, known in zip(given["tokens"].long(), given["known"], strict=True):
         look = int(known[tokens:].sum())
         with listening((ConformerLayer, "__call__"), (Encoder, "pre_lookahead")) as heard:
-            reference.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], Window.whole(1), chunked=chunked)
+            reference.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], CachedPass.whole(1), chunked=chunked)
         rows.append(_named(layers, heard, kinds))
     return {name: torch.cat([torch.from_numpy(row[name]) for row in rows]).numpy() for name in rows[0]}
 

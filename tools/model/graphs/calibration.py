@@ -17,8 +17,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
-from services.token2wav.flow.stream_cache import CachedPass as Window
-from services.token2wav.flow.stream_cache import chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tools.model.graphs.estimator_graph import estimator_graph, largest_inputs_needed
@@ -85,7 +84,7 @@ def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> 
         )
         ids = torch.randint(0, config.vocabulary, (FRAMES // MEL_FRAMES_PER_TOKEN,), generator=drawn)
     with torch.inference_mode():
-        mu = flow.mu([ids], [ids[:0]], [0], Window.whole(1), chunked=True)[0].T.numpy()
+        mu = flow.mu([ids], [ids[:0]], [0], CachedPass.whole(1), chunked=True)[0].T.numpy()
         condition = np.zeros_like(mu)
         condition[:, : voice.mel.shape[0]] = voice.mel.T.numpy()[:, : mu.shape[1]]
         return measured(tensors, config, mu, condition, flow.speaker(voice).numpy())

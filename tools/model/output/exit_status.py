@@ -7,9 +7,9 @@ import errno
 import sys
 from collections.abc import Callable
 
-from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, WrongUsage, report_failure
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.interrupts import heeded
+from cosyserve.interrupts import interrupts_enabled
 
 _INTERRUPTED = 130
 
@@ -18,19 +18,19 @@ def run(main: Callable[[], int]) -> int:
     """Exit status of `main`."""
     as_json = "--json" in sys.argv[1:]
     try:
-        with heeded():
+        with interrupts_enabled():
             return main()
     except WrongUsage as error:
         if not as_json:
             sys.stderr.write(error.usage)
-        return tell("", str(error), WRONG_USAGE, as_json=as_json)
+        return report_failure("", str(error), WRONG_USAGE, as_json=as_json)
     except (ModelError, SettingsError, OSError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return tell(
+        return report_failure(
             "",
             f"{error}{'; make room and run it again: what is done is kept' if full else ''}",
             FAILED,
             as_json=as_json,
         )
     except KeyboardInterrupt:
-        return tell("", "stopped; the next run goes on from here", _INTERRUPTED, as_json=as_json)
+        return report_failure("", "stopped; the next run goes on from here", _INTERRUPTED, as_json=as_json)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cosyserve.client import Client
 from cosyserve.errors import NotFound
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.host.supervision.supervisor import local_deployment
 from tools.quality.recordings import speak
 from tools.quality.recordings.recording import Recording, read_recordings, voice_folders
 from tools.quality.recordings.sentences import Sentence
@@ -32,12 +32,12 @@ class Recordings:
 @contextlib.asynccontextmanager
 async def client_of(model: Path, server: str | None) -> AsyncIterator[Client]:
     """A client of `server`, or of the services of `model` while the block runs. Raises as
-    running_stack does.
+    local_deployment does.
     """
     async with contextlib.AsyncExitStack() as exits:
         if server is None:
             print(f"starting the services on {model}", file=sys.stderr)
-            server = (await exits.enter_async_context(running_stack(model))).address
+            server = (await exits.enter_async_context(local_deployment(model))).address
         yield await exits.enter_async_context(Client(server))
 
 

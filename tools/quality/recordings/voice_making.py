@@ -16,10 +16,10 @@ from cosyserve.audio.encoding import from_pcm
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import FILE, entry_of, read_voices
 from services.frontend.voices.voice import Voice
 from services.token2wav.vocoder.vocoder import load_vocoder

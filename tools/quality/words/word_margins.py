@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from services.frontend.analysis.analyzer import Sentence
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.guards.repetition import gain_of_a_step_back
+from services.llm.guards.repetition import step_back_gain
 from services.orchestrator.speech.missing_words import FEWEST_LETTERS, fewest_tokens, tokens_of
 from services.orchestrator.speech.utterance import SpokenWord
 
@@ -28,7 +28,7 @@ def word_margin(table: AlignmentTable, sentence: Sentence, tokens: list[int]) ->
         return None
     borders = (*starts, len(tokens))
     spare = min(tokens_of(word, borders) - fewest_tokens(word) for word in words)
-    return WordMargin(sentence.text, spare, gain_of_a_step_back(table, sentence.token_ids, tokens))
+    return WordMargin(sentence.text, spare, step_back_gain(table, sentence.token_ids, tokens))
 
 
 def extremes(margins: Sequence[WordMargin]) -> tuple[int, float]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engines.fallback import Unserved
+from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import gpus
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
@@ -118,12 +118,12 @@ class VllmRuntime:
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Load the engine; blocks. Raises Unserved with the reason where vLLM cannot serve here, and
+    """Load the engine; blocks. Raises EngineUnavailable with the reason where vLLM cannot serve here, and
     ModelError.
     """
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:
-        raise Unserved(refusal)
+        raise EngineUnavailable(refusal)
     # The second model runner has a different interface for logits processors, and none in its #
     # first releases.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
@@ -134,7 +134,7 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     conversion = Conversion.open(settings.converted, served.model_hash, (VLLM_EXPORT, HUGGING_FACE))
     embeds = conversion.kind == VLLM_EXPORT
     if embeds and (refusal := plugin_refusal()):
-        raise Unserved(refusal)
+        raise EngineUnavailable(refusal)
     prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
     lock = hold_directory(conversion.directory)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20

@@ -25,13 +25,13 @@ class PagedEstimator:
     """Weights, and buffers for a pass over at most `most` units; the state of streams is in the
     pool's pages.
 
-    splits, split_units, meeting_units, by_head: see `TransformerBuffers`; keys are split in `long`
+    splits, split_units, barrier_units, by_head: see `TransformerBuffers`; keys are split in `long`
     passes.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, meeting_units: int = 0, by_head: int = 0,
+        splits: int = 4, split_units: int = 4, barrier_units: int = 0, by_head: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -61,15 +61,15 @@ class PagedEstimator:
         self._a, self._b, self._y, self._shortcut = (zeros(rows, channels) for _ in range(4))
         self._h = zeros(rows, channels, kind=dtype)
         self._no_rows = zeros(1)
-        self.transformer_room = TransformerBuffers(
-            config, most, dtype, device, launch, splits, split_units, meeting_units, by_head
+        self.transformer_buffers = TransformerBuffers(
+            config, most, dtype, device, launch, splits, split_units, barrier_units, by_head
         )
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
         """Write the first step's input and reset the barrier counters: mu float32 [units, 50, 80],
         noise float32 [15000, 80].
         """
-        self.transformer_room.reset_barriers(units)
+        self.transformer_buffers.reset_barriers(units)
         self._launch(
             prepare, (units, CHUNK_FRAMES), mu, table.speaker, table.condition, noise, table["position"], self.x,
             self._inputs,
@@ -116,7 +116,9 @@ class _Pass:
         self._rows = units * ROWS * CHUNK_FRAMES
         self._launch = owner._launch
         self._channels = owner._config.channels
-        self._transform = Transformers(owner.transformer_room, owner._launch, step, table, pool, layout, units, splits)
+        self._transform = Transformers(
+            owner.transformer_buffers, owner._launch, step, table, pool, layout, units, splits
+        )
 
     def convolve(
         self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *,

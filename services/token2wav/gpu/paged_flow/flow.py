@@ -77,14 +77,14 @@ class PagedFlow:
 
     dtype: of products' operands, of the pages, and of the results of attention heads. pages: number
     of pages in the pool, which is allocated here. Page 0 is a dummy page: padding units write to
-    it. meeting_units, by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
+    it. barrier_units, by_head: see `TransformerBuffers`. `recompute` computes a sentence from its
     start in one pass over scratch pages, whose content no later step or layer needs.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        meeting_units: int | None = None, by_head: int = BY_HEAD,
+        barrier_units: int | None = None, by_head: int = BY_HEAD,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -108,15 +108,15 @@ class PagedFlow:
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            meeting = self._meeting() if meeting_units is None else meeting_units
+            meeting = self._barrier_units() if barrier_units is None else barrier_units
             self._estimator = PagedEstimator(
-                config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head
+                config, tensors, self.most, dtype, launch, barrier_units=meeting, by_head=by_head
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
-    def _meeting(self) -> int:
+    def _barrier_units(self) -> int:
         """Maximum units whose feed-forward programs are all resident, one per multiprocessor; 0 if
         that is not guaranteed, or if another process uses grid barriers on this GPU.
         """
@@ -149,7 +149,7 @@ class PagedFlow:
             for bucket in reversed(self._sizes(way)):
                 if way is Way.LONG and bucket > self._estimator.split_units:
                     continue
-                self._table.fill([self._nobody()], bucket)
+                self._table.fill([self._padding_unit()], bucket)
                 self._launch(bucket, way)
                 torch.cuda.synchronize(self.device)
                 graph = torch.cuda.CUDAGraph()
@@ -208,6 +208,6 @@ class PagedFlow:
         for step in range(EULER_STEPS):
             self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
 
-    def _nobody(self) -> Unit:
+    def _padding_unit(self) -> Unit:
         speaker = torch.zeros_like(self._table.speaker[0])
         return Unit([0], torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), speaker)

@@ -34,7 +34,7 @@ class TransformerBuffers:
     split_units units that split keys. Without splitting, few programs would take long for many
     pages; joining the parts costs an extra launch.
 
-    meeting_units: maximum units of a pass whose feed-forward is one launch of programs that wait
+    barrier_units: maximum units of a pass whose feed-forward is one launch of programs that wait
     for each other; see `kernels.feed_forward`.
 
     by_head: maximum units of such a pass whose attention is fused with the product that follows it,
@@ -44,16 +44,16 @@ class TransformerBuffers:
     def __init__(
         self, config: FlowConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int,
         split_units: int,
-        meeting_units: int, by_head: int,
+        barrier_units: int, by_head: int,
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
-        rows, widest, barrier_rows = most * each, splits * min(most, split_units) * each, max(meeting_units, 1) * each
+        rows, widest, barrier_rows = most * each, splits * min(most, split_units) * each, max(barrier_units, 1) * each
         programs = max(barrier_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
 
         def zeros(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
 
-        self.config, self.meeting_units, self.by_head = config, meeting_units, min(by_head, meeting_units)
+        self.config, self.barrier_units, self.by_head = config, barrier_units, min(by_head, barrier_units)
         self.queries, self.attended = zeros(rows, inner), zeros(rows, inner)
         self.splits, self.norms = zeros(widest, inner), zeros(widest, heads, kind=torch.float32)
         self.wide = zeros(rows, 4 * config.channels)
@@ -66,7 +66,7 @@ class TransformerBuffers:
 
     def reset_barriers(self, units: int) -> None:
         """Reset the barrier counters before a pass."""
-        if units <= self.meeting_units:
+        if units <= self.barrier_units:
             self.counters.zero_()
 
 
@@ -88,7 +88,7 @@ class Transformers:
             layout,
         )
         self._units, self._rows, self._splits = units, units * ROWS * CHUNK_FRAMES, splits
-        self._uses_barrier = units <= buffers.meeting_units
+        self._uses_barrier = units <= buffers.barrier_units
         self._by_head = splits == 1 and units <= buffers.by_head
 
     def __call__(self, weights: Transformer, layer: int, x: Tensor, tail: int | None) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey, Refused
-from cosyserve.engines.engine_lock import locked_alone
+from cosyserve.engines.engine_lock import exclusive_lock
 from cosyserve.file_lock import FileLock
 
 ROOT = Path(__file__).parents[4]
@@ -219,7 +219,7 @@ def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     with (
         FileLock(tmp_path / "lock", "a test", lambda told: None),
         pytest.raises(BlockingIOError),
-        locked_alone(tmp_path / "lock"),
+        exclusive_lock(tmp_path / "lock"),
     ):
         pass
 

@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from cosyserve.engines.fallback import (
-    Below,
-    Footing,
+    Candidate,
+    EngineUnavailable,
+    LoadedEngine,
     Refusal,
-    Rung,
-    Unserved,
-    descend,
-    first_that_speaks,
+    ResumeFrom,
+    first_speaking,
+    first_working,
     without_paths,
 )
 from cosyserve.errors import InternalFault, ModelError, SettingsError
@@ -25,18 +25,18 @@ def refusing(error: Exception) -> object:
     raise error
 
 
-def rungs(first: Exception, second: Exception | None = None) -> list[Rung[object]]:
+def rungs(first: Exception, second: Exception | None = None) -> list[Candidate[object]]:
     return [
-        Rung("best", lambda: refusing(first), needs_files=True),
-        Rung("good", lambda: refusing(second) if second else "good engine"),
-        Rung("plain", lambda: "plain engine"),
+        Candidate("best", lambda: refusing(first), needs_files=True),
+        Candidate("good", lambda: refusing(second) if second else "good engine"),
+        Candidate("plain", lambda: "plain engine"),
     ]
 
 
 def test_each_step_down_is_logged_once_and_told_without_paths(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        ladder = rungs(ModelError("/srv/engines/llm.engine-1: built for another GPU"), Unserved("no Triton"))
-        footing = descend("llm", ladder, strict=False, setting="STRICT")
+        ladder = rungs(ModelError("/srv/engines/llm.engine-1: built for another GPU"), EngineUnavailable("no Triton"))
+        footing = first_working("llm", ladder, strict=False, setting="STRICT")
     assert (footing.engine, footing.rung) == ("plain engine", "plain")
     assert footing.refused == (Refusal("best", "llm.engine-1: built for another GPU"), Refusal("good", "no Triton"))
     assert [record.getMessage() for record in caplog.records] == [
@@ -48,24 +48,26 @@ def test_each_step_down_is_logged_once_and_told_without_paths(caplog: pytest.Log
 
 def test_strict_refuses_the_first_step_down_with_its_reason() -> None:
     with pytest.raises(SettingsError, match="STRICT is true and best cannot serve: the package is not installed"):
-        descend("llm", rungs(Unserved("the package is not installed")), strict=True, setting="STRICT")
-    assert descend("llm", rungs(Unserved("no"))[1:], strict=True, setting="STRICT").rung == "good"
+        first_working("llm", rungs(EngineUnavailable("the package is not installed")), strict=True, setting="STRICT")
+    assert first_working("llm", rungs(EngineUnavailable("no"))[1:], strict=True, setting="STRICT").rung == "good"
 
 
 def test_a_broken_model_is_no_reason_to_step_down_from_what_needs_no_files_of_its_own() -> None:
     with pytest.raises(ModelError, match=r"flow\.pt: missing"):
-        descend("llm", rungs(Unserved("no"), ModelError("flow.pt: missing")), strict=False, setting="STRICT")
+        first_working(
+            "llm", rungs(EngineUnavailable("no"), ModelError("flow.pt: missing")), strict=False, setting="STRICT"
+        )
 
 
 def test_the_last_rung_says_what_is_wrong_itself() -> None:
-    only = [Rung[object]("cpu", lambda: refusing(SettingsError("model is not set")))]
+    only = [Candidate[object]("cpu", lambda: refusing(SettingsError("model is not set")))]
     with pytest.raises(SettingsError, match=r"^model is not set$"):
-        descend("llm", only, strict=True, setting="STRICT")
+        first_working("llm", only, strict=True, setting="STRICT")
 
 
 def test_other_faults_pass_through() -> None:
     with pytest.raises(ZeroDivisionError):
-        descend("llm", rungs(ZeroDivisionError()), strict=False, setting="STRICT")
+        first_working("llm", rungs(ZeroDivisionError()), strict=False, setting="STRICT")
 
 
 @pytest.mark.parametrize(
@@ -84,15 +86,15 @@ def test_paths_are_left_with_their_last_part(text: str, told: str) -> None:
     assert without_paths(text) == told
 
 
-def with_files(*, strict: bool = False) -> tuple[Callable[[Below | None], Footing[str]], list[str]]:
+def with_files(*, strict: bool = False) -> tuple[Callable[[ResumeFrom | None], LoadedEngine[str]], list[str]]:
     """A ladder whose rungs all load, and what has been loaded."""
     loaded: list[str] = []
 
-    def rung(name: str, needs_files: bool) -> Rung[str]:
-        return Rung(name, lambda: loaded.append(name) or name, needs_files)  # type: ignore[func-returns-value]
+    def rung(name: str, needs_files: bool) -> Candidate[str]:
+        return Candidate(name, lambda: loaded.append(name) or name, needs_files)  # type: ignore[func-returns-value]
 
     ladder = [rung("best", True), rung("good", True), rung("plain", False)]
-    return lambda below: descend("llm", ladder, strict=strict, setting="STRICT", below=below), loaded
+    return lambda below: first_working("llm", ladder, strict=strict, setting="STRICT", below=below), loaded
 
 
 async def speak(engine: str, mute: tuple[str, ...] = ("best",)) -> str:
@@ -106,7 +108,7 @@ async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(
 ) -> None:
     load, loaded = with_files()
     with caplog.at_level(logging.INFO):
-        footing, spoken = await first_that_speaks(load, speak, "/srv/model: it cannot speak")
+        footing, spoken = await first_speaking(load, speak, "/srv/model: it cannot speak")
     assert (footing.rung, spoken, loaded) == ("good", "good speaks", ["best", "good"])
     assert footing.refused == (Refusal("best", "model: it cannot speak: no sound"),)
     assert [record.getMessage() for record in caplog.records] == [
@@ -119,14 +121,14 @@ async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(
 async def test_an_engine_without_files_that_does_not_speak_has_a_broken_model() -> None:
     load, loaded = with_files()
     with pytest.raises(ModelError, match="it cannot speak: no sound"):
-        await first_that_speaks(load, partial(speak, mute=("best", "good", "plain")), "it cannot speak")
+        await first_speaking(load, partial(speak, mute=("best", "good", "plain")), "it cannot speak")
     assert loaded == ["best", "good", "plain"]
 
 
 async def test_strict_takes_no_other_engine_for_one_that_does_not_speak() -> None:
     load, loaded = with_files(strict=True)
-    with pytest.raises(Unserved, match="STRICT is true and best cannot serve: it cannot speak: no sound"):
-        await first_that_speaks(load, speak, "it cannot speak")
+    with pytest.raises(EngineUnavailable, match="STRICT is true and best cannot serve: it cannot speak: no sound"):
+        await first_speaking(load, speak, "it cannot speak")
     assert loaded == ["best"]
 
 
@@ -147,9 +149,9 @@ async def test_an_engine_that_did_not_speak_is_gone_before_the_next_is_loaded() 
         if not freed:
             raise InternalFault("no sound")
 
-    ladder = [Rung("best", made.pop, needs_files=True), Rung("good", next_engine)]
-    footing, _ = await first_that_speaks(
-        lambda below: descend("llm", ladder, strict=False, setting="STRICT", below=below),
+    ladder = [Candidate("best", made.pop, needs_files=True), Candidate("good", next_engine)]
+    footing, _ = await first_speaking(
+        lambda below: first_working("llm", ladder, strict=False, setting="STRICT", below=below),
         speak_if_freed,
         "it cannot speak",
     )
@@ -164,18 +166,24 @@ def test_an_engine_that_does_not_load_in_its_time_is_stepped_over(caplog: pytest
         return "best engine"
 
     ladder = [
-        Rung("best", hang, needs_files=True, discard=lambda engine: released.set()),
-        Rung("plain", lambda: "plain engine"),
+        Candidate("best", hang, needs_files=True, discard=lambda engine: released.set()),
+        Candidate("plain", lambda: "plain engine"),
     ]
-    footing = descend("llm", ladder, strict=False, setting="STRICT", load_seconds=0.1)
+    footing = first_working("llm", ladder, strict=False, setting="STRICT", load_seconds=0.1)
     assert (footing.engine, footing.rung) == ("plain engine", "plain")
     assert footing.refused == (Refusal("best", "best did not load in 0.1 s, the limit that LOAD_SECONDS sets"),)
     assert not released.is_set()
     hanging.set()
     assert released.wait(10), "an engine that comes too late gives its memory back"
-    with pytest.raises(Unserved, match=r"STRICT is true and best cannot serve: best did not load in 0\.1 s"):
-        descend(
-            "llm", [Rung("best", threading.Event().wait), ladder[1]], strict=True, setting="STRICT", load_seconds=0.1
+    with pytest.raises(EngineUnavailable, match=r"STRICT is true and best cannot serve: best did not load in 0\.1 s"):
+        first_working(
+            "llm",
+            [Candidate("best", threading.Event().wait), ladder[1]],
+            strict=True,
+            setting="STRICT",
+            load_seconds=0.1,
         )
-    with pytest.raises(Unserved, match=r"^best did not load in 0\.1 s"):
-        descend("llm", [Rung("best", threading.Event().wait)], strict=False, setting="STRICT", load_seconds=0.1)
+    with pytest.raises(EngineUnavailable, match=r"^best did not load in 0\.1 s"):
+        first_working(
+            "llm", [Candidate("best", threading.Event().wait)], strict=False, setting="STRICT", load_seconds=0.1
+        )

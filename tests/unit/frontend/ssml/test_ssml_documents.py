@@ -13,7 +13,7 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.streaming_input import WrittenForm
+from services.frontend.analysis.streaming_input import StreamingInput
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
@@ -46,7 +46,7 @@ def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> l
     reading = analyzer(model).reading(
         **{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how
     )
-    form = WrittenForm(analyzer(model), reading, 400, partial=partial)
+    form = StreamingInput(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
     first: SentencePart | None = None
     assert reading.log is not None

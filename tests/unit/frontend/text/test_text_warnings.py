@@ -15,8 +15,8 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.text.meaningful_characters import scripts_of, stretches
 from services.frontend.text.text_warnings import (
-    LONGEST_STRETCH,
-    MOST_STRETCHES,
+    LONGEST_LEFT_OUT,
+    MOST_LEFT_OUT,
     MOST_WARNINGS,
     Kind,
     TextWarning,
@@ -106,8 +106,8 @@ def test_of_a_message_the_same_is_one_warning_of_bounded_size() -> None:
     for number in range(1000):
         log.add(Kind.UNREADABLE, "m", [f"{number} " + "x" * 100])
     (warning,) = log.take()
-    assert len(warning.left_out) == MOST_STRETCHES
-    assert {len(stretch) for stretch in warning.left_out} == {LONGEST_STRETCH}
+    assert len(warning.left_out) == MOST_LEFT_OUT
+    assert {len(stretch) for stretch in warning.left_out} == {LONGEST_LEFT_OUT}
     assert log.take() == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cosyserve.errors import Repeated
 from services.llm.guards.alignment import MOST_SKIPPED, AlignmentTable
-from services.llm.guards.repetition import FEWEST_IDS, gain_of_a_step_back, require_no_repetition
+from services.llm.guards.repetition import FEWEST_IDS, require_no_repetition, step_back_gain
 from tests.unit.llm.guards.test_alignment import VOCABULARY, score, table
 
 IDS, TOKENS = 6, 6
@@ -43,7 +43,7 @@ def test_the_gain_is_that_of_the_best_of_all_steps(seed: int) -> None:
         for back in range(TOKENS - 1)
         if way[back] - way[back + 1] >= FEWEST_IDS - 1 and rises(way[: back + 1]) and rises(way[back + 1 :])
     )
-    assert gain_of_a_step_back(of, tuple(ids), tokens) == pytest.approx(again - plain, abs=1e-4)
+    assert step_back_gain(of, tuple(ids), tokens) == pytest.approx(again - plain, abs=1e-4)
 
 
 def sharp() -> AlignmentTable:
@@ -80,6 +80,6 @@ def test_a_long_vowel_is_no_repetition() -> None:
 
 
 def test_what_is_too_short_has_no_gain() -> None:
-    assert gain_of_a_step_back(table(), (1,) * (FEWEST_IDS - 1), [1, 2, 3]) == -np.inf
-    assert gain_of_a_step_back(table(), (1,) * FEWEST_IDS, [1]) == -np.inf
-    assert gain_of_a_step_back(table(), (1,) * 30, [1, 2]) == -np.inf
+    assert step_back_gain(table(), (1,) * (FEWEST_IDS - 1), [1, 2, 3]) == -np.inf
+    assert step_back_gain(table(), (1,) * FEWEST_IDS, [1]) == -np.inf
+    assert step_back_gain(table(), (1,) * 30, [1, 2]) == -np.inf

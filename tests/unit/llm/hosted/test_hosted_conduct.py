@@ -245,7 +245,7 @@ def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(
     def gone(directory: Path) -> None:
         raise FileNotFoundError(directory)
 
-    monkeypatch.setattr(conversion, "engine_held", gone)
+    monkeypatch.setattr(conversion, "shared_engine_lock", gone)
     with library(kind, monkeypatch), pytest.raises(ModelError, match="cannot be held while it is served"):
         load(kind, converted)
 

@@ -14,7 +14,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
 from services.token2wav.inputs.request import Sentence
@@ -41,7 +41,7 @@ def decoder(flow: Flow, *, ahead: bool) -> ContinuousDecoder:
 def block(decoder: ContinuousDecoder, state: ContinuousState, known: int = SPOKEN) -> Decoded:
     """The next block of the stream, with so many generated tokens known."""
     until = state.reach(PROMPT + SPOKEN)
-    (made,) = decoder.step([Stride(state, KNOWN[:known], until, final=until == PROMPT + SPOKEN)])
+    (made,) = decoder.step([StepInput(state, KNOWN[:known], until, final=until == PROMPT + SPOKEN)])
     assert isinstance(made, Decoded)
     return made
 
@@ -135,7 +135,7 @@ def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkey
     assert early.future.result()[0] is None
     assert flow.stats.euler_steps == steps + 1, "the step that was just beginning"
     assert early.flow.encoder.bytes == 0
-    (made,) = ahead.step([Stride(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)])
+    (made,) = ahead.step([StepInput(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)])
     assert made is None
     left = weakref.ref(early.flow)
     del state, early

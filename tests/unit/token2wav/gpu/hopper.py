@@ -95,9 +95,9 @@ def recorded(units: int) -> Recorder:
     """Of passes over so many units, for every kind of graph, with and without grid barriers."""
     config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
     tensors = random_tensors(config)
-    for meeting_units in (0, 4):
-        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=meeting_units)
-        flow._table.fill([flow._nobody()], units)
+    for barrier_units in (0, 4):
+        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, barrier_units=barrier_units)
+        flow._table.fill([flow._padding_unit()], units)
         for way in Way:
             if way is not Way.LONG or units <= flow._estimator.split_units:
                 flow._launch(units, way)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cosyserve.errors import NonFinite, Overloaded
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
@@ -143,7 +143,7 @@ class Setup:
             for at in open_streams:
                 end = len(states[at].prompt) + len(tokens[at])
                 until = min(states[at].reach(end), (states[at].position // 25) * 25 + hop, end)
-                step_inputs.append(Stride(states[at], tokens[at], until, until == end))
+                step_inputs.append(StepInput(states[at], tokens[at], until, until == end))
             for at, step_input, result in zip(
                 list(open_streams), step_inputs, self.decoder.step(step_inputs), strict=True
             ):
@@ -209,7 +209,7 @@ def test_a_kept_prompt_is_not_made_again_and_its_pages_are_shared() -> None:
 def test_streams_of_a_voice_that_begin_together_make_its_prompt_once() -> None:
     setup = Setup()
     states = [setup.start(87, "v") for _ in range(3)]
-    step_inputs = [Stride(state, some(30, 1), 75, final=False) for state in states]
+    step_inputs = [StepInput(state, some(30, 1), 75, final=False) for state in states]
     results = setup.decoder.step(step_inputs)
     assert all(isinstance(result, Decoded) for result in results)
     assert setup.flow.made == [0, 1, 2]
@@ -296,7 +296,7 @@ def release_inside(pages: Pages, mine: list[int]) -> None:
 def test_a_sentence_too_long_to_be_made_again_is_refused_and_no_other() -> None:
     setup = Setup(pages=3, prompt_pages=0)
     long, short = setup.start(0), setup.start(0)
-    results = setup.decoder.step([Stride(long, some(300, 1), 225, False), Stride(short, some(30, 2), 25, False)])
+    results = setup.decoder.step([StepInput(long, some(300, 1), 225, False), StepInput(short, some(30, 2), 25, False)])
     assert isinstance(results[0], Overloaded)
     assert isinstance(results[1], Decoded)
 
@@ -306,9 +306,9 @@ def test_numbers_that_are_none_end_their_stream_and_are_not_kept() -> None:
     bad, follower, good = setup.start(87, "v"), setup.start(87, "v"), setup.start(0)
     setup.flow.broken = {int(bad.prompt[40])} - set(some(25, 2).tolist())
     step_inputs = [
-        Stride(bad, some(30, 1), 75, False),
-        Stride(follower, some(30, 3), 75, False),
-        Stride(good, some(60, 2), 25, False),
+        StepInput(bad, some(30, 1), 75, False),
+        StepInput(follower, some(30, 3), 75, False),
+        StepInput(good, some(60, 2), 25, False),
     ]
     results = setup.decoder.step(step_inputs)
     assert isinstance(results[0], NonFinite)
@@ -322,7 +322,7 @@ def test_a_cancelled_stream_is_left_out() -> None:
     setup = Setup()
     gone, there = setup.start(0), setup.start(0)
     gone.cancel()
-    results = setup.decoder.step([Stride(gone, some(60, 1), 25, False), Stride(there, some(60, 2), 25, False)])
+    results = setup.decoder.step([StepInput(gone, some(60, 1), 25, False), StepInput(there, some(60, 2), 25, False)])
     assert results[0] is None
     assert isinstance(results[1], Decoded)
     assert setup.flow.made == [0]
@@ -363,9 +363,9 @@ def test_a_prompt_that_left_the_cache_counts_with_those_who_speak_from_it_in_equ
 def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() -> None:
     setup = Setup(prompt_pages=0)
     states = [setup.start(87, "v"), setup.start(87, "v")]
-    setup.decoder.step([Stride(state, some(30, at), 75, False) for at, state in enumerate(states)])
+    setup.decoder.step([StepInput(state, some(30, at), 75, False) for at, state in enumerate(states)])
     assert [state.bytes for state in states] == [1500, 1500]
-    setup.decoder.step([Stride(state, some(30, at), 100, False) for at, state in enumerate(states)])
+    setup.decoder.step([StepInput(state, some(30, at), 100, False) for at, state in enumerate(states)])
     assert [state.bytes for state in states] == [2500, 2500]
     assert setup.decoder._pages.free == 39 - 5
 
@@ -384,7 +384,7 @@ def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
     with pytest.raises(Overloaded, match="claim 4000 of 4000"):
         budget.check_room(slots, 2000)
     states = [slot.state for slot in slots if isinstance(slot.state, PagedState)]
-    setup.decoder.step([Stride(state, some(60, at), 50, False) for at, state in enumerate(states)])
+    setup.decoder.step([StepInput(state, some(60, at), 50, False) for at, state in enumerate(states)])
     budget.recount(slots)
     assert [state.recomputing for state in states] == [False, True]
     assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 0)]

@@ -70,7 +70,7 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
     tiles = {"feed forward": ((MANY, Tile(512, 0, 4 * SMALL.channels)),), "head": ((MANY, Tile(32, 0, 128)),)}
     launch = Launcher(False, plain.tiles | tiles)
     encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2, meeting_units=4 * by_head, by_head=4)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2, barrier_units=4 * by_head, by_head=4)
     layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     made: list[tuple[Tensor, Tensor]] = []
@@ -83,7 +83,7 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
     for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
         torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
         torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
-    room = estimator.transformer_room
+    room = estimator.transformer_buffers
     assert (bool(room.heads.any()), bool(room.attended.any())) == (by_head, not by_head)
 
 
@@ -101,7 +101,7 @@ def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> 
     launch = Launcher(False, plain.tiles | tiles)
     encoder = PagedEncoder(config, tensors, 1, torch.float32, launch)
     estimator = PagedEstimator(
-        config, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(frames > 0)
+        config, tensors, 1, torch.float32, launch, barrier_units=meeting, by_head=int(frames > 0)
     )
     layout, table = Layout(config), UnitTable(1, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
@@ -111,6 +111,6 @@ def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> 
         estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
         estimator.step(0, table, pool, layout, 1)
         torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
-    room, by_head = estimator.transformer_room, meeting > 0 and frames > 0
+    room, by_head = estimator.transformer_buffers, meeting > 0 and frames > 0
     filled = (bool(room.partial.any()), bool(room.heads.any()), bool(room.wide.any()), bool(room.attended.any()))
     assert filled == (meeting > 0, by_head, not meeting, not by_head)

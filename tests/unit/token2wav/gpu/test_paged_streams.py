@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import Unavailable
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.inputs.request import Profile, Sentence, Voice
@@ -53,7 +53,9 @@ def test_cancelled_between_two_passes_of_a_step() -> None:
     said = [some(100, 1), some(100, 2)]
     # four units of the first stream; those of the second are in the next pass
     during_pass(setup, 0, second)
-    results = setup.decoder.step([Stride(first, said[0], 100, final=True), Stride(second, said[1], 75, final=False)])
+    results = setup.decoder.step(
+        [StepInput(first, said[0], 100, final=True), StepInput(second, said[1], 75, final=False)]
+    )
     assert results[1] is None
     assert isinstance(results[0], Decoded)
     np.testing.assert_array_equal(results[0].samples, wanted(first, said[0]))
@@ -66,7 +68,7 @@ def test_a_leader_that_is_cancelled_while_it_makes_the_prompt_leaves_it_to_its_f
     leader, follower = setup.start(87, "v"), setup.start(87, "v")
     during_pass(setup, 0, leader)
     said = some(40, 3)
-    results = setup.decoder.step([Stride(leader, some(40, 1), 75, False), Stride(follower, said, 75, False)])
+    results = setup.decoder.step([StepInput(leader, some(40, 1), 75, False), StepInput(follower, said, 75, False)])
     assert results[0] is None
     assert isinstance(results[1], Decoded)
     del leader, results

@@ -5,7 +5,7 @@ import pytest
 
 from cosyserve.engines.engine_load import EngineLoad
 from services.token2wav.decoders.fake import FakeDecoder
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.scheduling.accounting import record_step
@@ -21,7 +21,7 @@ def work() -> ScheduledWork:
     cuts = schedule(sentence.profile, 0, sentence.hops)
     slot = StreamSlot(sentence, decoder, cuts, lambda _: None, reserved=0, bytes=0)
     return ScheduledWork(
-        slot, Stride(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), PendingBlocks(1, 0.0, False)
+        slot, StepInput(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), PendingBlocks(1, 0.0, False)
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
@@ -31,7 +31,7 @@ class Recording(FakeDecoder):
         self.met: list[list[int]] = []
         self._fail = fail
 
-    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
         seeds = [step_input.state.sentence.seed for step_input in step_inputs]
         self.met.append(seeds)
         if self._fail in seeds:
@@ -72,7 +72,7 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
     fed = threading.Event()
 
     class Gated(Recording):
-        def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
             assert fed.wait(5)
             return super().step(step_inputs)
 
@@ -243,7 +243,7 @@ async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
     loop = asyncio.get_running_loop()
 
     class Announced(FakeDecoder):
-        def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
             loop.call_soon_threadsafe(begun.set)
             return super().step(step_inputs)
 

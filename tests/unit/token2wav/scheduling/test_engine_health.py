@@ -9,7 +9,7 @@ import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice
@@ -22,7 +22,7 @@ class Failing(FakeDecoder):
         super().__init__()
         self._faults = iter(faults)
 
-    def step(self, step_inputs: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
         fault = next(self._faults, None)
         if fault is not None:
             raise fault

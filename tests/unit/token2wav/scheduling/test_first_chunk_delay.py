@@ -10,7 +10,7 @@ import pytest
 from bench.token2wav_schedule.clock import VirtualClock
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
 from cosyserve.errors import CosyserveError
-from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.forecast_errors import ForecastErrors
@@ -28,7 +28,7 @@ class Quiet(ModelledDecoder):
 
     quiet_seconds = 0.0
 
-    def step(self, step_inputs: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
+    def step(self, step_inputs: Sequence[StepInput[ModelledState]]) -> list[Decoded | CosyserveError | None]:
         begins = [step_input.state.samples for step_input in step_inputs]
         made = super().step(step_inputs)
         for begin, decoded in zip(begins, made, strict=True):

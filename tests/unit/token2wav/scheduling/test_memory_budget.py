@@ -9,7 +9,7 @@ from cosyserve.errors import Overloaded
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.fake import FakeDecoder
-from services.token2wav.decoders.interface import Stride
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, torch_backend, voice
@@ -57,7 +57,7 @@ def test_a_stream_that_grows_by_tokens_says_how_much() -> None:
     held = []
     for until in (25, 50, 75):
         # No more tokens than this block needs: none is begun before it is asked for.
-        decoder.step([Stride(state, np.asarray(tokens(until + 3)), until, final=False)])
+        decoder.step([StepInput(state, np.asarray(tokens(until + 3)), until, final=False)])
         held.append(state.bytes)
     assert held[2] - held[1] == pytest.approx(25 * decoder.token_bytes, rel=0.02)
 
@@ -66,7 +66,7 @@ def begun(decoder: ContinuousDecoder, key: str, seed: int = 0) -> ContinuousStat
     """A stream that has done the first 25 tokens of its prompt."""
     state = decoder.start(Sentence(voice(30, key=key), seed=seed))
     if state.position == 0:
-        decoder.step([Stride(state, np.zeros(0, np.int64), 25, final=False)])
+        decoder.step([StepInput(state, np.zeros(0, np.int64), 25, final=False)])
     assert state.position == 25
     return state
 

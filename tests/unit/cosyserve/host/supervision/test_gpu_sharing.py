@@ -18,10 +18,10 @@ import pytest
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import gpu_sharing, mps_keeper
 from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 from tests.unit.cosyserve.host.supervision.fake_mps import put_program
 
-Told = Callable[..., list[Place]]
+Told = Callable[..., list[ProcessSpec]]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     # the test can look.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
-    def places(way: str = "starts", devices: tuple[str, str] = ("cuda", "cuda"), **more: str) -> list[Place]:
+    def places(way: str = "starts", devices: tuple[str, str] = ("cuda", "cuda"), **more: str) -> list[ProcessSpec]:
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
         everyone = {
             "PATH": path,
@@ -45,7 +45,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
         }
         stages = (("frontend", ""), ("llm", devices[0]), ("token2wav", devices[1]), ("orchestrator", ""))
         return [
-            Place(
+            ProcessSpec(
                 service,
                 0,
                 "127.0.0.1:1",
@@ -155,7 +155,7 @@ async def test_one_gpu_by_several_names(told: Told, devices: tuple[str, str], vi
 
 
 async def test_two_that_render_get_no_daemon_and_use_one_that_is_there(told: Told, tmp_path: Path) -> None:
-    def two(**more: str) -> list[Place]:
+    def two(**more: str) -> list[ProcessSpec]:
         places = told(**more)
         return [*places, replace(places[2], replica=1)]
 
@@ -265,11 +265,11 @@ async def test_pipes_without_a_daemon_are_one_warning(told: Told, tmp_path: Path
 _HOLDER = """
 import asyncio, os
 from cosyserve.host.supervision.gpu_sharing import shared_gpu
-from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.layout import ProcessSpec
 
 async def hold():
     places = [
-        Place(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")
+        ProcessSpec(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")
     ]
     async with shared_gpu(places, "auto", lambda line: None) as told:
         print(told[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
@@ -329,7 +329,7 @@ async def test_two_decoders_on_one_gpu_take_turns(told: Told, tmp_path: Path) ->
     """
     lines: list[str] = []
     places = told()
-    places.append(Place("token2wav", 1, "127.0.0.1:2", places[2].environ))
+    places.append(ProcessSpec("token2wav", 1, "127.0.0.1:2", places[2].environ))
     async with shared_gpu(places, "auto", lines.append) as found:
         assert found == places
     assert lines == [
@@ -339,11 +339,11 @@ async def test_two_decoders_on_one_gpu_take_turns(told: Told, tmp_path: Path) ->
     assert not _calls(tmp_path)
 
 
-def _spread(told: Told, *engines: tuple[str, str]) -> list[Place]:
+def _spread(told: Told, *engines: tuple[str, str]) -> list[ProcessSpec]:
     """Engines by service and the one GPU that each sees."""
     environ = told()[0].environ
     return [
-        Place(
+        ProcessSpec(
             service,
             number,
             "127.0.0.1:1",

@@ -11,7 +11,7 @@ import pytest
 from cosyserve.commands.terminal.argument_types import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import devices as module
-from cosyserve.host.supervision.layout import Place, lay_out
+from cosyserve.host.supervision.layout import ProcessSpec, lay_out
 from cosyserve.host.supervision.ports import free_ports
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
@@ -26,11 +26,11 @@ def _four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def laid(
     replicas: dict[str, int] | None = None, environ: dict[str, str] | None = None, listen: str = LISTEN, **how: Any
-) -> list[Place]:
+) -> list[ProcessSpec]:
     return lay_out(MODEL, listen, replicas or {}, None, how.pop("device", None), 1.0, environ or {}, **how)
 
 
-def seen(places: list[Place]) -> dict[str, tuple[str | None, str | None]]:
+def seen(places: list[ProcessSpec]) -> dict[str, tuple[str | None, str | None]]:
     """The device that each process is told, and the GPUs that it sees."""
     return {
         place.label: (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cosyserve.host.supervision import supervisor as stack_module
-from cosyserve.host.supervision.layout import Place
-from cosyserve.host.supervision.supervisor import Stack, StackFailed
+from cosyserve.host.supervision.layout import ProcessSpec
+from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment
 
 STEADY_SECONDS = 0.2
 
@@ -63,11 +63,11 @@ async def reports_of(monkeypatch: pytest.MonkeyPatch, *lives: tuple[float, float
     """What a stack of one such process reports until it gives up."""
     monkeypatch.setattr(FakeChild, "lives", lives)
     reports: list[str] = []
-    place = Place("llm", 0, "127.0.0.1:1", {})
-    stack = Stack([place], 0.0, lambda _: None, reports.append)
+    place = ProcessSpec("llm", 0, "127.0.0.1:1", {})
+    stack = LocalDeployment([place], 0.0, lambda _: None, reports.append)
     await stack.start()
     try:
-        with pytest.raises(StackFailed, match="5 restarts did not help"):
+        with pytest.raises(DeploymentFailed, match="5 restarts did not help"):
             await asyncio.wait_for(stack.wait(), 8)
     finally:
         await stack.stop()
