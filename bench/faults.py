@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench.load.player import Player
 from bench.load.requests import TEXTS
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
@@ -89,7 +89,7 @@ class Run:
     failed: list[str] = field(default_factory=list)
 
 
-async def ask(client: Client, number: int, voices: Sequence[str], run: Run) -> None:
+async def ask(client: AsyncClient, number: int, voices: Sequence[str], run: Run) -> None:
     """One request, heard to its end."""
     speech = client.synthesize(
         TEXTS[number % len(TEXTS)],
@@ -116,13 +116,13 @@ async def listen(address: str, voices: Sequence[str], streams: int, seconds: flo
     ones there are; None: each is another one."""
     run, over, number = Run(), time.monotonic() + seconds, 0
 
-    async def asker(client: Client) -> None:
+    async def asker(client: AsyncClient) -> None:
         nonlocal number
         while time.monotonic() < over:
             mine, number = number, number + 1
             await ask(client, mine if requests is None else mine % requests, voices, run)
 
-    async with Client(address) as client, asyncio.TaskGroup() as group:
+    async with AsyncClient(address) as client, asyncio.TaskGroup() as group:
         for _ in range(streams):
             group.create_task(asker(client))
     return run

@@ -22,7 +22,7 @@ import grpc
 
 from bench.load.player import Heard, listen
 from bench.load.requests import TEXTS, setting
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.v1 import info_pb2, info_pb2_grpc
@@ -54,7 +54,7 @@ class Callers:
     """Of one server. voices: taken in turn. buffer_seconds: of each player."""
 
     def __init__(self, address: str, voices: Sequence[str], buffer_seconds: float) -> None:
-        self._client = Client(address)
+        self._client = AsyncClient(address)
         self._voices, self._buffer = voices, buffer_seconds
 
     async def ask(self, number: int, tally: Tally, text: str | None = None) -> bool:

@@ -23,7 +23,7 @@ from bench.load.flat_memory import sample, slopes, verdict
 from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.progress import bar
 from bench.parts.results_file import ResultsFile
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
 
@@ -79,7 +79,7 @@ class MemorySamples:
         return [point for point in self.samples[name] if point[0] >= after]
 
 
-async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> None:
+async def ask(client: AsyncClient, number: int, rng: random.Random, tally: Tally) -> None:
     patience, began = rng.uniform(0.0, tally.typical) if rng.random() < HANG_UPS else None, time.monotonic()
     try:
         async with asyncio.timeout(patience), client.synthesize(TEXTS[number % len(TEXTS)], seed=number) as speech:
@@ -98,7 +98,7 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
     looks, tally, rng, seconds = MemorySamples(), Tally(), random.Random(options.seed), 60 * options.minutes
     environ = room_for(2 * options.streams) | dict(options.set)
     async with local_deployment(options.model, device=options.device, environ=environ) as stack:
-        clients = [Client(stack.address) for _ in range(options.connections)]
+        clients = [AsyncClient(stack.address) for _ in range(options.connections)]
         began = time.monotonic()
         watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
         try:

@@ -25,7 +25,7 @@ from bench.load.player import Heard, listen
 from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 
@@ -47,7 +47,7 @@ class Tally:
 class LoadCallers:
     """Asks a server; every request has a seed of its own, so that no two are the same work."""
 
-    clients: tuple[Client, ...]
+    clients: tuple[AsyncClient, ...]
     voice: str
 
     async def ask(self, number: int, tally: Tally, *, out: bool = False) -> None:
@@ -123,7 +123,7 @@ async def run(options: argparse.Namespace) -> list[Level]:
     if not wanted:
         return levels
     async with endpoint(options) as address:
-        clients = tuple(Client(address) for _ in range(options.connections))
+        clients = tuple(AsyncClient(address) for _ in range(options.connections))
         askers = LoadCallers(clients, options.voice)
         try:
             over: set[str] = set()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.load.flat_memory import FLAT_MEGABYTES, sample, slopes_by_hundred
 from bench.load.requests import ALL_ADMITTED
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import InternalFault
 from cosyserve.host.supervision.supervisor import local_deployment
 
@@ -50,7 +50,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
     heard: dict[tuple[str, int], bytes] = {}
     heard_out = hung_up = 0
 
-    async def one(client: Client, number: int) -> None:
+    async def one(client: AsyncClient, number: int) -> None:
         nonlocal heard_out, hung_up
         text, voice_seed = rng.choice(TEXTS), rng.randrange(4)
         patience = rng.uniform(0.0, 0.6) if rng.random() < 0.5 else None
@@ -65,7 +65,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         if audio != heard.setdefault((f"{number % 2} {text}", voice_seed), audio):
             raise InternalFault(f"request {number} was not heard as an equal one before it")
 
-    async def run(client: Client, first: int, count: int) -> None:
+    async def run(client: AsyncClient, first: int, count: int) -> None:
         numbers = iter(range(first, first + count))
 
         async def worker() -> None:
@@ -76,7 +76,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
             for _ in range(clients):
                 group.create_task(worker())
 
-    async with local_deployment(model, environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
+    async with local_deployment(model, environ=ALL_ADMITTED) as stack, AsyncClient(stack.address) as client:
         await run(client, 0, warm_up)
         began = time.monotonic()
         for done in range(0, requests, stretch):

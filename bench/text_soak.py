@@ -19,7 +19,7 @@ from typing import cast
 
 from bench.load.flat_memory import sample, slopes_by_hundred
 from bench.load.requests import ALL_ADMITTED
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, Summary
 from cosyserve.errors import InternalFault
 from cosyserve.host.supervision.supervisor import local_deployment
@@ -70,7 +70,10 @@ async def soak(model: Path, characters: int, mode: Mode) -> SoakResult:
             written += len(fragment)
             yield fragment
 
-    async with local_deployment(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
+    async with (
+        local_deployment(model, backend="fake", environ=ALL_ADMITTED) as stack,
+        AsyncClient(stack.address) as client,
+    ):
         began = time.monotonic()
         heard, looked = 0, 0.0
         async with client.streaming_synthesize(text(), mode=mode, seed=1, sentence_pause_milliseconds=200) as speech:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.audio.wav import wav_header
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import AlreadyExists, CosyserveError, NotFound
 from cosyserve.host.supervision.supervisor import local_deployment
 
@@ -52,7 +52,7 @@ class _Caller:
     """One client: what it knows must be there."""
 
     def __init__(
-        self, number: int, client: Client, seed: int, recordings: dict[str, bytes], hashes: dict[str, str]
+        self, number: int, client: AsyncClient, seed: int, recordings: dict[str, bytes], hashes: dict[str, str]
     ) -> None:
         self._number = number
         self._client = client
@@ -157,7 +157,7 @@ async def soak(model: Path, operations: int, clients: int, seed: int) -> SoakRes
                 local_deployment(model, replicas={"frontend": 2}, backend="fake", environ=environ)
             )
             numbers = iter(range(operations))
-            doors = [await exits.enter_async_context(Client(stack.address)) for _ in range(clients)]
+            doors = [await exits.enter_async_context(AsyncClient(stack.address)) for _ in range(clients)]
             callers = [_Caller(number, door, seed, recordings, hashes) for number, door in enumerate(doors)]
 
             async def call(caller: _Caller) -> None:

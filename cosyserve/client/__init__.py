@@ -1,9 +1,19 @@
-"""The client of the public endpoint: speech as an async iterator of chunks. These are the names for
-users.
-"""
+"""The clients of the public endpoint; what users import is named here."""
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client.client import Client
+from cosyserve.client.blocking import BlockingSpeech, BlockingStreamingSpeech, Client
+from cosyserve.client.client import AsyncClient
+from cosyserve.client.speech import Speech
+from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Prompt
 
-__all__ = ["Client", "Encoding", "Prompt"]
+__all__ = [
+    "AsyncClient",
+    "BlockingSpeech",
+    "BlockingStreamingSpeech",
+    "Client",
+    "Encoding",
+    "Prompt",
+    "Speech",
+    "StreamingSpeech",
+]

@@ -1,6 +1,6 @@
 """The client of the public service: speech as an async iterator of chunks, checked to be whole.
 
-async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
+async with AsyncClient("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
     async for chunk in speech:
         play(chunk.audio)
     print(speech.header.seed, speech.summary.real_time_factor)
@@ -27,7 +27,7 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A minute of 48 kHz linear PCM, the longest SynthesizeUnary, is under 6 MB."""
 
 
-class Client(VoiceCalls):
+class AsyncClient(VoiceCalls):
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of
     cosyserve.errors; the trace of the caller continues in the server.
 

@@ -49,7 +49,7 @@ class Speech:
         resumptions: int,
         resume_seconds: float,
     ) -> None:
-        """resumptions, resume_seconds: as in `cosyserve.client.Client.synthesize`."""
+        """resumptions, resume_seconds: as in `cosyserve.client.AsyncClient.synthesize`."""
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
 from cosyserve.commands.terminal.error_output import WrongUsage
@@ -36,7 +36,7 @@ async def run(arguments: argparse.Namespace) -> int:
     how = {**await form_options(arguments), **stream_options(arguments)}
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 
-    async def speak(client: Client, play: Play) -> Heard:
+    async def speak(client: AsyncClient, play: Play) -> Heard:
         return await hear(
             client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how), play
         )

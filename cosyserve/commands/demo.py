@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.arguments import add_json, add_stack
 from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
@@ -42,7 +42,7 @@ async def run(arguments: argparse.Namespace) -> int:
         gpu_sharing=arguments.gpu_sharing,
         report=lambda line: print(f"  {line}", file=sys.stderr),
     )
-    async with stack_of as stack, Client(stack.address) as client:
+    async with stack_of as stack, AsyncClient(stack.address) as client:
         measured = await measure(client, arguments.text)
     cold, warm = measured.cold, measured.warm
     if measured.fault:

@@ -8,7 +8,7 @@ import time
 from typing import Any, get_args
 
 from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.argument_types import pair, whole
@@ -95,13 +95,13 @@ async def run(arguments: argparse.Namespace) -> int:
     return await deliver(arguments, lambda client, play: speak(client, arguments, how, play))
 
 
-async def _streaming(client: Client, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
+async def _streaming(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
     return await hear(
         client.synthesize(arguments.text, resumptions=arguments.resume, **stream_options(arguments), **how), play
     )
 
 
-async def _arriving(client: Client, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
+async def _arriving(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
     speech = client.streaming_synthesize(
         read_text(sys.stdin.fileno()),
         mode=arguments.mode,
@@ -114,7 +114,7 @@ async def _arriving(client: Client, arguments: argparse.Namespace, how: dict[str
     return await hear(speech, play)
 
 
-async def _unary(client: Client, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
+async def _unary(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
     begin = time.monotonic()
     audio, header, summary = await client.synthesize_unary(arguments.text, **how)
     wall = time.monotonic() - begin

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.commands.terminal.argument_types import pair
 from cosyserve.commands.terminal.argument_types import server as server_address
@@ -105,12 +105,12 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.action in ("import", "export"):
         return await _transfer(arguments)
-    async with Client(arguments.server) as client:
+    async with AsyncClient(arguments.server) as client:
         await client.connect()
         return await _ACTIONS[arguments.action or "list"](client, arguments)
 
 
-async def _list(client: Client, arguments: argparse.Namespace) -> int:
+async def _list(client: AsyncClient, arguments: argparse.Namespace) -> int:
     voices = await client.voices()
     if arguments.json:
         print(json.dumps({"voices": plain([asdict(voice) for voice in voices])}))
@@ -122,17 +122,17 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _show(client: Client, arguments: argparse.Namespace) -> int:
+async def _show(client: AsyncClient, arguments: argparse.Namespace) -> int:
     return _print(await client.voice(arguments.id), arguments)
 
 
-async def _remove(client: Client, arguments: argparse.Namespace) -> int:
+async def _remove(client: AsyncClient, arguments: argparse.Namespace) -> int:
     await client.delete_voice(arguments.id)
     print(json.dumps({"deleted": arguments.id}) if arguments.json else f"{arguments.id}: deleted")
     return 0
 
 
-async def _add(client: Client, arguments: argparse.Namespace) -> int:
+async def _add(client: AsyncClient, arguments: argparse.Namespace) -> int:
     voice = await client.create_voice(
         await asyncio.to_thread(read_recording, arguments.recording),
         voice_id=arguments.name,
@@ -147,7 +147,7 @@ async def _add(client: Client, arguments: argparse.Namespace) -> int:
     return _print(voice, arguments)
 
 
-async def _set(client: Client, arguments: argparse.Namespace) -> int:
+async def _set(client: AsyncClient, arguments: argparse.Namespace) -> int:
     labels = None if arguments.label is None else dict(arguments.label)
     changed = await client.update_voice(
         arguments.id, display_name=arguments.display_name, description=arguments.description, labels=labels
@@ -221,6 +221,6 @@ def _line(voice: VoiceLine) -> str:
     return "  ".join(parts) + ("  (default)" if voice.is_default else "")
 
 
-_ACTIONS: dict[str, Callable[[Client, argparse.Namespace], Awaitable[int]]] = {
+_ACTIONS: dict[str, Callable[[AsyncClient, argparse.Namespace], Awaitable[int]]] = {
     "list": _list, "show": _show, "rm": _remove, "add": _add, "set": _set,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
@@ -58,7 +58,7 @@ async def watched() -> AsyncIterator[Watched]:
         yield stack_and_roster
 
 
-async def half_written(client: Client, seed: int) -> StreamingSpeech:
+async def half_written(client: AsyncClient, seed: int) -> StreamingSpeech:
     """A request that has begun to sound and whose text goes on: it is under way at every stage."""
     speech = client.streaming_synthesize(seed=seed)
     await speech.write(FIRST_HALF)
@@ -73,12 +73,12 @@ async def rest_of(speech: StreamingSpeech) -> bytes:
         return await speech.read()
 
 
-async def undisturbed(client: Client, seeds: range) -> list[bytes]:
+async def undisturbed(client: AsyncClient, seeds: range) -> list[bytes]:
     """What `half_written` and `rest_of` give when every process runs."""
     return [await rest_of(await half_written(client, seed)) for seed in seeds]
 
 
-async def short(client: Client) -> float:
+async def short(client: AsyncClient) -> float:
     """Seconds that a short request takes; it goes to the first replicas that serve. Raises when it
     does not complete or was taken over.
     """

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.chaos.frozen import FIRST_HALF, NOTICED_SECONDS, TINY
@@ -26,7 +26,7 @@ async def stack() -> AsyncIterator[LocalDeployment]:
 
 
 async def test_a_stream_is_resumed_when_the_door_answers_again(stack: LocalDeployment) -> None:
-    async with Client(stack.address) as client:
+    async with AsyncClient(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=3).read()
         async with client.synthesize(LONG, seed=3, resumptions=1) as speech:
             heard = (await anext(speech)).audio
@@ -42,7 +42,7 @@ async def test_a_stream_is_resumed_when_the_door_answers_again(stack: LocalDeplo
 @pytest.mark.parametrize("method", ["voices", "streaming"])
 async def test_what_is_not_to_be_resumed_fails_in_time(stack: LocalDeployment, method: str) -> None:
     loop = asyncio.get_running_loop()
-    async with Client(stack.address) as client:
+    async with AsyncClient(stack.address) as client:
         await client.voices()
         speech = client.streaming_synthesize(seed=1, resume_seconds=0)
         await speech.write(FIRST_HALF)
@@ -60,7 +60,10 @@ async def test_what_is_not_to_be_resumed_fails_in_time(stack: LocalDeployment, m
 @pytest.mark.chaos
 async def test_a_frozen_door_is_replaced_and_the_stream_goes_on() -> None:
     reports: list[str] = []
-    async with local_deployment(TINY, backend="fake", report=reports.append) as stack, Client(stack.address) as client:
+    async with (
+        local_deployment(TINY, backend="fake", report=reports.append) as stack,
+        AsyncClient(stack.address) as client,
+    ):
         undisturbed = await client.synthesize(LONG, seed=3).read()
         [frozen] = [child.pid for child in stack.children if child.name == "orchestrator"]
         async with client.synthesize(LONG, seed=3) as speech:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from tests.chaos.frozen import NOTICED_SECONDS, Watched, half_written, rest_of, short, undisturbed, watched
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -32,7 +32,7 @@ def seconds() -> float:
 
 async def check_idle(running: Watched, stage: str) -> None:
     await running.complete()
-    async with Client(running.stack.address) as client:
+    async with AsyncClient(running.stack.address) as client:
         async with running.frozen(stage):
             begin = seconds()
             await running.roster.lost(stage)
@@ -50,7 +50,7 @@ async def check_idle(running: Watched, stage: str) -> None:
 
 async def check_under_load(running: Watched, stage: str) -> None:
     await running.complete()
-    async with Client(running.stack.address) as client:
+    async with AsyncClient(running.stack.address) as client:
         expected = await undisturbed(client, CALLERS)
         speeches = [await half_written(client, seed) for seed in CALLERS]
         async with running.frozen(stage):

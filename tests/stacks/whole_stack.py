@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.rpc.server import Service, running
 from cosyserve.v1 import llm_pb2_grpc, token2wav_pb2_grpc
 from services.frontend import __main__ as frontend
@@ -32,7 +32,7 @@ ANY_PORT = "127.0.0.1:0"
 @dataclass
 class WholeStack:
     address: str
-    client: Client
+    client: AsyncClient
     llm: TorchBackend
     token2wav: Backend
     batcher: Batcher
@@ -86,5 +86,5 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
         address = f"127.0.0.1:{door.port}"
         async with grpc.aio.insecure_channel(address) as channel:
             await until_serving(channel)
-        client = await exits.enter_async_context(Client(address))
+        client = await exits.enter_async_context(AsyncClient(address))
         yield WholeStack(address, client, llm, token2wav, batcher)

@@ -5,7 +5,7 @@ go on?
 import asyncio
 import contextlib
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from tools.attack.finding import Finding
 from tools.attack.raw_http2 import connected
 from tools.attack.target import Target, tiny
@@ -16,7 +16,7 @@ _MOST_SECONDS = 5.0
 
 
 async def many_connections(target: Target) -> Finding:
-    async with Client(target.address) as before:
+    async with AsyncClient(target.address) as before:
         await tiny(before)
         async with contextlib.AsyncExitStack() as held:
             doors = [await held.enter_async_context(connected(target.address)) for _ in range(_CONNECTIONS)]
@@ -24,7 +24,7 @@ async def many_connections(target: Target) -> Finding:
             taken = sum(not door.closed.is_set() for door in doors)
             waited = await tiny(before)
         begin = asyncio.get_running_loop().time()
-        async with asyncio.timeout(_MOST_SECONDS * 4), Client(target.address) as again:
+        async with asyncio.timeout(_MOST_SECONDS * 4), AsyncClient(target.address) as again:
             await again.synthesize("Yes.", seed=1, resumptions=100).read()
         returned = asyncio.get_running_loop().time() - begin
     return Finding(

@@ -5,7 +5,7 @@ long?
 import asyncio
 import struct
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import FailedPrecondition, InvalidRequest
 from tools.attack.finding import Finding
 from tools.attack.target import Target
@@ -19,7 +19,7 @@ async def empty_chunks(target: Target) -> Finding:
     recording = b"RIFF" + struct.pack("<I", len(body)) + body
     begin = asyncio.get_running_loop().time()
     answer = "no refusal"
-    async with Client(target.address) as client:
+    async with AsyncClient(target.address) as client:
         tiny = asyncio.create_task(target.tiny())
         try:
             await client.convert_voice(recording, timeout=30.0).read()

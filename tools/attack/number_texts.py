@@ -4,7 +4,7 @@ same time.
 
 import asyncio
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from tools.attack.finding import Finding
 from tools.attack.target import Target
@@ -15,7 +15,7 @@ _MOST_SECONDS = 3.0
 
 async def number_texts(target: Target) -> Finding:
     text = "9876543210123 " * (_CHARACTERS // 14)
-    async with Client(target.address) as client:
+    async with AsyncClient(target.address) as client:
         calls = [asyncio.create_task(_first(client, text, seed)) for seed in range(_TEXTS)]
         await asyncio.sleep(0.2)
         waits = [await target.tiny() for _ in range(3)]
@@ -30,7 +30,7 @@ async def number_texts(target: Target) -> Finding:
     )
 
 
-async def _first(client: Client, text: str, seed: int) -> None:
+async def _first(client: AsyncClient, text: str, seed: int) -> None:
     try:
         async with client.synthesize(text, seed=seed) as speech:
             await speech.read()

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import psutil
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 DOOR = "/cosyserve.v1.SynthesisService/"
@@ -31,7 +31,7 @@ class Target:
     async def tiny(self) -> float:
         """Seconds until the first audio of a tiny request over a connection of its own. Raises the
         error of cosyserve.errors that it gets, TimeoutError after a minute."""
-        async with Client(self.address) as client:
+        async with AsyncClient(self.address) as client:
             return await tiny(client)
 
     def resident(self) -> float:
@@ -59,7 +59,7 @@ class Target:
             yield channel
 
 
-async def tiny(client: Client) -> float:
+async def tiny(client: AsyncClient) -> float:
     """As `Target.tiny`, over the connection of `client`."""
     begin = asyncio.get_running_loop().time()
     async with asyncio.timeout(HONEST_SECONDS), client.synthesize("Yes.", seed=1) as speech:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import WordTime
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.defaults import model_directory
@@ -118,7 +118,7 @@ async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> 
     ValueError when the model reports no times.
     """
     compared = Compared()
-    async with local_deployment(model) as stack, Client(stack.address) as client:
+    async with local_deployment(model) as stack, AsyncClient(stack.address) as client:
         recogniser = Recogniser()
         for voice in await client.voices():
             for sentence in sentences:
@@ -129,7 +129,7 @@ async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> 
 
 
 async def _spoken(
-    client: Client, sentence: Sentence, voice: str, *, by_token: bool
+    client: AsyncClient, sentence: Sentence, voice: str, *, by_token: bool
 ) -> tuple[Recording, list[WordTime]]:
     speech = client.synthesize(sentence.text, voice=voice, seed=SEED, onset="natural")
     if not by_token:

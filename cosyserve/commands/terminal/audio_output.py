@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
@@ -54,7 +54,7 @@ def require_writable(output: str | None) -> None:
         )
 
 
-async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]]) -> int:
+async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, Play], Awaitable[Heard]]) -> int:
     """Write the audio of `speak` to --output, play it with --play, and print the timings; returns
     the exit code.
 
@@ -98,11 +98,11 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
 
 async def _spoken(
     arguments: argparse.Namespace,
-    speak: Callable[[Client, Play], Awaitable[Heard]],
+    speak: Callable[[AsyncClient, Play], Awaitable[Heard]],
     out: "_Output",
     player: Player | None,
 ) -> Heard:
-    async with Client(arguments.server) as client, contextlib.AsyncExitStack() as exits:
+    async with AsyncClient(arguments.server) as client, contextlib.AsyncExitStack() as exits:
         await client.connect(arguments.timeout)
         if player is not None:
             await exits.enter_async_context(player)

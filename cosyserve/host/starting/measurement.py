@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
 from cosyserve.engines.gpu_facts import visible_gpus
@@ -53,7 +53,7 @@ class Measured:
         return "\n".join(lines)
 
 
-async def measure(client: Client, text: str = TEXT) -> Measured:
+async def measure(client: AsyncClient, text: str = TEXT) -> Measured:
     """Speak `text` twice with the same seed; on a machine with a GPU a third time if the second
     sounds different.
     """
@@ -67,7 +67,7 @@ async def measure(client: Client, text: str = TEXT) -> Measured:
     return Measured(cold, warm, audio, _fault(cold, audio, again))
 
 
-async def _speak(client: Client, text: str) -> tuple[Heard, bytes]:
+async def _speak(client: AsyncClient, text: str) -> tuple[Heard, bytes]:
     pieces: list[bytes] = []
 
     async def play(audio: bytes) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.playback import milliseconds
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import rating
@@ -43,7 +43,7 @@ async def run_trial(
     variables = {**plan.environ, **(environ or {})}
     stack_of = local_deployment(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
     try:
-        async with stack_of as stack, Client(stack.address) as client:
+        async with stack_of as stack, AsyncClient(stack.address) as client:
             seconds = time.monotonic() - began
             measured = await measure(client)
     except (DeploymentFailed, CosyserveError, SettingsError, ModelError, OSError) as error:

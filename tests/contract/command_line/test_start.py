@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from tests.stacks.up_process import ROOT
 
 FAKES = {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "fake"}
@@ -61,7 +61,7 @@ def test_it_measures_then_serves(tmp_path: Path) -> None:
 
 
 async def speak(address: str) -> bytes:
-    async with Client(address) as client:
+    async with AsyncClient(address) as client:
         return await client.synthesize("Hello.", seed=3).read()
 
 

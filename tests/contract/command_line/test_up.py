@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.host.supervision import supervisor as stack_module
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
@@ -113,7 +113,7 @@ async def test_a_replica_that_dies_is_replaced() -> None:
     ) as stack:
         await roster.complete(token2wav=2)
         ports = {(child.name, child.replica): child.port for child in stack.children}
-        async with Client(stack.address) as client:
+        async with AsyncClient(stack.address) as client:
             whole = await client.synthesize(TEXT, seed=11).read()
             speech, heard = client.synthesize(TEXT, seed=11), []
             async for chunk in speech:
@@ -132,7 +132,7 @@ async def test_a_replica_that_dies_is_replaced() -> None:
 
 
 async def _heard_over(
-    stack: LocalDeployment, client: Client, service: str, number: signal.Signals
+    stack: LocalDeployment, client: AsyncClient, service: str, number: signal.Signals
 ) -> tuple[bytes, Speech, list[str]]:
     """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and the
     processes that are alive then.
@@ -149,7 +149,7 @@ async def test_an_utterance_is_the_same_when_a_single_process_is_killed_or_froze
     reports = Reports()
     async with (
         local_deployment(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
-        Client(stack.address) as client,
+        AsyncClient(stack.address) as client,
     ):
         whole = await client.synthesize(TEXT, seed=11).read()
         audio, speech, _ = await _heard_over(stack, client, "orchestrator", signal.SIGKILL)
@@ -174,7 +174,7 @@ async def test_a_text_that_is_being_written_outlives_the_orchestrator() -> None:
     reports = Reports()
     async with (
         local_deployment(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
-        Client(stack.address) as client,
+        AsyncClient(stack.address) as client,
     ):
         written = f"{TEXT} And a second one."
 

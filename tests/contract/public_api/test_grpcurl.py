@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.ports import free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
@@ -65,7 +65,7 @@ async def test_its_audio_is_what_our_client_hears(endpoint: str) -> None:
     answer = _grpcurl("-d", json.dumps({"text": TEXT, "seed": 5}), endpoint, "cosyserve.v1.SynthesisService/Synthesize")
     assert answer.returncode == 0, answer.stderr
     messages = _messages(answer.stdout)
-    async with Client(endpoint) as client:
+    async with AsyncClient(endpoint) as client:
         speech = client.synthesize(TEXT, seed=5)
         ours = await speech.read()
     assert b"".join(base64.b64decode(message.get("audio", "")) for message in messages) == ours
@@ -153,7 +153,7 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
             "token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens}
         )
         audio = b"".join(base64.b64decode(message["audio"].get("audio", "")) for message in heard)
-        async with Client(stack.address) as client:
+        async with AsyncClient(stack.address) as client:
             assert await client.synthesize("It works.", seed=7, voice="af_heart", onset="natural").read() == audio
     assert len(audio) == 2 * 960 * len(tokens)
     assert told[0]["tokens"]["identity"]["backend"] == heard[0]["audio"]["identity"]["backend"] == "torch"

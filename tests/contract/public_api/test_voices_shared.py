@@ -17,7 +17,7 @@ import pytest
 
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.audio.wav import wav_header
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
 from cosyserve.host.supervision.supervisor import LocalDeployment, Running, local_deployment
 from cosyserve.v1 import frontend_pb2 as pb
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 SPOKEN = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 
 
-async def recording(client: Client) -> bytes:
+async def recording(client: AsyncClient) -> bytes:
     audio = await client.synthesize(SPOKEN, seed=3).read()
     return wav_header(24_000, len(audio) // 2) + audio
 
@@ -67,7 +67,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[LocalDeployment]:
 async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
     stack: LocalDeployment, tmp_path: Path
 ) -> None:
-    async with Client(stack.address) as client:
+    async with AsyncClient(stack.address) as client:
         file = tmp_path / "sample.wav"
         file.write_bytes(await recording(client))
 
@@ -141,7 +141,7 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
         await asyncio.to_thread(the_page, stack, tmp_path)
 
 
-async def without_transcript(client: Client, audio: bytes) -> None:
+async def without_transcript(client: AsyncClient, audio: bytes) -> None:
     """The speech-token model sees nothing of such a prompt, or it would speak on from words that
     nobody told it.
     """
@@ -153,7 +153,7 @@ async def without_transcript(client: Client, audio: bytes) -> None:
     await client.delete_voice("plain")
 
 
-async def refusals(client: Client, audio: bytes) -> None:
+async def refusals(client: AsyncClient, audio: bytes) -> None:
     """As the public door gives them."""
     with pytest.raises(AlreadyExists, match="there is a voice 'me' already"):
         await client.create_voice(audio, voice_id="me")

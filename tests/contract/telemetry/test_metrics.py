@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
@@ -27,7 +27,7 @@ async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
     async with metrics_receiver() as (receiver, environ):
         # Leaving the stack makes every service send what it still holds.
         stack_of = local_deployment(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
-        async with stack_of as stack, Client(stack.address) as client:
+        async with stack_of as stack, AsyncClient(stack.address) as client:
             for _ in range(3):
                 await client.synthesize("Counted.", seed=1).read()
             await read_recording(stack, 4)
@@ -52,7 +52,7 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
         slow = {"COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.01"}
         stack_of = local_deployment(TINY, backend="fake", environ={**environ, **faulty, **slow})
         failed = 0
-        async with stack_of as stack, Client(stack.address) as client:
+        async with stack_of as stack, AsyncClient(stack.address) as client:
             for seed in range(said):
                 try:
                     await client.synthesize("A sentence.", seed=seed, retry=True).read()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, TextWarning, WordTime
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
@@ -17,7 +17,7 @@ REST = " another and on.</prosody> Then <b>a</b> last one.</speak>"
 async def heard(
     stack: LocalDeployment, mode: Mode, *, killed: bool
 ) -> tuple[bytes, list[WordTime], list[TextWarning], int]:
-    async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
+    async with AsyncClient(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in HEAD:
             await speech.write(letter)
         audio = (await anext(speech)).audio

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
 
@@ -37,7 +37,7 @@ async def stack_and_roster() -> AsyncIterator[tuple[LocalDeployment, Roster]]:
 async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeployment, Roster], stage: str) -> None:
     stack, roster = stack_and_roster
     await roster.complete(token2wav=2, llm=2)
-    async with Client(stack.address) as client:
+    async with AsyncClient(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=5).read()
         speech = client.synthesize(LONG, seed=5)
         heard = b""
@@ -58,7 +58,7 @@ async def test_both_replicas_speak_alike(stack_and_roster: tuple[LocalDeployment
     """Requests at once are spread over the replicas; each hears what it would have heard alone."""
     stack, roster = stack_and_roster
     await roster.complete(token2wav=2, llm=2)
-    async with Client(stack.address) as client:
+    async with AsyncClient(stack.address) as client:
         alone = [await client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)]
         together = await asyncio.gather(*(client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)))
     assert list(together) == alone

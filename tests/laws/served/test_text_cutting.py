@@ -15,7 +15,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import InvalidRequest
 from cosyserve.host.supervision.supervisor import local_deployment
 
@@ -38,16 +38,16 @@ CUTS = st.lists(st.integers(0, 400), max_size=12)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["models/demo", "tests/golden/tiny"])
-async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[AsyncClient]:
     """Phonemes and BPE."""
     async with (
         local_deployment(Path(request.param), backend="fake", environ={}) as stack,
-        Client(stack.address) as connected,
+        AsyncClient(stack.address) as connected,
     ):
         yield connected
 
 
-async def spoken(client: Client, fragments: list[str], mode: str) -> tuple[bytes, int] | str:
+async def spoken(client: AsyncClient, fragments: list[str], mode: str) -> tuple[bytes, int] | str:
     """The samples and the number of sentences, or why there are none."""
 
     async def arriving() -> AsyncIterator[str]:
@@ -78,7 +78,7 @@ def fragments(text: str, cuts: list[int]) -> list[str]:
 @given(text=TEXT, cuts=CUTS)
 @example(text="word " * 90 + "end", cuts=[1, 399, 400])
 @example(text="你好，世界，" * 40, cuts=[5, 100])
-async def test_any_cutting_gives_the_same_samples(client: Client, mode: str, text: str, cuts: list[int]) -> None:
+async def test_any_cutting_gives_the_same_samples(client: AsyncClient, mode: str, text: str, cuts: list[int]) -> None:
     whole = await spoken(client, [text], mode)
     assert await spoken(client, fragments(text, cuts), mode) == whole
     if len(text) < 60:

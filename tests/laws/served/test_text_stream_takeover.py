@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, Summary, WordTime
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from tests.stacks.roster import Roster
@@ -31,7 +31,7 @@ async def speak(stack: LocalDeployment, mode: Mode, killed: str | None = None) -
     """The sound, its words, and what it took. killed: the stage whose replica dies between two
     fragments, with sound already heard.
     """
-    async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
+    async with AsyncClient(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in FIRST:
             await speech.write(letter)
         heard = (await anext(speech)).audio

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import NotFound
 from cosyserve.host.supervision.supervisor import local_deployment
 from tools.quality.recordings import speak
 from tools.quality.recordings.recording import Recording, read_recordings, voice_folders
 from tools.quality.recordings.sentences import Sentence
 
-_Speak = Callable[[Client, Sentence, str, int], Awaitable[Recording]]
+_Speak = Callable[[AsyncClient, Sentence, str, int], Awaitable[Recording]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Recordings:
 
 
 @contextlib.asynccontextmanager
-async def client_of(model: Path, server: str | None) -> AsyncIterator[Client]:
+async def client_of(model: Path, server: str | None) -> AsyncIterator[AsyncClient]:
     """A client of `server`, or of the services of `model` while the block runs. Raises as
     local_deployment does.
     """
@@ -38,10 +38,10 @@ async def client_of(model: Path, server: str | None) -> AsyncIterator[Client]:
         if server is None:
             print(f"starting the services on {model}", file=sys.stderr)
             server = (await exits.enter_async_context(local_deployment(model))).address
-        yield await exits.enter_async_context(Client(server))
+        yield await exits.enter_async_context(AsyncClient(server))
 
 
-async def voices_of(client: Client, wanted: Sequence[str] | None) -> list[str]:
+async def voices_of(client: AsyncClient, wanted: Sequence[str] | None) -> list[str]:
     """The server's voices, or the wanted ones. Raises NotFound for one that the server does not
     have.
     """
@@ -52,7 +52,7 @@ async def voices_of(client: Client, wanted: Sequence[str] | None) -> list[str]:
 
 
 async def spoken(
-    client: Client, voice: str, sentences: Sequence[Sentence], seed: int, *, offline_too: bool
+    client: AsyncClient, voice: str, sentences: Sequence[Sentence], seed: int, *, offline_too: bool
 ) -> Recordings:
     """The sentences one after another, each with the same seed; with offline_too in the two other
     ways as well.

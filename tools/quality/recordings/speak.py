@@ -2,7 +2,7 @@
 recordings of the same speech tokens begin at the same sample."""
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.options import StreamOptions
 from cosyserve.client.playback import hear
 from cosyserve.client.speech import Speech
@@ -10,19 +10,19 @@ from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence
 
 
-async def stream(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
+async def stream(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
     """Streamed with the default settings but for the onset."""
     return await _listen(client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural"), sentence)
 
 
-async def stream_in_long_hops(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
+async def stream_in_long_hops(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
     """Streamed with as few cuts as the server allows: the samples must be those of `stream`."""
     hops: StreamOptions = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
     speech = client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural", **hops)
     return await _listen(speech, sentence)
 
 
-async def whole(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
+async def whole(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
     """At once, under full attention: the same speech tokens as `stream`, decoded with all their
     context.
     """

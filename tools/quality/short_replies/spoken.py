@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.model_directory import ModelDirectory
@@ -25,7 +25,7 @@ from tools.quality.short_replies.report import RepliesQuality
 from tools.quality.words.recognition import Recogniser, base_weights
 
 Ear = Callable[[Recording], str]
-_Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[WordTime]]]]
+_Say = Callable[[AsyncClient, Sentence, str, int], Awaitable[tuple[Recording, list[WordTime]]]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ async def spoken(
     `voices_of` do.
     """
 
-    async def say(client: Client, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
+    async def say(client: AsyncClient, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
         speech = client.synthesize(reply.text, voice=voice, seed=seed)
         return Recording(reply, from_pcm(await speech.read()), SAMPLE_RATE), speech.words
 
@@ -69,7 +69,7 @@ async def converted(
     if not there:
         raise ValueError(f"{folder} has no recording of the list: the first would be {file_name(replies[0])}")
 
-    async def say(client: Client, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
+    async def say(client: AsyncClient, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
         speech = client.convert_voice((folder / file_name(reply)).read_bytes(), voice=voice, seed=seed)
         return Recording(reply, from_pcm(await speech.read()), SAMPLE_RATE), []
 
@@ -144,7 +144,7 @@ async def _each(
 
 
 async def _by_voice(
-    client: Client, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
+    client: AsyncClient, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
 ) -> AsyncIterator[SpokenReplies]:
     for voice in voices:
         for seed in seeds:

@@ -11,7 +11,7 @@ import pytest
 
 from cosyserve import errors
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import Chunk, Header, Prompt
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
@@ -92,7 +92,7 @@ class Door(synthesis_pb2_grpc.SynthesisServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def _door(*answers: Answer) -> AsyncIterator[tuple[Client, Door]]:
+async def _door(*answers: Answer) -> AsyncIterator[tuple[AsyncClient, Door]]:
     door = Door(answers)
 
     async def load(service: Service) -> Any:
@@ -102,7 +102,7 @@ async def _door(*answers: Answer) -> AsyncIterator[tuple[Client, Door]]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
     async with (
         running("cosyserve.v1.SynthesisService", settings, load) as service,
-        Client(f"127.0.0.1:{service.port}") as client,
+        AsyncClient(f"127.0.0.1:{service.port}") as client,
     ):
         yield client, door
 
@@ -283,7 +283,7 @@ async def test_a_deadline_ends_a_silent_server() -> None:
 
 
 async def test_nobody_there() -> None:
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises(errors.Unavailable, match=r"server at 127\.0\.0\.1:1"):
             await client.voices()
 
@@ -302,7 +302,7 @@ async def test_nobody_there() -> None:
     ],
 )
 async def test_values_that_no_message_can_carry(values: dict[str, Any]) -> None:
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises(errors.InvalidRequest, match="cannot be written as a message"):
             client.synthesize("x", **values)
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from cosyserve import errors
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc
@@ -19,7 +19,7 @@ from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc
 RESPONSE = synthesis_pb2.SynthesizeResponse
 FORMAT = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_LINEAR16, sample_rate_hertz=24_000)
 HEADER = synthesis_pb2.SynthesisHeader(seed=1, audio_format=FORMAT, profile=synthesis_pb2.SynthesizeRequest().profile)
-Open = Callable[[Client], Speech]
+Open = Callable[[AsyncClient], Speech]
 
 
 class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
@@ -69,7 +69,7 @@ async def served(door: Breaking) -> AsyncIterator[int]:
 async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None:
     """While it waits for the time to ask again."""
     door = Breaking()
-    async with served(door) as port, Client(f"127.0.0.1:{port}") as client:
+    async with served(door) as port, AsyncClient(f"127.0.0.1:{port}") as client:
         speech = open_it(client)
         heard = 0
 
@@ -98,7 +98,7 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
     async with contextlib.AsyncExitStack() as exits:
         door = Breaking()
         port = await exits.enter_async_context(served(door))
-        async with Client(f"127.0.0.1:{port}") as client:
+        async with AsyncClient(f"127.0.0.1:{port}") as client:
             speech = client.synthesize("x")
             await anext(speech)
             await exits.aclose()
@@ -116,7 +116,7 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
 )
 async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> None:
     door = Breaking()
-    async with served(door) as port, Client(f"127.0.0.1:{port}") as client:
+    async with served(door) as port, AsyncClient(f"127.0.0.1:{port}") as client:
         speech = open_it(client)
         await speech.close()
         with pytest.raises(asyncio.CancelledError):
@@ -129,7 +129,7 @@ async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> 
 
 async def test_however_often_it_fails_the_next_try_is_due() -> None:
     """Two to the power of 1024 is no float."""
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         speech = client.synthesize("x", resumptions=10_000, timeout=0.5)
         speech._failures = 5000
         with pytest.raises(errors.DeadlineExceeded):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cosyserve import errors
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client import replay_buffer as written
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
@@ -59,7 +59,7 @@ class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def speller(*breaks: int) -> AsyncIterator[tuple[Client, Speller]]:
+async def speller(*breaks: int) -> AsyncIterator[tuple[AsyncClient, Speller]]:
     door = Speller(list(breaks))
 
     async def nothing() -> None:
@@ -72,7 +72,7 @@ async def speller(*breaks: int) -> AsyncIterator[tuple[Client, Speller]]:
     settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
     async with (
         running("cosyserve.v1.SynthesisService", settings, load) as service,
-        Client(f"127.0.0.1:{service.port}") as client,
+        AsyncClient(f"127.0.0.1:{service.port}") as client,
     ):
         yield client, door
 

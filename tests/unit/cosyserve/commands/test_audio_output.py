@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceLine
 from cosyserve.commands.terminal.audio_output import _Output
 from cosyserve.commands.voices import _COLUMNS, _cells
@@ -53,7 +53,7 @@ def test_a_voice_is_listed_with_language_and_sex(key: str) -> None:
 async def test_a_timeout_bounds_how_long_a_lost_connection_is_taken_up() -> None:
     """Three times thirty seconds otherwise."""
     begin = time.monotonic()
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises((DeadlineExceeded, Unavailable)):
             await client.synthesize("x", timeout=0.5, resumptions=3).read()
     assert time.monotonic() - begin < 10

@@ -6,20 +6,23 @@ import time
 import grpc
 import pytest
 
-from cosyserve.client import Client
+from cosyserve.client import AsyncClient
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.server import running
 from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk
 
 
 async def test_a_server_that_is_there_is_found() -> None:
-    async with running(NAME, SETTINGS, loader(one_chunk)) as service, Client(f"127.0.0.1:{service.port}") as client:
+    async with (
+        running(NAME, SETTINGS, loader(one_chunk)) as service,
+        AsyncClient(f"127.0.0.1:{service.port}") as client,
+    ):
         await client.connect()
 
 
 async def test_a_closed_port_is_reported_at_once() -> None:
     begin = time.monotonic()
-    async with Client("127.0.0.1:1") as client:
+    async with AsyncClient("127.0.0.1:1") as client:
         with pytest.raises(
             Unavailable, match=r"server at 127\.0\.0\.1:1: nothing can be reached there; is it running\? cosyserve up"
         ):
@@ -35,7 +38,7 @@ async def test_a_silent_address_is_waited_for_as_long_as_is_given() -> None:
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         door.listen()
-        async with Client(f"127.0.0.1:{door.getsockname()[1]}") as client:
+        async with AsyncClient(f"127.0.0.1:{door.getsockname()[1]}") as client:
             begin = time.monotonic()
             with pytest.raises(Unavailable, match=r"no answer within 1 s; is it running\?"):
                 await client.connect(1.0)

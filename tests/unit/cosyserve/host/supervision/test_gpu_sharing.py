@@ -269,7 +269,8 @@ from cosyserve.host.supervision.layout import ProcessSpec
 
 async def hold():
     places = [
-        ProcessSpec(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"}) for name in ("llm", "token2wav")
+        ProcessSpec(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"})
+        for name in ("llm", "token2wav")
     ]
     async with shared_gpu(places, "auto", lambda line: None) as told:
         print(told[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)

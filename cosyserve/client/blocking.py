@@ -1,0 +1,299 @@
+"""The client for programs without asyncio: the calls of `AsyncClient`, which block.
+
+with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
+    for chunk in speech:
+        play(chunk.audio)
+    print(speech.header.seed, speech.summary.real_time_factor)
+
+Each client runs an `AsyncClient` on an event loop in a thread of its own. Its methods may be called
+from several threads at once; one `BlockingSpeech` belongs to one thread at a time.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast
+
+from cosyserve.client.client import AsyncClient
+from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions
+from cosyserve.client.speech import RESUME_SECONDS, Speech
+from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.client.types import (
+    Chunk,
+    Header,
+    Mode,
+    Summary,
+    TextWarning,
+    VoiceDetails,
+    VoiceLine,
+    WordTime,
+)
+
+T = TypeVar("T")
+_END = object()
+
+
+class _LoopThread:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="cosyserve-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of `coroutine`, which runs in the caller's context (so that its trace goes on).
+        Whatever interrupts the wait, such as KeyboardInterrupt, cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """The result of a plain function that has to run where the loop runs."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
+
+    def stop(self) -> None:
+        """End the thread; nothing may run there any more."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BlockingSpeech:
+    """Iterate to receive chunks; nothing is sent before the first step. Leaving its `with` block, or
+    close(), cancels the call where it is still going on."""
+
+    def __init__(self, loop: _LoopThread, speech: Speech) -> None:
+        self._loop, self._speech = loop, speech
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        chunk = self._loop.run(self._step())
+        if chunk is None:
+            raise StopIteration
+        return chunk
+
+    async def _step(self) -> Chunk | None:
+        # A coroutine may not end with StopAsyncIteration.
+        return await anext(self._speech, None)
+
+    def read(self) -> bytes:
+        """All audio that is still to come."""
+        return self._loop.run(self._speech.read())
+
+    def close(self) -> None:
+        """Cancel the call if it is still going on."""
+        self._loop.run(self._speech.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def header(self) -> Header | None:
+        """Set with the first chunk."""
+        return self._speech.header
+
+    @property
+    def summary(self) -> Summary | None:
+        """Set when the iteration has ended: without it the audio is not complete."""
+        return self._speech.summary
+
+    @property
+    def words(self) -> list[WordTime]:
+        """When each word is spoken, as far as the server has sent it."""
+        return self._speech.words
+
+    @property
+    def warnings(self) -> list[TextWarning]:
+        """What of the text is not spoken as it is written, as far as the server has sent it."""
+        return self._speech.warnings
+
+    @property
+    def resumed(self) -> int:
+        """How often the stream was resumed after a lost connection."""
+        return self._speech.resumed
+
+    @property
+    def first_byte_seconds(self) -> float | None:
+        """From the begin of the call to its first audio."""
+        return self._speech.first_byte_seconds
+
+    @property
+    def first_audible_seconds(self) -> float | None:
+        """From the begin of the call to the first sample above -40 dBFS."""
+        return self._speech.first_audible_seconds
+
+
+class BlockingStreamingSpeech(BlockingSpeech):
+    """Speech of a text that is still being written."""
+
+    def __init__(self, loop: _LoopThread, speech: StreamingSpeech) -> None:
+        super().__init__(loop, speech)
+        self._writer = speech
+
+    def write(self, fragment: str) -> None:
+        """Send some text."""
+        self._loop.run(self._writer.write(fragment))
+
+    def flush(self) -> None:
+        """Have what was written spoken now, without waiting for the end of its sentence."""
+        self._loop.run(self._writer.flush())
+
+    def cancel(self) -> None:
+        """Drop what is not spoken yet; the stream goes on."""
+        self._loop.run(self._writer.cancel())
+
+    def finish(self) -> None:
+        """No text follows."""
+        self._loop.run(self._writer.finish())
+
+
+class Client:
+    """One connection to a cosyserve endpoint. Server errors are raised as the classes of
+    cosyserve.errors; a trace of the caller goes on in the server.
+
+    What can be chosen besides the text (`**how`): `cosyserve.client.options`. Values that no message
+    can carry raise InvalidRequest.
+    """
+
+    def __init__(self, target: str) -> None:
+        """target: host:port; nothing is sent before the first call."""
+        self.target = target
+        self._loop = _LoopThread()
+        self._closed = False
+        self._client = self._loop.call(lambda: AsyncClient(target))
+
+    def connect(self, seconds: float | None = None) -> None:
+        """Wait until the server can be called; `AsyncClient.connect` says what is raised."""
+        self._loop.run(self._client.connect(seconds))
+
+    def close(self) -> None:
+        """Cancel the calls in progress and close the connection."""
+        if not self._closed:
+            self._closed = True
+            self._loop.run(self._client.close())
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def synthesize(
+        self,
+        text: str,
+        *,
+        timeout: float | None = None,
+        resumptions: int = 0,
+        resume_seconds: float = RESUME_SECONDS,
+        **how: Unpack[SynthesisOptions],
+    ) -> BlockingSpeech:
+        """Speak a text; arguments as of `AsyncClient.synthesize`."""
+        call = self._client.synthesize
+        return BlockingSpeech(
+            self._loop,
+            self._loop.call(
+                lambda: call(text, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how)
+            ),
+        )
+
+    def convert_voice(
+        self,
+        audio: bytes,
+        *,
+        timeout: float | None = None,
+        resumptions: int = 0,
+        resume_seconds: float = RESUME_SECONDS,
+        **how: Unpack[ConversionOptions],
+    ) -> BlockingSpeech:
+        """Speak what is said in `audio` with another voice; arguments as of
+        `AsyncClient.convert_voice`."""
+        call = self._client.convert_voice
+        return BlockingSpeech(
+            self._loop,
+            self._loop.call(
+                lambda: call(audio, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how)
+            ),
+        )
+
+    def streaming_synthesize(
+        self,
+        fragments: Iterable[str] | None = None,
+        *,
+        mode: Mode = "sentences",
+        buffer_delay_milliseconds: int = 0,
+        idle_timeout_milliseconds: int = 0,
+        timeout: float | None = None,
+        resume_seconds: float = RESUME_SECONDS,
+        **how: Unpack[SynthesisOptions],
+    ) -> BlockingStreamingSpeech:
+        """Speak a text while it is written: by `fragments`, which a thread of its own iterates, or by
+        the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
+        arriving = None if fragments is None else _arriving(fragments)
+        call = self._client.streaming_synthesize
+        speech = self._loop.call(
+            lambda: call(
+                arriving,
+                mode=mode,
+                buffer_delay_milliseconds=buffer_delay_milliseconds,
+                idle_timeout_milliseconds=idle_timeout_milliseconds,
+                timeout=timeout,
+                resume_seconds=resume_seconds,
+                **how,
+            )
+        )
+        return BlockingStreamingSpeech(self._loop, speech)
+
+    def synthesize_unary(
+        self, text: str, *, timeout: float | None = None, **how: Unpack[UnaryOptions]
+    ) -> tuple[bytes, Header, Summary]:
+        """Speak a text as a whole under full attention; at most 60 s of audio."""
+        return self._loop.run(self._client.synthesize_unary(text, timeout=timeout, **how))
+
+    def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:
+        """All voices, ordered by id."""
+        return self._loop.run(self._client.voices(timeout))
+
+    def voice(self, voice_id: str, timeout: float | None = 10.0) -> VoiceDetails:
+        """What is known of a voice."""
+        return self._loop.run(self._client.voice(voice_id, timeout))
+
+    def create_voice(self, audio: bytes, **draft: Any) -> VoiceDetails:
+        """Make a voice of the bytes of a sound file; arguments as of `AsyncClient.create_voice`."""
+        return self._loop.run(self._client.create_voice(audio, **draft))
+
+    def update_voice(self, voice_id: str, **changes: Any) -> VoiceDetails:
+        """Change what people call a voice; arguments as of `AsyncClient.update_voice`."""
+        return self._loop.run(self._client.update_voice(voice_id, **changes))
+
+    def delete_voice(self, voice_id: str, timeout: float | None = 10.0) -> None:
+        """Delete a voice for good."""
+        self._loop.run(self._client.delete_voice(voice_id, timeout))
+
+
+async def _arriving(fragments: Iterable[str]) -> AsyncIterator[str]:
+    """The same fragments; the iterator may block, so that a thread asks it."""
+    iterator = iter(fragments)
+    while True:
+        fragment = await asyncio.to_thread(next, iterator, _END)
+        if fragment is _END:
+            return
+        yield cast(str, fragment)
