@@ -15,7 +15,7 @@ _MOST_SECONDS = 5.0
 
 
 async def hang_ups(target: Target) -> Finding:
-    request = synthesis_pb2.SynthesizeRequest(text="Nobody waits for this sentence. " * 100)
+    request = synthesis_pb2.SynthesizeRequest(text="No caller waits for this sentence. " * 100)
     async with target.channel() as channel, Memory(target) as memory:
         stub: Any = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         for number in range(_ROUNDS):

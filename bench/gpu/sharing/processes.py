@@ -98,8 +98,8 @@ async def _members(company: SharingProcesses, row: Row) -> Members:
     """Started side by side; each is there, or has failed, before anything is raised, so that
     `close` finds it. A missing decoding process does not matter while nothing decodes."""
     answers = await asyncio.gather(
-        company.llm(), company.service() if row.service else _nobody(),
-        company.passes() if row.units and not row.service else _nobody(),
+        company.llm(), company.service() if row.service else _nothing(),
+        company.passes() if row.units and not row.service else _nothing(),
         return_exceptions=True,
     )  # fmt: skip
     missed = [one for one in answers[0 if row.llm else 1 :] if isinstance(one, BaseException)]
@@ -108,5 +108,5 @@ async def _members(company: SharingProcesses, row: Row) -> Members:
     return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in answers))
 
 
-async def _nobody() -> None:
+async def _nothing() -> None:
     return None

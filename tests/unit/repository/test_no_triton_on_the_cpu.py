@@ -12,7 +12,8 @@ from pathlib import Path
 import services.frontend.__main__, services.llm.__main__, services.orchestrator.__main__, services.token2wav.__main__
 from services.llm.settings import LlmSettings
 from services.llm.backends.torch_backend import TorchBackend
-from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings
+from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.warm_up import warm_up
