@@ -1,0 +1,1 @@
+"""The services, one package each; none imports another."""

@@ -43,8 +43,8 @@ class _LoopThread:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of `coroutine`, which runs in the caller's context (so that its trace goes on).
-        Whatever interrupts the wait, such as KeyboardInterrupt, cancels it."""
+        """The result of `coroutine`, which runs in the caller's context (so that its trace goes
+        on). Whatever interrupts the wait, such as KeyboardInterrupt, cancels it."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -68,8 +68,8 @@ class _LoopThread:
 
 
 class BlockingSpeech:
-    """Iterate to receive chunks; nothing is sent before the first step. Leaving its `with` block, or
-    close(), cancels the call where it is still going on."""
+    """Iterate to receive chunks; nothing is sent before the first step. Leaving its `with` block,
+    or close(), cancels the call where it is still going on."""
 
     def __init__(self, loop: _LoopThread, speech: Speech) -> None:
         self._loop, self._speech = loop, speech
@@ -167,8 +167,8 @@ class Client:
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of
     cosyserve.errors; a trace of the caller goes on in the server.
 
-    What can be chosen besides the text (`**how`): `cosyserve.client.options`. Values that no message
-    can carry raise InvalidRequest.
+    What can be chosen besides the text (`**how`): `cosyserve.client.options`. Values that no
+    message can carry raise InvalidRequest.
     """
 
     def __init__(self, target: str) -> None:
@@ -245,8 +245,8 @@ class Client:
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[SynthesisOptions],
     ) -> BlockingStreamingSpeech:
-        """Speak a text while it is written: by `fragments`, which a thread of its own iterates, or by
-        the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
+        """Speak a text while it is written: by `fragments`, which a thread of its own iterates, or
+        by the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
         arriving = None if fragments is None else _arriving(fragments)
         call = self._client.streaming_synthesize
         speech = self._loop.call(

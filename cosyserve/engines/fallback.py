@@ -101,8 +101,8 @@ def first_working(
     """Load the first engine of `rungs` that serves; blocks. setting: name of the variable of
     `strict`. load_seconds: time limit for each load.
 
-    Raises what the last engine raises, EngineUnavailable if it did not load in time, ModelError if it did
-    not speak, and with strict EngineUnavailable if the first one cannot serve.
+    Raises what the last engine raises, EngineUnavailable if it did not load in time, ModelError if
+    it did not speak, and with strict EngineUnavailable if the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:

@@ -10,9 +10,8 @@ from grpc.aio import ServicerContext
 
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Overloaded, Unavailable
-from cosyserve.rpc.identity import identity_to_proto
 from cosyserve.rpc.peers import Peers
-from cosyserve.rpc.service_info import ServiceFacts, release
+from cosyserve.rpc.service_info import ServiceFacts, identity_to_proto, release
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 NAME = "cosyserve.v1.InfoService"

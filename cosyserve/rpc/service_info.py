@@ -8,6 +8,7 @@ from typing import Any
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
 from cosyserve.engines.identity import Identity
+from cosyserve.v1 import identity_pb2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +45,15 @@ def release() -> str:
         return version("cosyserve")
     except PackageNotFoundError:
         return "unknown"
+
+
+def identity_from_proto(message: identity_pb2.EngineIdentity) -> Identity:
+    """The message as a value that can be compared."""
+    return Identity(message.model_hash, message.backend, message.precision, message.device)
+
+
+def identity_to_proto(identity: Identity) -> identity_pb2.EngineIdentity:
+    """As EngineIdentity of identity.proto."""
+    return identity_pb2.EngineIdentity(
+        model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
+    )

@@ -1,0 +1,1 @@
+"""The frontend: text to sentences of token ids, and voices."""

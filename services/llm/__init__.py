@@ -1,0 +1,1 @@
+"""The speech-token LLM: text ids to speech tokens."""

@@ -12,7 +12,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
+from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation

@@ -1,0 +1,1 @@
+"""The orchestrator: the public endpoint and the pipeline of stages behind it."""

@@ -1,0 +1,1 @@
+"""token2wav: speech tokens to samples."""

@@ -38,7 +38,8 @@ def candidates(
     this candidate. tensorrt: the result of `tensorrt_first`.
     """
     if settings.gpu_engine not in ("auto", PAGED, READABLE):
-        return [("torch", "torch", settings)]  # the loader raises the error for an unknown gpu_engine
+        # the loader raises the error for an unknown gpu_engine
+        return [("torch", "torch", settings)]
     gpu = "cuda" if settings.device == "auto" else settings.device
     if backend not in ("auto", "torch"):
         return [(backend, backend, replace(settings, device=gpu if backend == TENSORRT else _without_auto(settings)))]
@@ -67,8 +68,8 @@ def load_chosen(
 
     below: where to resume the list after a candidate that loaded but failed its first sentence.
     load_seconds: time limit for loading each candidate. auto_first: `tensorrt` makes backend `auto`
-    try it first. Blocks. Raises as `load_backend` does, and EngineUnavailable if the last candidate exceeds
-    its time limit.
+    try it first. Blocks. Raises as `load_backend` does, and EngineUnavailable if the last candidate
+    exceeds its time limit.
     """
 
     def candidate(name: str, backend_of_candidate: str, wanted: EngineSettings) -> Candidate[Backend]:

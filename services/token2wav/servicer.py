@@ -12,7 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from cosyserve.rpc.identity import identity_from_proto, identity_to_proto
+from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.prompt_trimming import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice

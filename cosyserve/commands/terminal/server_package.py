@@ -1,4 +1,6 @@
-"""Commands that need the services or the model tools, which the distribution cosyserve-server brings."""
+"""Commands that need the services or the model tools, which the distribution cosyserve-server
+brings.
+"""
 
 import importlib.util
 

@@ -1,0 +1,1 @@
+"""Examines a machine and reports what keeps it from serving."""

@@ -1,0 +1,1 @@
+"""Facts of the machine and its libraries, and the settings that suit them."""

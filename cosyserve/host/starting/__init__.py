@@ -1,0 +1,1 @@
+"""Plans, builds and measures engines before services start."""

@@ -1,0 +1,1 @@
+"""Starts all services on one machine, watches them and restarts what fails."""

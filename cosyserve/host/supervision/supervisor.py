@@ -89,8 +89,8 @@ class LocalDeployment:
         await asyncio.shield(self._failed)
 
     async def start(self) -> None:
-        """Start all services and return when each has been SERVING. Raises DeploymentFailed as soon as
-        one ends before.
+        """Start all services and return when each has been SERVING. Raises DeploymentFailed as soon
+        as one ends before.
         """
         for place in self._places:
             self._supervisors[place] = supervisor = asyncio.create_task(self._supervise(place))
@@ -262,10 +262,10 @@ async def local_deployment(
     auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
     gets each output line of the children, with their name. report: gets events of the children. A
     process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
-    five restarts in a row did not help and its stage has no other replica, all end and `LocalDeployment.wait`
-    raises. restart_frozen: False does not restart a process that stops answering, for a debugger or
-    a test that suspends it. Raises DeploymentFailed if a child ends while loading, ModelError without a
-    model directory, SettingsError for the rest.
+    five restarts in a row did not help and its stage has no other replica, all end and
+    `LocalDeployment.wait` raises. restart_frozen: False does not restart a process that stops
+    answering, for a debugger or a test that suspends it. Raises DeploymentFailed if a child ends
+    while loading, ModelError without a model directory, SettingsError for the rest.
     """
     arguments = (
         ModelDirectory(model).path,

@@ -1,0 +1,1 @@
+"""The LLM engine in PyTorch: KV cache, scheduler and decode steps."""

@@ -49,9 +49,9 @@ def vllm_refusal(settings: LlmSettings) -> str:
 
 
 def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
-    """The modules of the library `name`. Raises EngineUnavailable with the reason where the library is
-    installed but cannot be imported, for example because of a missing shared library, a directory
-    that is not writable or an unsuitable release of torch.
+    """The modules of the library `name`. Raises EngineUnavailable with the reason where the library
+    is installed but cannot be imported, for example because of a missing shared library, a
+    directory that is not writable or an unsuitable release of torch.
     """
     # Without it both libraries report each start to their vendors.
     os.environ.setdefault("DO_NOT_TRACK", "1")
@@ -79,8 +79,8 @@ def _library_refusal(name: str) -> str:
 
 def _release(name: str) -> tuple[int, ...]:
     """Major and minor version; (0, 0) where the package has none. The version of the module is used
-    where no distribution is known, as after a build in place. Raises EngineUnavailable where the module
-    cannot be imported.
+    where no distribution is known, as after a build in place. Raises EngineUnavailable where the
+    module cannot be imported.
     """
     version = library_versions(name).get(name) or str(getattr(imported(name, name)[0], "__version__", ""))
     match = re.match(r"(\d+)\.(\d+)", version)

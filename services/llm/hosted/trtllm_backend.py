@@ -136,8 +136,8 @@ class TensorRtLlmRuntime:
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Load the engine; blocks. Raises EngineUnavailable with the reason where TensorRT-LLM cannot serve
-    here, and ModelError.
+    """Load the engine; blocks. Raises EngineUnavailable with the reason where TensorRT-LLM cannot
+    serve here, and ModelError.
     """
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
@@ -205,8 +205,8 @@ def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict
 
 
 def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
-    """The engine in the cache that was built for this model and machine. Raises EngineUnavailable with the
-    differences.
+    """The engine in the cache that was built for this model and machine. Raises EngineUnavailable
+    with the differences.
     """
     cache = EngineCache(settings.engines or default_directory())
     gpus = visible_gpus()

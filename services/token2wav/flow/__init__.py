@@ -1,0 +1,1 @@
+"""The flow matching model: speech tokens to mel spectrograms."""

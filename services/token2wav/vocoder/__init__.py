@@ -1,0 +1,1 @@
+"""The HiFT vocoder: mel spectrograms to samples."""

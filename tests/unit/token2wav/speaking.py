@@ -11,10 +11,10 @@ import numpy as np
 
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.interface import Decoder
+from services.token2wav.guards.engine_health import OnFault
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.engine_health import OnFault
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.stream import AcousticStream, Piece
 

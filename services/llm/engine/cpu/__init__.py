@@ -1,0 +1,1 @@
+"""Decode steps for a CPU, with buffers that are allocated once."""

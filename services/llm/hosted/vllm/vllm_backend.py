@@ -118,8 +118,8 @@ class VllmRuntime:
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Load the engine; blocks. Raises EngineUnavailable with the reason where vLLM cannot serve here, and
-    ModelError.
+    """Load the engine; blocks. Raises EngineUnavailable with the reason where vLLM cannot serve
+    here, and ModelError.
     """
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:

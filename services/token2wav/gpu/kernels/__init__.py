@@ -1,3 +1,1 @@
-"""Triton kernels. Each processes whole static buffers; device tables define which rows are valid
-(`services.token2wav.gpu.paged_flow.unit_table`).
-"""
+"""Triton kernels that process whole static buffers, with device tables for which rows are valid."""

@@ -1,4 +1,6 @@
-"""The client without asyncio against a scripted server: the same chunks, errors, text streams, and no thread left."""
+"""The client without asyncio against a scripted server: the same chunks, errors, text streams, and
+no thread left.
+"""
 
 import asyncio
 import threading
