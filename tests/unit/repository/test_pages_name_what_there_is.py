@@ -44,3 +44,10 @@ def test_lines_are_understood(page: str) -> None:
     assert lines
     for line in lines:
         assert parser().parse_args(shlex.split(line)).command == line.split()[0]
+
+
+def test_three_questions_have_one_file_each() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| \[([\w/.]+)\]\(\.\./\2\) \|$", page, re.MULTILINE)
+    assert [question for question, _ in rows] == ["the next hop decided", "a voice stored", "a failed stage replaced"]
+    assert all((ROOT / path).is_file() for _, path in rows)
