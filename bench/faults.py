@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load.player import Player
 from bench.load.requests import TEXTS
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
+from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE
 
 BUFFER_SECONDS = 0.04

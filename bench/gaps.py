@@ -20,11 +20,11 @@ from typing import cast
 
 import grpc
 
-from bench.load.player import Heard, listen
 from bench.load.requests import TEXTS, setting
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
+from cosyserve.load.player import Heard, listen
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 REPLIES = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.load.player import BYTES_PER_SAMPLE
+from cosyserve.load.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from services.frontend.analysis.analyzer import Analyzer

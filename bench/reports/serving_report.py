@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.load.player import Heard
 from bench.parts.results_file import write
 from cosyserve.client.types import STAGES
+from cosyserve.load.player import Heard
 
 
 @dataclass(frozen=True)

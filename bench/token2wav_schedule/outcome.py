@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from bench.load.player import Player
+from cosyserve.load.player import Player
 
 
 @dataclass

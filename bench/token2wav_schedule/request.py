@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bench.load.player import Player
 from bench.token2wav_schedule.clock import VirtualClock
 from bench.token2wav_schedule.engines import ModelledLlm
+from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.inputs.request import Sentence, Voice

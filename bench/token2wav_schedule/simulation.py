@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.load.player import Player
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledLlm, Times
 from bench.token2wav_schedule.outcome import Outcome
 from bench.token2wav_schedule.request import WAY_SECONDS, ModelledRequest
 from bench.token2wav_schedule.servers import VirtualServers
+from cosyserve.load.player import Player
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.inputs.request import Profile, Voice

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
-from bench.load.player import BYTES_PER_SAMPLE, Player
+from cosyserve.load.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.gpu.decoder import PagedDecoder

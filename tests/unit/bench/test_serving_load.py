@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bench import serving
-from bench.load.arrivals import closed_loop, poisson
-from bench.load.player import Heard, Player
 from bench.reports.serving_report import Level, level, plot, read_json, row, write_json
 from cosyserve.client.types import STAGES, Summary
+from cosyserve.load.arrivals import closed_loop, poisson
+from cosyserve.load.player import Heard, Player
 
 NONE = dict.fromkeys(STAGES, 0.0)
 

@@ -35,7 +35,7 @@ async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first:
     there are `least`. Returns their number; all are waited for."""
     number = first
     async with asyncio.TaskGroup() as group:
-        async for at in _moments(per_second, random.Random(seed)):
+        async for at in _moments(per_second, random.Random(seed)):  # noqa: S311 - arrivals that can be repeated, no secret
             if at >= seconds and number - first >= least:
                 break
             group.create_task(_awaited(ask(number)))

@@ -1,0 +1,128 @@
+"""`cosyserve bench`: how long callers of a server wait, and whether their players run dry."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from cosyserve.client import AsyncClient
+from cosyserve.commands.terminal.argument_types import server
+from cosyserve.commands.terminal.arguments import SERVER, add_json
+from cosyserve.commands.terminal.error_output import FAILED, WrongUsage
+from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
+
+HELP = "measure a server: waiting times, real-time factor and underruns at several loads"
+_CONNECT_SECONDS = 5.0
+_HEAD = (
+    "load           requests  refused  failed    first byte ms: p50    p95    p99   audible ms: p50    p95"
+    "   RTF p50   audio s/s  underruns  longest"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "address", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--streams",
+        type=_streams,
+        default=(1,),
+        metavar="N,N",
+        help="callers at once, each asking again when its answer is complete; one load for each number (default: 1)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=_positive,
+        metavar="N",
+        help="requests a second that arrive by chance (Poisson), in place of --streams",
+    )
+    parser.add_argument("--offline", action="store_true", help="whole texts (SynthesizeUnary) in place of streams")
+    parser.add_argument(
+        "--seconds", type=_positive, default=20.0, metavar="N", help="of each load (default: %(default)g)"
+    )
+    parser.add_argument("--voice", default="", metavar="ID", help="(default: the server's)")
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six of our own)")
+    parser.add_argument(
+        "--buffer",
+        type=float,
+        default=40.0,
+        metavar="MILLISECONDS",
+        help="that a player keeps before it begins (default: %(default)g)",
+    )
+    add_json(parser)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    texts = _texts(arguments.texts)
+    results = []
+    async with AsyncClient(arguments.address) as client:
+        await client.connect(_CONNECT_SECONDS)
+        if not arguments.json:
+            print(_HEAD)
+        for streams in (1,) if arguments.rate else arguments.streams:
+            load = Load(
+                streams=streams,
+                rate=arguments.rate or 0.0,
+                seconds=arguments.seconds,
+                offline=arguments.offline,
+                voice=arguments.voice,
+                texts=texts,
+                buffer_seconds=arguments.buffer / 1000,
+            )
+            outcome = await measure(client, load)
+            results.append((load, outcome))
+            if not arguments.json:
+                print(_row(load, outcome), flush=True)
+                for message in sorted(outcome.messages)[:3]:
+                    print(f"failed: {message}", file=sys.stderr)
+    if arguments.json:
+        loads = [as_dict(load, outcome) for load, outcome in results]
+        print(json.dumps({"server": arguments.address, "loads": loads}))
+    return FAILED if any(outcome.failed or not outcome.completed for _, outcome in results) else 0
+
+
+def _row(load: Load, outcome: Outcome) -> str:
+    def milliseconds(values: list[float], percent: float) -> str:
+        value = percentile(values, percent)
+        return "-" if value is None else f"{1000 * value:.0f}"
+
+    factor = percentile(outcome.real_time_factor, 50)
+    name = f"{load.rate:g} a second" if load.rate else f"{load.streams} stream{'s' if load.streams > 1 else ''}"
+    return (
+        f"{name:<14} {outcome.completed:8d} {outcome.refused:8d} {outcome.failed:7d}"
+        f"{milliseconds(outcome.first_byte, 50):>22} {milliseconds(outcome.first_byte, 95):>6}"
+        f" {milliseconds(outcome.first_byte, 99):>6}"
+        f"{milliseconds(outcome.first_audible, 50):>18} {milliseconds(outcome.first_audible, 95):>6}"
+        f"{'-' if factor is None else f'{factor:.2f}':>10}"
+        f"{outcome.audio_seconds / outcome.seconds:>12.2f} {outcome.underruns:>10}"
+        f" {1000 * outcome.longest_underrun_seconds:>5.0f} ms"
+    )
+
+
+def _texts(path: Path | None) -> tuple[str, ...]:
+    if path is None:
+        return TEXTS
+    lines = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    if not lines:
+        raise WrongUsage(f"{path}: holds no text; one a line is expected")
+    return lines
+
+
+def _streams(text: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(1 <= number <= 4096 for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 1,4,16")
+    return numbers
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1e5:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number

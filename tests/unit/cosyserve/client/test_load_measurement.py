@@ -1,0 +1,125 @@
+"""What `cosyserve bench` counts, against a scripted server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.client import AsyncClient
+from cosyserve.errors import NotFound
+from cosyserve.load.measurement import Load, Outcome, as_dict, measure, percentile
+from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import synthesis_pb2_grpc
+
+LOUD = b"\x00\x40" * 2400
+"""A tenth of a second."""
+
+
+class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
+    """Two pieces of a tenth of a second; the second one comes after `pause` seconds."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.pause = pause
+        self.seeds: list[int] = []
+        self.at_once = self.most = 0
+
+    async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.seeds.append(request.seed)
+        if request.voice == "ghost":
+            await context.abort(grpc.StatusCode.NOT_FOUND, "no voice 'ghost'")
+        if request.voice == "full" and len(self.seeds) > 2:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+        if request.voice == "broken" and len(self.seeds) > 2:
+            await context.abort(grpc.StatusCode.INTERNAL, "an engine failed")
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        header = pb.SynthesisHeader(seed=request.seed, audio_format=request.audio_format)
+        yield pb.SynthesizeResponse(audio=LOUD, header=header)
+        await asyncio.sleep(self.pause)
+        yield pb.SynthesizeResponse(audio=LOUD, chunk_index=1, start_sample=2400)
+        self.at_once -= 1
+        summary = pb.SynthesisSummary(audio_seconds=0.2, sentences=1)
+        yield pb.SynthesizeResponse(chunk_index=2, start_sample=4800, summary=summary)
+
+    async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
+        header = pb.SynthesisHeader(seed=request.seed, audio_format=request.audio_format)
+        summary = pb.SynthesisSummary(audio_seconds=0.2, sentences=1)
+        return pb.SynthesizeUnaryResponse(audio=LOUD + LOUD, header=header, summary=summary)
+
+
+@asynccontextmanager
+async def serving(scripted: Scripted) -> AsyncIterator[AsyncClient]:
+    async def nothing() -> None:
+        return None
+
+    async def load(service: Service) -> Any:
+        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(scripted, service.handlers)
+        return nothing
+
+    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
+    async with (
+        running("cosyserve.v1.SynthesisService", settings, load) as service,
+        AsyncClient(f"127.0.0.1:{service.port}") as client,
+    ):
+        yield client
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentile([], 50) is None
+    assert [percentile([3.0, 1.0, 2.0, 4.0], percent) for percent in (1, 50, 51, 99)] == [1.0, 2.0, 3.0, 4.0]
+
+
+async def test_streams_ask_again_and_every_request_is_another() -> None:
+    scripted = Scripted()
+    async with serving(scripted) as client:
+        outcome = await measure(client, Load(streams=3, seconds=0.3))
+    assert scripted.most <= 3
+    assert len(set(scripted.seeds)) == len(scripted.seeds) == outcome.completed + 3  # the warm-up is not counted
+    assert outcome.completed >= 6
+    assert len(outcome.first_byte) == len(outcome.first_audible) == outcome.completed
+    assert outcome.audio_seconds == pytest.approx(0.2 * outcome.completed)
+    assert (outcome.underruns, outcome.refused, outcome.failed) == (0, 0, 0)
+    shown = as_dict(Load(streams=3), outcome)
+    assert shown["first_byte_milliseconds"]["p50"] <= shown["first_byte_milliseconds"]["p99"]
+    assert (shown["streams"], shown["rate"]) == (3, None)
+
+
+async def test_a_player_that_runs_dry_is_counted() -> None:
+    async with serving(Scripted(pause=0.4)) as client:
+        outcome = await measure(client, Load(streams=1, seconds=0.5, buffer_seconds=0.04))
+    assert outcome.underruns == outcome.completed > 0
+    assert 0.2 < outcome.longest_underrun_seconds < 0.4
+
+
+async def test_a_rate_does_not_wait_for_answers() -> None:
+    scripted = Scripted(pause=0.5)
+    async with serving(scripted) as client:
+        outcome = await measure(client, Load(streams=1, rate=40, seconds=0.5))
+    assert scripted.most > 2
+    assert as_dict(Load(streams=1, rate=40), outcome)["rate"] == 40
+
+
+async def test_whole_texts() -> None:
+    async with serving(Scripted()) as client:
+        outcome = await measure(client, Load(streams=2, seconds=0.2, offline=True))
+    assert outcome.completed > 2
+    assert outcome.first_byte == outcome.complete
+
+
+@pytest.mark.parametrize(("voice", "counted"), [("full", "refused"), ("broken", "failed")])
+async def test_refusals_and_failures_are_counted_apart(voice: str, counted: str) -> None:
+    async with serving(Scripted()) as client:
+        outcome: Outcome = await measure(client, Load(streams=2, seconds=0.3, voice=voice))
+    assert getattr(outcome, counted) > 0
+    assert {"refused", "failed"} - {counted} == {name for name in ("refused", "failed") if not getattr(outcome, name)}
+    assert as_dict(Load(streams=2), outcome)["first_byte_milliseconds"]["p50"] is None
+
+
+async def test_a_server_that_answers_nothing_is_an_error() -> None:
+    async with serving(Scripted()) as client:
+        with pytest.raises(NotFound, match="ghost"):
+            await measure(client, Load(streams=1, seconds=0.2, voice="ghost"))
