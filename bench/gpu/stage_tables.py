@@ -1,5 +1,7 @@
-"""Tables of the stages by themselves; each takes the figures of all parts and is empty where its
-part has none.
+"""Tables of the benchmark report for each stage measured alone.
+
+Every function receives the results of all parts of the benchmark, by name of the part, and returns
+the lines of its tables. Results that were not measured are left out.
 """
 
 import re
@@ -10,23 +12,28 @@ from bench.gpu.lower_bounds import LowerBounds
 from bench.reports.tables import table
 
 BATCHES = (1, 2, 4, 8, 16, 32)
+"""Rows of the flow table, in units: the blocks that one pass computes together."""
 BLOCKS = (1, 4, 14, 34)
+"""Columns of the flow table: blocks of a stream up to and including the one that is computed."""
 WINDOW_FRAMES = 50
+"""Mel frames of the vocoder window for which `LowerBounds.vocoder` holds."""
 Results = Mapping[str, Any]
 
 
 def ceilings(results: Results) -> list[str]:
-    one = results.get("ceilings", {}).get("ceilings", {})
+    """Measured peak rates of the GPU: memory bandwidth, matrix products, launch of a kernel."""
+    measured = results.get("ceilings", {}).get("ceilings", {})
     names = {
         "copy_terabytes_per_second": "copy (read and written), TB/s", "read_terabytes_per_second": "read, TB/s",
         "bf16_teraflops": "bfloat16 product, TFLOP/s", "kernel_us": "smallest kernel of a graph, us",
     }  # fmt: skip
-    return table(("ceiling", ""), ((text, one[name]) for name, text in names.items() if name in one))
+    return table(("ceiling", ""), ((text, measured[name]) for name, text in names.items() if name in measured))
 
 
 def speech_tokens(results: Results) -> list[str]:
-    """Milliseconds of a step, the graph alone and through the engine, each with its share of the
-    bandwidth floor.
+    """Milliseconds of a decode step by batch size: the CUDA graph alone with 300 and 900 positions
+    in the cache, and through the engine. A column "floor" is the lower bound from memory bandwidth
+    as a percentage of the time before it.
     """
     steps = results.get("llm-steps", {}).get("steps", {}).get("steps", [])
     alone = {(one["rows"], one["length"]): one for one in steps}
@@ -52,6 +59,7 @@ def speech_tokens(results: Results) -> list[str]:
 
 
 def prompts(results: Results) -> list[str]:
+    """Milliseconds of a prefill chunk, and of the time to the first token, by prompt length."""
     chunks = results.get("llm-steps", {}).get("steps", {}).get("chunks", [])
     alone = results.get("llm-engine", {}).get("engine", {}).get("alone", [])
     lines = [(f"chunk of {one['count']} positions from {one['first']}", one["us"] / 1000) for one in chunks]
@@ -62,13 +70,17 @@ def prompts(results: Results) -> list[str]:
 
 
 def flow(results: Results, floors: LowerBounds | None) -> list[str]:
-    passes, again = results.get("flow", {}), results.get("recompute", {})
+    """Milliseconds of a pass of the flow by batch and by blocks per stream, of a recomputation
+    without cached blocks, and of one stream with the host's work. floor: lower bound in
+    milliseconds.
+    """
+    passes, recomputed = results.get("flow", {}), results.get("recompute", {})
     lines: list[list[Any]] = []
-    for batch in sorted({*BATCHES, *map(int, again)}):
+    for batch in sorted({*BATCHES, *map(int, recomputed)}):
         times = [passes.get(f"{batch} {blocks}") for blocks in BLOCKS]
-        if any(times) or str(batch) in again:
-            each = times[1] / batch if times[1] else None
-            lines.append([batch, *times, each, floors.flow(batch) if floors else None, again.get(str(batch))])
+        if any(times) or str(batch) in recomputed:
+            per_unit = times[1] / batch if times[1] else None
+            lines.append([batch, *times, per_unit, floors.flow(batch) if floors else None, recomputed.get(str(batch))])
     head = (
         "units",
         *(f"{blocks} blocks, ms" for blocks in BLOCKS),
@@ -80,18 +92,18 @@ def flow(results: Results, floors: LowerBounds | None) -> list[str]:
         (f"first chunk behind 87 prompt tokens, {text}", passes.get(name))
         for name, text in (("cold", "nothing kept"), ("kept", "prompt kept"))
     ]
-    slow = list(results.get("readable", {}).items())
+    readable = list(results.get("readable", {}).items())
     return [
         *table(head, lines),
         *table(
             ("one stream, host included", "ms"),
-            [*(one for one in firsts if one[1]), *((f"readable path, {name}", ms) for name, ms in slow)],
+            [*(one for one in firsts if one[1]), *((f"readable path, {name}", ms) for name, ms in readable)],
         ),
     ]
 
 
 def vocoder(results: Results, floors: LowerBounds | None) -> list[str]:
-    """By arithmetic, frames of a window and batch."""
+    """Milliseconds of a vocoder pass by arithmetic, frames of a window, and windows in a batch."""
     lines = [
         (kind, frames, batch, ms, floors.vocoder(batch) if floors and frames == WINDOW_FRAMES else None)
         for (kind, frames, batch), ms in windows(results).items()
@@ -100,14 +112,16 @@ def vocoder(results: Results, floors: LowerBounds | None) -> list[str]:
 
 
 def windows(results: Results) -> dict[tuple[str, int, int], float]:
-    """Milliseconds by arithmetic, frames and windows in a batch, as they serve: branches of the
-    network side by side.
+    """Milliseconds of a vocoder pass by (arithmetic, frames of a window, windows in a batch), in
+    the form that the service uses: branches of the network run in parallel.
     """
+    # The name of a result with sequential branches has more words and does not match.
     pairs = ((re.fullmatch(r"(\w+) (\d+) (\d+)", name), ms) for name, ms in results.get("vocoder", {}).items())
     return {(match[1], int(match[2]), int(match[3])): ms for match, ms in pairs if match}
 
 
 def memory(results: Results) -> list[str]:
+    """GPU memory in MB, and cost of token2wav by duration of the sentence in seconds."""
     one = results.get("lengths", {})
     lines: list[tuple[str, Any]] = [
         (text, one[name])
@@ -133,6 +147,9 @@ def memory(results: Results) -> list[str]:
 
 
 def correctness(results: Results) -> list[str]:
+    """How far the fast implementations differ from the readable reference implementations, and
+    batched from single streams.
+    """
     lines: list[tuple[str, str]] = []
     for kind, checks in results.get("llm-same", {}).get("same", {}).items():
         lines += [

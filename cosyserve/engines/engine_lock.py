@@ -1,8 +1,7 @@
-"""Marks an engine as used: a shared lock on its manifest, which the kernel releases when its holder
-dies.
+"""File locks (flock) that keep an engine from being removed while a process uses it.
 
-A service holds the lock while it serves the engine; a process that removes engines takes it
-exclusively.
+A service holds a shared lock on the engine's manifest while it serves the engine. A process that
+removes engines first takes the exclusive lock. The kernel releases the lock of a process that dies.
 """
 
 import fcntl
@@ -17,9 +16,12 @@ from cosyserve.file_lock import lacks_lock_support
 
 @contextmanager
 def shared_engine_lock(directory: Path) -> Iterator[None]:
-    """Hold the shared lock of an engine directory. Waits while it is being removed; raises
-    FileNotFoundError if it is gone then. On a file system without locks, such as some shared ones,
-    it does nothing.
+    """Hold the shared lock of an engine directory inside `with`. Blocks while another process holds
+    the exclusive lock.
+
+    Raises FileNotFoundError when the engine is missing, or was removed or replaced while this call
+    waited for the lock. On a file system without file locks, such as some network file systems,
+    nothing protects the engine and no error is raised.
     """
     path = directory / MANIFEST
     with path.open("rb") as stream:
@@ -28,6 +30,7 @@ def shared_engine_lock(directory: Path) -> Iterator[None]:
         except OSError as error:
             if not lacks_lock_support(error):
                 raise
+        # The process that held the lock may have removed the file that this one had opened before.
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
             raise FileNotFoundError(f"{directory}: removed and replaced by another one")
         yield
@@ -35,8 +38,11 @@ def shared_engine_lock(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock of a file; does nothing without the file. Raises BlockingIOError if
-    another process holds the lock.
+    """Hold the exclusive lock of a file inside `with`, without waiting for it. Without the file the
+    block runs unlocked.
+
+    Raises BlockingIOError if the file is locked already, shared or exclusively, by another process
+    or by this one; another OSError where the file system has no file locks.
     """
     try:
         stream = path.open("rb")
@@ -54,7 +60,10 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether any process has a lock on the file."""
+    """Whether any process, this one included, has a lock on the file; False without the file. The
+    check holds the exclusive lock for a moment. Raises OSError where the file system has no file
+    locks.
+    """
     try:
         with exclusive_lock(path):
             return False

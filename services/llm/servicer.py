@@ -1,5 +1,6 @@
-"""The gRPC servicer: turns messages into a request to the backend, and hops into messages. Both
-RPCs share one path and differ only in the source of the text.
+"""The gRPC servicer: it validates a call, converts it into a `Generation` for the backend, and
+sends every hop of the backend as one response message. The two RPCs differ only in where the text
+comes from.
 """
 
 import asyncio
@@ -40,8 +41,8 @@ _REASONS = {
 
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
-    """cosyserve.v1.LlmService on a backend. idle_seconds: most seconds without text before a text
-    stream ends with DEADLINE_EXCEEDED.
+    """cosyserve.v1.LlmService on a backend. idle_seconds: how long `GenerateStream` waits for
+    the setup, and then for text ids, before it ends with DEADLINE_EXCEEDED.
     """
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
@@ -53,7 +54,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         request: llm_pb2.GenerateRequest,
         context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateResponse]:
-        """Generate the tokens of a whole text."""
+        """Generate the tokens of a sentence whose text is complete. Raises InvalidRequest,
+        FailedPrecondition and what the backend and the guards raise.
+        """
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
         text = validation.ids(
@@ -70,9 +73,11 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         request_iterator: AsyncIterator[llm_pb2.GenerateStreamRequest],
         context: ServicerContext[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateStreamResponse]:
-        """Generate tokens while text ids arrive: a setup, then messages of text ids."""
+        """Generate tokens while text ids arrive. The client sends the setup first, then messages of
+        text ids. Raises as `Generate`, and DeadlineExceeded after `idle_seconds` without them.
+        """
         requests = aiter(request_iterator)
-        first = await self._before(self._deadline(), "setup", requests)
+        first = await self._next_message(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
         received = _ReceivedText()
@@ -84,11 +89,12 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     async def _text(
         self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: "_ReceivedText"
     ) -> TextStream:
-        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when no piece
-        arrives in time.
+        """The ids of each message that has any, also appended to `received`. Messages without ids
+        do not extend the deadline. Raises InvalidRequest, and DeadlineExceeded when no ids arrive
+        in time.
         """
         deadline = self._deadline()
-        while (request := await self._before(deadline, "text", requests)) is not None:
+        while (request := await self._next_message(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
             ids = validation.ids(
@@ -106,13 +112,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             deadline = self._deadline()
 
     def _deadline(self) -> float:
+        """The event loop's time, in seconds, until which the next message is awaited."""
         return asyncio.get_running_loop().time() + self._idle_seconds
 
-    async def _before(
+    async def _next_message(
         self, deadline: float, what: str, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
     ) -> llm_pb2.GenerateStreamRequest | None:
-        """The next message; None after the last. Raises DeadlineExceeded at the event loop's time
-        `deadline`.
+        """The next message; None after the last. Raises DeadlineExceeded, which names `what` was
+        awaited, when the event loop's time reaches `deadline`.
         """
         try:
             async with asyncio.timeout_at(deadline):
@@ -121,7 +128,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             raise DeadlineExceeded(f"no {what} came for {self._idle_seconds:g} s") from None
 
     def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
-        """Validate the setup. Raises InvalidRequest or FailedPrecondition."""
+        """The request to the backend, with `setup` validated. Raises InvalidRequest, or
+        FailedPrecondition when the client expects the identity of another model.
+        """
         if setup.profile not in profile_pb2.Profile.values():
             raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
         prompt = Prompt(
@@ -151,8 +160,8 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     async def _responses(
         self, generation: Generation, received: "_ReceivedText", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message per hop, the first with the identity; the timings of the hop become spans of
-        the call. Raises what the guards raise.
+        """One message per hop; the first has the identity, the last the summary. Timings of the
+        hops are recorded as spans of the call. Raises what the backend and the guards raise.
         """
         first, tokens, unchecked = True, list(generation.replay), generation.replay
         guards = TokenGuards(generation.prompt, self._backend.lengths, received.ids) if generation.guarded else None
@@ -162,14 +171,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 for timing in hop.timings:
                     telemetry.record(timing)
                 if guards:
-                    # An empty hop only reports progress of a replay: text for it may still be on
-                    # its way.
+                    # An empty hop reports only acceptance or progress of a replay. Replayed tokens
+                    # are checked later, with the first new ones, because the guards need text that
+                    # may not have arrived yet.
                     if hop.tokens or hop.outcome:
                         guards.see([*unchecked, *hop.tokens])
                         unchecked = ()
                     guards.end(hop)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
+                    # Initial metadata tells the client that the backend has accepted the sentence.
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(identity_to_proto(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None
@@ -186,14 +197,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
 
 @dataclass
 class _ReceivedText:
-    """Text ids of the sentence received so far."""
+    """The text ids of the sentence that have arrived so far."""
 
     ids: list[int] = field(default_factory=list)
 
 
 def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int], *, guarded: bool) -> list[int]:
-    """Index of the token at which each text id begins; empty where that is unknown. Raises
-    Repeated, if guarded, when words were spoken twice.
+    """For each text id the index of the speech token at which it begins; empty if the alignment is
+    unknown. Raises Repeated when `guarded` and words were spoken twice.
     """
     starts = table.starts(text_ids, tokens) or []
     if guarded and starts:

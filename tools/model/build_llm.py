@@ -1,11 +1,11 @@
-"""`python -m tools.model.build llm CHECKPOINT`: the TensorRT engine of the speech-token model, made
-by `trtllm-build`.
+"""`python -m tools.model.build llm CHECKPOINT` builds the TensorRT-LLM engine of the speech-token
+model with `trtllm-build`.
 
-CHECKPOINT is what `cosyserve model convert --target trtllm-1.x` (or trtllm-0.20) wrote. The engine
-goes into the engine cache under what it was built for: checkpoint, precision, limits, GPU, driver,
-TensorRT-LLM and TensorRT. Releases of TensorRT-LLM without an engine builder load the Hugging Face
-form as it is (`convert --target hf`). Source of the arguments: compatibility specification section
-7.4.
+CHECKPOINT is a directory written by `cosyserve model convert --target trtllm-1.x` (or trtllm-0.20).
+The engine is stored in the engine cache. Its key consists of checkpoint, precision, limits, GPU,
+driver, and the versions of TensorRT-LLM and TensorRT. Releases of TensorRT-LLM without an engine
+builder need no engine: they load the Hugging Face form (`convert --target hf`). The arguments of
+`trtllm-build` follow section 7.4 of the compatibility specification.
 """
 
 import os
@@ -30,22 +30,22 @@ COMPONENT = "llm.engine"
 PROGRAM = "trtllm-build"
 ENGINE_FILES = ("config.json", "rank0.engine")
 LONGEST_INPUT = 2 + 2 * MOST_ARRIVING_IDS + MOST_PROMPT_SPEECH
-"""Positions of the longest prompt and text that the service accepts: two marks, prompt text and
-text, prompt speech.
+"""Positions of the longest input that the service accepts: the two special inputs (start of the
+sequence, start of the speech), the prompt's text and the text, and the prompt's speech tokens.
 """
 _NO_PROGRAM = (
     f"{PROGRAM} is not on the PATH: run this in the image of the Dockerfile's target llm, which brings TensorRT-LLM "
-    "(docker build "
-    "--target llm), or install tensorrt_llm 0.20 to 1.2; later releases have no engine builder and load the Hugging "
-    "Face form as it is: "
-    "cosyserve model convert MODEL --target hf"
+    "(docker build --target llm), or install tensorrt_llm 0.20 to 1.2; later releases have no engine builder and load "
+    "the Hugging Face form as it is: cosyserve model convert MODEL --target hf"
 )
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine can hold. positions: of one sentence, prompt and speech together. tokens: of
-    all sentences in one step.
+    """Limits of an engine. sentences: how many run at once. positions: of one sentence, its input
+    and its generated speech together. tokens: positions of all sentences in one step.
+
+    Raises ValueError naming the option of the command line.
     """
 
     sentences: int = 64
@@ -65,20 +65,22 @@ class Limits:
 
 
 def checkpoint_manifest(checkpoint: Path) -> Manifest:
-    """Raises ModelError when the directory is no TensorRT-LLM checkpoint of ours, or is damaged."""
+    """The manifest of `checkpoint`, whose files are compared with it. Raises ModelError when the
+    directory was not written by `cosyserve model convert`, has another target, or is damaged.
+    """
     manifest = read_manifest(checkpoint)
     if manifest is None or not manifest.identity.get("kind", "").startswith("llm-trtllm-"):
         raise ModelError(
             f"{checkpoint}: no TensorRT-LLM checkpoint: make one with cosyserve model convert MODEL --target trtllm-1.x"
         )
-    wrong = damage(checkpoint, manifest, thorough=True)
-    if wrong is not None:
-        raise ModelError(f"{wrong}; convert the model again")
+    problem = damage(checkpoint, manifest, thorough=True)
+    if problem is not None:
+        raise ModelError(f"{problem}; convert the model again")
     return manifest
 
 
 def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Limits) -> list[str]:
-    """What `trtllm-build` is given; the same for 0.20 and 1.x."""
+    """The command line of `trtllm-build`, program included; the same for 0.20 and 1.x."""
     arguments = {
         "checkpoint_dir": checkpoint, "output_dir": output, "max_batch_size": limits.sentences,
         "max_input_len": LONGEST_INPUT,
@@ -92,7 +94,9 @@ def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Li
 
 
 def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -> EngineKey:
-    """machine: gpu, compute_capability, driver, and versions of tensorrt_llm and tensorrt."""
+    """The key of an engine in the cache. machine: gpu, compute_capability, driver, and the versions
+    of tensorrt_llm and tensorrt, as from `machine_facts`.
+    """
     facts = {
         "model": manifest.identity["source"],
         "checkpoint": manifest.identity["kind"],
@@ -103,8 +107,8 @@ def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -
 
 
 def machine_facts(number: int) -> dict[str, str]:
-    """What an engine built here is bound to. number: of the GPU. Raises SettingsError where there
-    is none.
+    """The facts of this machine for which an engine is valid. number: index of the GPU in the order
+    of nvidia-smi. Raises SettingsError when no GPU has this index.
     """
     gpus = machine_gpus()
     if not 0 <= number < len(gpus):
@@ -115,14 +119,17 @@ def machine_facts(number: int) -> dict[str, str]:
 
 
 def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> Engine:
-    """The engine of this checkpoint for a GPU, built if it is not there. Raises ModelError,
-    SettingsError, OSError.
+    """The engine of this checkpoint for GPU `number`, from the cache or built now. Blocks while it
+    builds.
+
+    Raises ModelError for an invalid checkpoint or a failed build, SettingsError without the GPU or
+    without `trtllm-build`, and OSError.
     """
     manifest = checkpoint_manifest(checkpoint)
     program = shutil.which(PROGRAM)
     key = engine_key(manifest, limits, machine_facts(number))
-    # The builder takes the first GPU that it sees; nvidia-smi, which gave the name to the key,
-    # counts by place on the bus.
+    # `trtllm-build` uses the first visible GPU. The key has the GPU from nvidia-smi, which numbers
+    # GPUs by PCI bus, so CUDA must number them in the same way.
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(number)}
 
     def make(directory: Path) -> None:
@@ -144,6 +151,7 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status (`tools.model.output.exit_status`)."""
     default = Limits()
     parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
     parser.add_argument(

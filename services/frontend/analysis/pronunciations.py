@@ -1,10 +1,12 @@
-"""Pronunciation dictionaries of the server and of a request: written forms and what replaces them.
+"""Pronunciation dictionaries of the server and of a request: written forms and their replacements.
 
-A written form matches as a whole word (in Chinese and other scripts without blanks: anywhere). Of
-several forms at one position the longest wins, then the request's over the server's, then a form
-with a capital letter, which matches case-sensitively, over one without, which matches in any case.
-The replacement is not searched again. It is either a respelling, which is read like any text, or
-phonemes between slashes where the model reads phonemes: `/nˈIki/`.
+A written form matches whole words only; in Chinese and other scripts that put no spaces between
+words it matches anywhere. A form with a capital letter matches case-sensitively, a form without one
+matches in any case. Where several forms match at one position, the longest is applied; of equally
+long forms, the request's before the server's, then the case-sensitive one before the other.
+
+A replacement is not searched for further forms. It is either a respelling, which is read like any
+text, or, for a model that reads phonemes, phonemes between slashes: `/nˈIki/`.
 """
 
 import json
@@ -26,11 +28,12 @@ _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
 
 
 class Dictionary:
-    """Immutable and thread-safe. entries: written form to spoken form; is_phonemes: whether the
-    model has all phonemes of a word, None for a model that reads text.
+    """Immutable and thread-safe. entries: written form to spoken form. is_phonemes: tells whether
+    the model has all phonemes of a word; None for a model that reads text. most: maximum number of
+    entries. fallback: the dictionary to search where this one has no matching form.
 
-    Raises InvalidRequest naming the entry that is empty, too long or invalid, and for more than
-    `most` entries.
+    Raises InvalidRequest when there are too many entries, or naming an entry that is empty, too
+    long or invalid.
     """
 
     def __init__(
@@ -54,12 +57,15 @@ class Dictionary:
         self._begun = {form[: gap.start()].lower() for form in own for gap in _GAP.finditer(form)}
 
     def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
-        """This dictionary with a request's entries, which take precedence."""
+        """A dictionary of a request's entries that falls back on this one; this one itself if there
+        are no entries. Raises InvalidRequest as the constructor does.
+        """
         return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, fallback=self) if entries else self
 
     def apply(self, text: str, placeholder: Callable[[str], str], context: ReadingContext | None = None) -> str:
-        """`text` with every written form replaced. placeholder: returns the placeholder character
-        of phonemes; context: the context of the text that this is a part of, None for a whole one.
+        """`text` with every written form replaced. placeholder: returns the character that
+        represents the given phonemes in the text. context: state of the text that `text` is a part
+        of; None if `text` is complete.
 
         Raises InvalidRequest when replacements make the text too long (`ReadingContext.respell`).
         """
@@ -80,15 +86,17 @@ class Dictionary:
         return "".join([*parts, text[start:]])
 
     def has_begun(self, text: str) -> bool:
-        """Whether a written form of several words may continue after `text`, which ends between two
-        words.
+        """Whether `text`, which ends between two words, may end with the first words of a written
+        form of several words.
         """
         end = text[-LONGEST_WRITTEN:].lower()
         own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
         return own or (self._fallback is not None and self._fallback.has_begun(text))
 
     def _at(self, text: str, place: int) -> tuple[int, str] | None:
-        """The end of the longest form that begins at `place`, and its replacement."""
+        """The end and the replacement of the longest form that begins at index `place`; None if no
+        form does.
+        """
         first = text[place].lower()
         lengths = self._lengths.get(first, [])
         fallback_lengths = [] if self._fallback is None else self._fallback._lengths.get(first, [])
@@ -107,8 +115,8 @@ class Dictionary:
 def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:
     """Read the server's dictionary: a JSON file with an object of written form to spoken form.
 
-    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for an
-    invalid entry.
+    Raises ValueError naming the file when it is unreadable or malformed, and InvalidRequest for an
+    invalid entry or too many entries.
     """
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -120,13 +128,14 @@ def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Di
 
 
 def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | None) -> str:
+    """`spoken` without unspeakable characters. Raises InvalidRequest for an invalid entry."""
     if not 1 <= len(written) <= LONGEST_WRITTEN or written != written.strip() or not any(c.isalnum() for c in written):
         raise InvalidRequest(
             f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no "
             "blank around them; "
             f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
         )
-    # The private-use characters that this removes are reserved for `placeholders`.
+    # This also removes private-use characters, which are reserved for `tokenizers.placeholders`.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
         length = f"{len(spoken.strip())} characters without the blanks around it"
@@ -145,7 +154,9 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether the match is a whole word in a script that writes blanks."""
+    """Whether neither edge of `text[start:end]` lies between two letters or digits of scripts that
+    put spaces between words.
+    """
     return not (_joined(text[start - 1 : start], text[start]) or _joined(text[end - 1], text[end : end + 1]))
 
 

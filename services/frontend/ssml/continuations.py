@@ -1,5 +1,5 @@
-"""Which sentences continue the previous one: those after a boundary that only changes the style,
-where the preceding text has not ended.
+"""Decides which sentences of an SSML document continue the previous one: those after a boundary
+that only changes the style, if the text before it does not end with a punctuation mark of `_ENDS`.
 """
 
 from services.frontend.ssml.events import Boundary
@@ -8,27 +8,33 @@ _ENDS = frozenset(".?!;:…。？！；：")
 
 
 class ContinuationTracker:
-    """Receives the contents of a document in order."""
+    """The caller reports the contents of a document in order, and the start of each sentence."""
 
     def __init__(self) -> None:
         self._last = ""
         self._continues = False
 
     def add_text(self, text: str) -> None:
+        """Report text, in any fragmentation."""
         self._last = text.rstrip()[-1:] or self._last
 
     def add_boundary(self, boundary: Boundary) -> None:
+        """Report a boundary. Unless it only changes the style, it separates like a pause."""
         if not boundary.style_only:
             self.add_pause()
         elif self._last and self._last not in _ENDS:
             self._continues = True
 
     def add_pause(self) -> None:
-        """Sentences after this do not continue those before."""
+        """Report a pause of the document, such as `<break>`: the next sentence does not continue
+        the previous one, and a boundary after the pause ignores the text before it.
+        """
         self._last, self._continues = "", False
 
     def add_text_pause(self) -> None:
-        """A pause that is part of the text."""
+        """Report a pause inside the text: the next sentence does not continue the
+        previous one. A boundary after it still considers the text before it.
+        """
         self._continues = False
 
     def begin_sentence(self) -> bool:

@@ -1,5 +1,5 @@
-"""A voice: the prompt and the speaker vector that condition the model, immutable and named by its
-content.
+"""A voice: the prompt and the speaker embedding that condition the models. It is immutable; a hash
+identifies its content.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ class Voice:
     prompt_mel: little-endian float32 [2 * n, 80], time-major, 50 frames per second, of the last n
     prompt_speech_tokens, which the decoder receives. n is all of them unless the prompt was cut
     (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not
-    normalised. The first three are empty for a voice without a prompt. Raises ValueError naming an
-    invalid field.
+    normalised. prompt_text_ids, prompt_speech_tokens and prompt_mel are empty for a voice without a
+    prompt. Raises ValueError naming an invalid field.
     """
 
     id: str
@@ -34,8 +34,10 @@ class Voice:
     prompt_mel: bytes
     speaker_embedding: bytes
     content_hash: str = field(init=False)
-    """sha256 over the four fields above in order, each as its length in bytes (uint64) and its
-    content (ids as int32), all little-endian; first 32 hexadecimal digits."""
+    """The first 32 hexadecimal digits of a sha256 over the four fields after `id`, in order: of
+    each its length in bytes (uint64) and its content (ids as int32), all little-endian. `id` is not
+    hashed.
+    """
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.id) <= LONGEST_ID:
@@ -67,7 +69,7 @@ class Voice:
 
     @property
     def bytes_held(self) -> int:
-        """Approximate memory: an id is a Python integer in a tuple."""
+        """Approximate memory in bytes; an id takes 40, as a Python integer in a tuple."""
         return (
             len(self.prompt_mel)
             + len(self.speaker_embedding)
@@ -81,8 +83,8 @@ class Voice:
         return len(self.prompt_mel) // _TOKEN_BYTES
 
     def cut(self, tokens: int) -> "Voice":
-        """This voice with `tokens` fewer at the start of the decoder's prompt, 0 to
-        `decoder_tokens` - 1.
+        """This voice without the first `tokens` tokens of the decoder's prompt. At least one token
+        remains; of a voice without a prompt only 0 can be cut. Raises ValueError.
         """
         if not 0 <= tokens < max(self.decoder_tokens, 1):
             raise ValueError(f"{tokens} of {self.decoder_tokens} prompt tokens cannot be left out")
@@ -91,6 +93,7 @@ class Voice:
 
     @property
     def prompt_seconds(self) -> float:
+        """Duration of the prompt's speech, including a part that the decoder does not receive."""
         return len(self.prompt_speech_tokens) / TOKENS_PER_SECOND
 
 
@@ -108,16 +111,16 @@ def _as_int32(ids: tuple[int, ...]) -> bytes:
 
 
 def _require_ids(name: str, ids: Iterable[int], bound: int) -> None:
-    for place, token in enumerate(ids):
-        if not 0 <= token < bound:
-            raise ValueError(f"{name} holds {token} at place {place}, allowed 0 to {bound - 1}")
+    for index, value in enumerate(ids):
+        if not 0 <= value < bound:
+            raise ValueError(f"{name} holds {value} at place {index}, allowed 0 to {bound - 1}")
 
 
 def _require_floats(name: str, data: bytes, count: int) -> None:
     if len(data) != 4 * count:
         raise ValueError(f"{name} has {len(data)} bytes, expected {count} float32 values")
-    bad = next(
-        (place for place, value in enumerate(struct.unpack(f"<{count}f", data)) if not math.isfinite(value)), None
+    invalid = next(
+        (index for index, value in enumerate(struct.unpack(f"<{count}f", data)) if not math.isfinite(value)), None
     )
-    if bad is not None:
-        raise ValueError(f"{name} is not finite at place {bad}")
+    if invalid is not None:
+        raise ValueError(f"{name} is not finite at place {invalid}")

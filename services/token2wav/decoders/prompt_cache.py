@@ -1,5 +1,5 @@
-"""Cache of flow states at the end of voices' prompts. Later requests with the same voice reuse
-them; concurrent requests share the computation.
+"""A cache of the flow states that have just processed a voice prompt. Later requests with the same
+voice fork the cached state; concurrent requests share its computation.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,9 @@ from services.token2wav.flow.state import FlowState
 
 @dataclass(frozen=True)
 class PromptCacheStats:
-    """hits, misses, evictions: since the start. bytes, states: current values."""
+    """hits, misses: results of `PromptCache.get` since the start. evictions: states removed by the
+    byte limit since the start. bytes, states: what is cached now.
+    """
 
     hits: int
     misses: int
@@ -21,13 +23,16 @@ class PromptCacheStats:
 
 
 class PromptCache:
-    """An LRU cache that evicts when the states together exceed `limit_bytes`; 0 caches nothing.
+    """An LRU cache by voice prompt. It evicts states when all of them together exceed `limit_bytes`
+    bytes; with a limit of 0 it caches nothing.
 
-    A state that is still inside the prompt is in progress and not yet cached: it lives only while a
-    stream refers to it. So streams of one voice that start together compute each block once, and
-    nothing remains if all of them are cancelled early.
+    A state that has not reached the end of the prompt is in progress: the cache holds only a weak
+    reference to it, so the state lives while a stream refers to it. Streams of one voice that start
+    together therefore compute each block once, and no state remains if all of them are cancelled
+    before the end of the prompt.
 
-    Modified by one thread; any thread may query it.
+    Not thread-safe: one thread calls `get`, `further`, `begin` and `put`. Other threads may read
+    `bytes` and `stats`.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -38,7 +43,8 @@ class PromptCache:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all cached states, at most the limit."""
+        """Bytes of all cached states; at most the limit, except while `put` evicts."""
+        # The copy allows another thread to modify the cache meanwhile.
         return sum(state.bytes for state in list(self._cached.values()))
 
     @property
@@ -50,7 +56,9 @@ class PromptCache:
         return key in self._cached
 
     def get(self, key: str) -> FlowState | None:
-        """The state cached under `key`; fork it before use. Counts as a hit or a miss."""
+        """The state cached under `key`, None without one; the caller forks it before use. Counts as
+        a hit or a miss.
+        """
         state = self._cached.get(key)
         if state is None:
             self._misses += 1
@@ -60,18 +68,23 @@ class PromptCache:
         return state
 
     def further(self, key: str, position: int) -> FlowState | None:
-        """The most advanced state of `key`, cached or in progress, if it is beyond `position`
-        tokens; fork it before use.
+        """The cached state of `key`, or else its latest state in progress, if it has processed more
+        than `position` tokens; None otherwise. The caller forks it before use. Not counted as a hit
+        or a miss.
         """
         state = self._cached.get(key) or self._in_progress.get(key)
         return state if state is not None and state.position > position else None
 
     def begin(self, key: str, state: FlowState) -> None:
-        """Share `state`, which must not be modified any more, while a stream refers to it."""
+        """Offer `state` as in progress for as long as a stream refers to it. The caller must not
+        modify it afterwards.
+        """
         self._in_progress[key] = state
 
     def put(self, key: str, state: FlowState) -> None:
-        """Cache `state`, which must not be modified any more, unless it alone exceeds the limit."""
+        """Cache `state` and evict others if necessary. A state that alone exceeds the limit is
+        treated as in `begin`. The caller must not modify the state afterwards.
+        """
         if state.bytes > self._limit:
             self.begin(key, state)
             return
