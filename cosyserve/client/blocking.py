@@ -6,10 +6,17 @@ with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
     print(speech.header.seed, speech.summary.real_time_factor)
 
 Each client runs an `AsyncClient` on an event loop in a thread of its own. Its methods may be called
-from several threads at once; one `BlockingSpeech` belongs to one thread at a time.
+from several threads at once. One thread at a time iterates a `BlockingSpeech`; another one may
+write its text. A thread that writes a long text before it reads any audio waits once the
+server has received all that it accepts in advance (StreamingSynthesize in synthesis.proto).
+
+Programs that run an event loop use `AsyncClient`, since these calls would block it. A client does
+not survive a fork.
 """
 
 import asyncio
+import concurrent.futures
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
@@ -29,6 +36,7 @@ from cosyserve.client.types import (
     VoiceLine,
     WordTime,
 )
+from cosyserve.errors import Unavailable
 
 T = TypeVar("T")
 _END = object()
@@ -38,6 +46,8 @@ class _LoopThread:
     """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
+        self.stopped = False
+        self._changes = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cosyserve-client", daemon=True)
         self._thread.start()
@@ -45,9 +55,15 @@ class _LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of `coroutine`, which runs in the caller's context (so that its trace goes
         on). Whatever interrupts the wait, such as KeyboardInterrupt, cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        with self._changes:
+            if self.stopped:
+                coroutine.close()
+                raise Unavailable("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise Unavailable("the call was closed while it was waited for") from None
         except BaseException:
             future.cancel()
             raise
@@ -61,10 +77,21 @@ class _LoopThread:
         return self.run(called())
 
     def stop(self) -> None:
-        """End the thread; nothing may run there any more."""
+        """Cancel what still runs there, and end the thread."""
+        with self._changes:  # so that nothing is started behind the cancellation
+            self.stopped = True
+            cancelled = asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop)
+        cancelled.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
 
 
 class BlockingSpeech:
@@ -93,7 +120,8 @@ class BlockingSpeech:
 
     def close(self) -> None:
         """Cancel the call if it is still going on."""
-        self._loop.run(self._speech.close())
+        if not self._loop.stopped:
+            self._loop.run(self._speech.close())
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +183,7 @@ class BlockingStreamingSpeech(BlockingSpeech):
         self._loop.run(self._writer.flush())
 
     def cancel(self) -> None:
-        """Drop what is not spoken yet; the stream goes on."""
+        """Stop at once: what is not spoken yet is dropped, and the stream ends with its summary."""
         self._loop.run(self._writer.cancel())
 
     def finish(self) -> None:
@@ -186,8 +214,10 @@ class Client:
         """Cancel the calls in progress and close the connection."""
         if not self._closed:
             self._closed = True
-            self._loop.run(self._client.close())
-            self._loop.stop()
+            try:
+                self._loop.run(self._client.close())
+            finally:
+                self._loop.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -245,7 +275,7 @@ class Client:
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[SynthesisOptions],
     ) -> BlockingStreamingSpeech:
-        """Speak a text while it is written: by `fragments`, which a thread of its own iterates, or
+        """Speak a text while it is written: by `fragments`, which a daemon thread iterates, or
         by the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
         arriving = None if fragments is None else _arriving(fragments)
         call = self._client.streaming_synthesize
@@ -290,10 +320,36 @@ class Client:
 
 
 async def _arriving(fragments: Iterable[str]) -> AsyncIterator[str]:
-    """The same fragments; the iterator may block, so that a thread asks it."""
-    iterator = iter(fragments)
-    while True:
-        fragment = await asyncio.to_thread(next, iterator, _END)
-        if fragment is _END:
-            return
-        yield cast(str, fragment)
+    """The same fragments. A daemon thread asks the iterator, which may block for as long as it
+    likes: it delays neither other streams nor the end of the program. An error of the iterator is
+    raised here.
+    """
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[object](maxsize=1)
+    closed = threading.Event()
+
+    def hand_over(item: object) -> None:
+        asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
+
+    def iterate() -> None:
+        # What ends the thread early: the stream or its loop is closed.
+        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
+            try:
+                for fragment in fragments:
+                    if closed.is_set():
+                        return
+                    hand_over(fragment)
+            except Exception as error:
+                hand_over(error)
+            except BaseException as error:  # such as SystemExit, which may not end the loop
+                hand_over(RuntimeError(f"the iterator of fragments ended with {error!r}"))
+            else:
+                hand_over(_END)
+
+    threading.Thread(target=iterate, name="cosyserve-fragments", daemon=True).start()
+    try:
+        while (item := await queue.get()) is not _END:
+            if isinstance(item, Exception):
+                raise item
+            yield cast(str, item)
+    finally:
+        closed.set()

@@ -9,6 +9,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.argument_types import server
 from cosyserve.commands.terminal.arguments import SERVER, add_json
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage
+from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 
 HELP = "measure a server: waiting times, real-time factor and underruns at several loads"
@@ -21,16 +22,17 @@ _HEAD = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "address", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
+        "server", nargs="?", type=server, default=SERVER, metavar="ADDRESS", help="HOST:PORT (default: %(default)s)"
     )
-    parser.add_argument(
+    arrivals = parser.add_mutually_exclusive_group()
+    arrivals.add_argument(
         "--streams",
         type=_streams,
         default=(1,),
         metavar="N,N",
         help="callers at once, each asking again when its answer is complete; one load for each number (default: 1)",
     )
-    parser.add_argument(
+    arrivals.add_argument(
         "--rate",
         type=_positive,
         metavar="N",
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six of our own)")
     parser.add_argument(
         "--buffer",
-        type=float,
+        type=_milliseconds,
         default=40.0,
         metavar="MILLISECONDS",
         help="that a player keeps before it begins (default: %(default)g)",
@@ -55,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments.texts)
     results = []
-    async with AsyncClient(arguments.address) as client:
+    async with AsyncClient(arguments.server) as client:
         await client.connect(_CONNECT_SECONDS)
         if not arguments.json:
             print(_HEAD)
-        for streams in (1,) if arguments.rate else arguments.streams:
+        for place, streams in enumerate((1,) if arguments.rate else arguments.streams):
             load = Load(
                 streams=streams,
                 rate=arguments.rate or 0.0,
@@ -68,8 +70,14 @@ async def run(arguments: argparse.Namespace) -> int:
                 voice=arguments.voice,
                 texts=texts,
                 buffer_seconds=arguments.buffer / 1000,
+                first_seed=place * 1_000_000,
             )
-            outcome = await measure(client, load)
+            try:
+                outcome = await measure(client, load)
+            except CosyserveError as error:
+                if not results:
+                    raise
+                outcome = Outcome(failed=1, messages={error.message})
             results.append((load, outcome))
             if not arguments.json:
                 print(_row(load, outcome), flush=True)
@@ -77,7 +85,7 @@ async def run(arguments: argparse.Namespace) -> int:
                     print(f"failed: {message}", file=sys.stderr)
     if arguments.json:
         loads = [as_dict(load, outcome) for load, outcome in results]
-        print(json.dumps({"server": arguments.address, "loads": loads}))
+        print(json.dumps({"server": arguments.server, "loads": loads}))
     return FAILED if any(outcome.failed or not outcome.completed for _, outcome in results) else 0
 
 
@@ -94,7 +102,7 @@ def _row(load: Load, outcome: Outcome) -> str:
         f" {milliseconds(outcome.first_byte, 99):>6}"
         f"{milliseconds(outcome.first_audible, 50):>18} {milliseconds(outcome.first_audible, 95):>6}"
         f"{'-' if factor is None else f'{factor:.2f}':>10}"
-        f"{outcome.audio_seconds / outcome.seconds:>12.2f} {outcome.underruns:>10}"
+        f"{outcome.audio_seconds / outcome.seconds if outcome.seconds else 0:>12.2f} {outcome.underruns:>10}"
         f" {1000 * outcome.longest_underrun_seconds:>5.0f} ms"
     )
 
@@ -102,7 +110,10 @@ def _row(load: Load, outcome: Outcome) -> str:
 def _texts(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return TEXTS
-    lines = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    try:
+        lines = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
+    except UnicodeDecodeError as error:
+        raise WrongUsage(f"{path}: is no UTF-8 text (byte {error.start})") from None
     if not lines:
         raise WrongUsage(f"{path}: holds no text; one a line is expected")
     return lines
@@ -116,6 +127,16 @@ def _streams(text: str) -> tuple[int, ...]:
     if not numbers or not all(1 <= number <= 4096 for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 1,4,16")
     return numbers
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds from 0 to 60000")
+    return number
 
 
 def _positive(text: str) -> float:

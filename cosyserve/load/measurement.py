@@ -25,7 +25,9 @@ TEXTS = (
 )
 PERCENTILES = (50, 90, 95, 99)
 _BACK_OFF_SECONDS = 0.2
-"""After a refusal without a hint."""
+"""After a failure, and after a refusal without a hint."""
+_LONGEST_SECONDS = 120.0
+"""Of one request; one that takes longer has failed."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Load:
     voice: str = ""
     texts: tuple[str, ...] = TEXTS
     buffer_seconds: float = 0.04
+    first_seed: int = 0
 
 
 @dataclass
@@ -52,7 +55,9 @@ class Outcome:
 
     first_byte: list[float] = field(default_factory=list)
     first_audible: list[float] = field(default_factory=list)
-    """To the moment at which the player plays the first sample above -40 dBFS."""
+    """To the moment at which the player, its buffer included, plays the first sample above -40
+    dBFS; empty for whole texts.
+    """
     complete: list[float] = field(default_factory=list)
     real_time_factor: list[float] = field(default_factory=list)
     """Of each request: seconds to the complete answer for a second of audio."""
@@ -110,7 +115,7 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
     """Run `load` after a warm-up of one request for each stream (at most eight), which is not
     counted. Raises the error of the warm-up's first request where none of it was answered.
     """
-    numbers = itertools.count()
+    numbers = itertools.count(load.first_seed)
     warm = [asyncio.create_task(_request(client, load, next(numbers), Outcome())) for _ in range(min(load.streams, 8))]
     results = await asyncio.gather(*warm, return_exceptions=True)
     faults = [result for result in results if isinstance(result, BaseException)]
@@ -134,24 +139,36 @@ async def _counted(client: AsyncClient, load: Load, number: int, outcome: Outcom
         await _request(client, load, number, outcome)
     except Overloaded as refusal:
         outcome.refused += 1
-        if not load.rate:
-            await asyncio.sleep(refusal.retry_after or _BACK_OFF_SECONDS)
-    except CosyserveError as error:
+        await _back_off(load, refusal.retry_after or _BACK_OFF_SECONDS)
+    except (CosyserveError, RuntimeError) as error:
         outcome.failed += 1
-        outcome.messages.add(error.message)
+        outcome.messages.add(str(error))
+        await _back_off(load, _BACK_OFF_SECONDS)
+
+
+async def _back_off(load: Load, seconds: float) -> None:
+    """A caller of a fixed number waits; requests that arrive by chance know nothing of each
+    other.
+    """
+    if not load.rate:
+        await asyncio.sleep(min(seconds, load.seconds))
 
 
 async def _request(client: AsyncClient, load: Load, number: int, outcome: Outcome) -> None:
     """One request with a seed of its own, so that no two are the same work."""
     text, began = load.texts[number % len(load.texts)], time.monotonic()
     if load.offline:
-        _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number)
+        _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
         seconds = time.monotonic() - began
-        first = audible = seconds
+        first, audible = seconds, None
         audio, dry = summary.audio_seconds, 0.0
+        if not audio:
+            raise RuntimeError("an answer without audio")
     else:
-        heard = await listen(client.synthesize(text, voice=load.voice, seed=number), buffer_seconds=load.buffer_seconds)
-        seconds, first, audible = heard.end, heard.first_sound, heard.first_audible
+        speech = client.synthesize(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS, resume_seconds=0)
+        heard = await listen(speech, buffer_seconds=load.buffer_seconds)
+        seconds, first = heard.end, heard.first_sound
+        audible = None if heard.first_audible is None else heard.first_audible + load.buffer_seconds
         audio, dry = heard.audio, max((stall.seconds for stall in heard.dry), default=0.0)
     outcome.first_byte.append(first)
     if audible is not None:

@@ -180,7 +180,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     guards.end(hop)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
-                    # Initial metadata tells the client that the backend has accepted the sentence.
+                    # Initial metadata says that the backend has accepted the sentence.
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(identity_to_proto(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None

@@ -7,11 +7,11 @@ import importlib.util
 from cosyserve.errors import SettingsError
 
 COMMANDS = {
-    "up": "services",
-    "demo": "services",
-    "start": "services",
-    "model": "tools",
-    "verify": "tools",
+    "up": "services.orchestrator",
+    "demo": "services.orchestrator",
+    "start": "services.orchestrator",
+    "model": "tools.model",
+    "verify": "tools.verify",
 }
 """Command -> the package that it cannot do without."""
 
@@ -23,8 +23,15 @@ class ServerMissing(SettingsError):
 def require(command: str) -> None:
     """Return where `command` has what it needs. Raises ServerMissing."""
     package = COMMANDS.get(command)
-    if package is not None and importlib.util.find_spec(package) is None:
+    if package is not None and not _is_there(package):
         raise ServerMissing(
             f"{command} needs the package cosyserve-server, which is not installed here: "
             "pip install 'cosyserve-server[cpu]'"
         )
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package around it
+        return False

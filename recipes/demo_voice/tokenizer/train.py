@@ -56,6 +56,7 @@ class Training:
         self._encoder_frozen = options.encoder is not None
         if self._encoder_frozen:
             read_encoder(options.encoder, self.network.encoder)
+            self._frozen_encoder = {name: tensor.clone() for name, tensor in self.network.encoder.state_dict().items()}
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
             [each for each in self.network.parameters() if each.requires_grad],
@@ -153,6 +154,11 @@ class Training:
             return
         content: dict[str, Any] = parameter_store.load(path, self._device)
         self.network.load_state_dict(content["network"])
+        if self._encoder_frozen and any(
+            not torch.equal(tensor, self._frozen_encoder[name])
+            for name, tensor in self.network.encoder.state_dict().items()
+        ):
+            raise ValueError(f"{path}: was made with another encoder; delete its folder to begin again")
         self._optimiser.load_state_dict(content["optimiser"])
         self._average.load(content["average"])
         self.best, self.best_error = content["best"], content["best_error"]

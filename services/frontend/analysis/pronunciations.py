@@ -28,7 +28,7 @@ _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
 
 
 class Dictionary:
-    """Immutable and thread-safe. entries: written form to spoken form. is_phonemes: tells whether
+    """Immutable and thread-safe. entries: written form to spoken form. is_phonemes: whether
     the model has all phonemes of a word; None for a model that reads text. most: maximum number of
     entries. fallback: the dictionary to search where this one has no matching form.
 

@@ -43,4 +43,6 @@ async def test_the_examples_print_what_the_page_says() -> None:
             check=False,
         )
         assert not ended.returncode, ended.stderr
-        assert all(line.isdigit() for line in ended.stdout.split())
+        sizes = ended.stdout.split()
+        assert sizes
+        assert all(size.isdigit() for size in sizes)

@@ -35,7 +35,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if not names:
         pytest.skip("not a git checkout")
     for name in filter(None, names.split("\0")):
-        if name.startswith(("cosyserve/", "services/", "tools/", "recipes/", "packages/", "pyproject", "README")):
+        if (ROOT / name).is_file() and name.startswith(
+            ("cosyserve/", "services/", "tools/", "recipes/", "packages/", "pyproject", "README")
+        ):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())

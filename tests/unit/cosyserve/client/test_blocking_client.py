@@ -3,6 +3,7 @@ no thread left.
 """
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +15,7 @@ from opentelemetry import trace
 
 from cosyserve import Client
 from cosyserve.client import AsyncClient
-from cosyserve.errors import NotFound, Unavailable
+from cosyserve.errors import CosyserveError, NotFound, Unavailable
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
@@ -29,6 +30,7 @@ class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
         self.texts: list[str] = []
         self.traces: list[str] = []
         self.cancelled = threading.Event()
+        self.waiting = threading.Event()
 
     async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.traces += [value for key, value in context.invocation_metadata() if key == "traceparent"]
@@ -61,6 +63,7 @@ class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
                 message.header.CopyFrom(pb.SynthesisHeader(seed=7, audio_format=request.audio_format))
             yield message
             if waits:
+                self.waiting.set()
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -162,6 +165,39 @@ async def test_a_trace_of_the_caller_goes_on() -> None:
         with trace.use_span(trace.NonRecordingSpan(context)):
             client.synthesize("Hello.").read()
         assert [value.split("-")[1] for value in scripted.traces] == [f"{0xAB << 120:032x}"]
+
+    await served(use)
+
+
+async def test_an_iterator_of_text_that_fails_ends_the_stream_and_nothing_else() -> None:
+    def use(client: Client, scripted: Scripted) -> None:
+        def failing(error: BaseException) -> Iterator[str]:
+            yield "Hello."
+            raise error
+
+        for error in (ValueError("no text"), SystemExit(3)):
+            with pytest.raises((ValueError, RuntimeError)):
+                client.streaming_synthesize(failing(error)).read()
+        assert client.synthesize("Hello.").read() == b"".join(PIECES)
+
+    await served(use)
+
+
+async def test_closing_a_client_ends_what_waits_for_it() -> None:
+    def use(client: Client, scripted: Scripted) -> None:
+        ended = threading.Event()
+
+        def wait() -> None:
+            with contextlib.suppress(CosyserveError):
+                client.synthesize("Wait.").read()
+            ended.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        assert scripted.waiting.wait(10)
+        client.close()
+        assert ended.wait(10)
+        with pytest.raises(Unavailable, match="the client is closed"):
+            client.voices()
 
     await served(use)
 

@@ -108,6 +108,7 @@ async def test_whole_texts() -> None:
         outcome = await measure(client, Load(streams=2, seconds=0.2, offline=True))
     assert outcome.completed > 2
     assert outcome.first_byte == outcome.complete
+    assert not outcome.first_audible
 
 
 @pytest.mark.parametrize(("voice", "counted"), [("full", "refused"), ("broken", "failed")])
