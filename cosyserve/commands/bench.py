@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     texts = _texts(arguments.texts)
-    results = []
+    results: list[tuple[Load, Outcome]] = []
     async with AsyncClient(arguments.server) as client:
         await client.connect(_CONNECT_SECONDS)
         if not arguments.json:
