@@ -14,181 +14,16 @@ Programs that run an event loop use `AsyncClient`, since these calls would block
 not survive a fork.
 """
 
-import asyncio
-import concurrent.futures
-import contextlib
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Self, Unpack
 
+from cosyserve.client.blocking_speech import BlockingSpeech, BlockingStreamingSpeech
 from cosyserve.client.client import AsyncClient
+from cosyserve.client.loop_thread import LoopThread, arriving
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions
-from cosyserve.client.speech import RESUME_SECONDS, Speech
-from cosyserve.client.streaming_speech import StreamingSpeech
-from cosyserve.client.types import (
-    Chunk,
-    Header,
-    Mode,
-    Summary,
-    TextWarning,
-    VoiceDetails,
-    VoiceLine,
-    WordTime,
-)
-from cosyserve.errors import Unavailable
-
-T = TypeVar("T")
-_END = object()
-
-
-class _LoopThread:
-    """An event loop in a daemon thread."""
-
-    def __init__(self) -> None:
-        self.stopped = False
-        self._changes = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="cosyserve-client", daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of `coroutine`, which runs in the caller's context (so that its trace goes
-        on). Whatever interrupts the wait, such as KeyboardInterrupt, cancels it."""
-        with self._changes:
-            if self.stopped:
-                coroutine.close()
-                raise Unavailable("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise Unavailable("the call was closed while it was waited for") from None
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """The result of a plain function that has to run where the loop runs."""
-
-        async def called() -> T:
-            return function()
-
-        return self.run(called())
-
-    def stop(self) -> None:
-        """Cancel what still runs there, and end the thread."""
-        with self._changes:  # so that nothing is started behind the cancellation
-            self.stopped = True
-            cancelled = asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop)
-        cancelled.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._loop.shutdown_asyncgens()
-
-
-class BlockingSpeech:
-    """Iterate to receive chunks; nothing is sent before the first step. Leaving its `with` block,
-    or close(), cancels the call where it is still going on."""
-
-    def __init__(self, loop: _LoopThread, speech: Speech) -> None:
-        self._loop, self._speech = loop, speech
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        chunk = self._loop.run(self._step())
-        if chunk is None:
-            raise StopIteration
-        return chunk
-
-    async def _step(self) -> Chunk | None:
-        # A coroutine may not end with StopAsyncIteration.
-        return await anext(self._speech, None)
-
-    def read(self) -> bytes:
-        """All audio that is still to come."""
-        return self._loop.run(self._speech.read())
-
-    def close(self) -> None:
-        """Cancel the call if it is still going on."""
-        if not self._loop.stopped:
-            self._loop.run(self._speech.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def header(self) -> Header | None:
-        """Set with the first chunk."""
-        return self._speech.header
-
-    @property
-    def summary(self) -> Summary | None:
-        """Set when the iteration has ended: without it the audio is not complete."""
-        return self._speech.summary
-
-    @property
-    def words(self) -> list[WordTime]:
-        """When each word is spoken, as far as the server has sent it."""
-        return self._speech.words
-
-    @property
-    def warnings(self) -> list[TextWarning]:
-        """What of the text is not spoken as it is written, as far as the server has sent it."""
-        return self._speech.warnings
-
-    @property
-    def resumed(self) -> int:
-        """How often the stream was resumed after a lost connection."""
-        return self._speech.resumed
-
-    @property
-    def first_byte_seconds(self) -> float | None:
-        """From the begin of the call to its first audio."""
-        return self._speech.first_byte_seconds
-
-    @property
-    def first_audible_seconds(self) -> float | None:
-        """From the begin of the call to the first sample above -40 dBFS."""
-        return self._speech.first_audible_seconds
-
-
-class BlockingStreamingSpeech(BlockingSpeech):
-    """Speech of a text that is still being written."""
-
-    def __init__(self, loop: _LoopThread, speech: StreamingSpeech) -> None:
-        super().__init__(loop, speech)
-        self._writer = speech
-
-    def write(self, fragment: str) -> None:
-        """Send some text."""
-        self._loop.run(self._writer.write(fragment))
-
-    def flush(self) -> None:
-        """Have what was written spoken now, without waiting for the end of its sentence."""
-        self._loop.run(self._writer.flush())
-
-    def cancel(self) -> None:
-        """Stop at once: what is not spoken yet is dropped, and the stream ends with its summary."""
-        self._loop.run(self._writer.cancel())
-
-    def finish(self) -> None:
-        """No text follows."""
-        self._loop.run(self._writer.finish())
+from cosyserve.client.speech import RESUME_SECONDS
+from cosyserve.client.types import Header, Mode, Summary, VoiceDetails, VoiceLine
 
 
 class Client:
@@ -202,7 +37,7 @@ class Client:
     def __init__(self, target: str) -> None:
         """target: host:port; nothing is sent before the first call."""
         self.target = target
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
         self._closed = False
         self._client = self._loop.call(lambda: AsyncClient(target))
 
@@ -277,11 +112,11 @@ class Client:
     ) -> BlockingStreamingSpeech:
         """Speak a text while it is written: by `fragments`, which a daemon thread iterates, or
         by the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
-        arriving = None if fragments is None else _arriving(fragments)
+        arriving_text = None if fragments is None else arriving(fragments)
         call = self._client.streaming_synthesize
         speech = self._loop.call(
             lambda: call(
-                arriving,
+                arriving_text,
                 mode=mode,
                 buffer_delay_milliseconds=buffer_delay_milliseconds,
                 idle_timeout_milliseconds=idle_timeout_milliseconds,
@@ -317,39 +152,3 @@ class Client:
     def delete_voice(self, voice_id: str, timeout: float | None = 10.0) -> None:
         """Delete a voice for good."""
         self._loop.run(self._client.delete_voice(voice_id, timeout))
-
-
-async def _arriving(fragments: Iterable[str]) -> AsyncIterator[str]:
-    """The same fragments. A daemon thread asks the iterator, which may block for as long as it
-    likes: it delays neither other streams nor the end of the program. An error of the iterator is
-    raised here.
-    """
-    loop, queue = asyncio.get_running_loop(), asyncio.Queue[object](maxsize=1)
-    closed = threading.Event()
-
-    def hand_over(item: object) -> None:
-        asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
-
-    def iterate() -> None:
-        # What ends the thread early: the stream or its loop is closed.
-        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
-            try:
-                for fragment in fragments:
-                    if closed.is_set():
-                        return
-                    hand_over(fragment)
-            except Exception as error:
-                hand_over(error)
-            except BaseException as error:  # such as SystemExit, which may not end the loop
-                hand_over(RuntimeError(f"the iterator of fragments ended with {error!r}"))
-            else:
-                hand_over(_END)
-
-    threading.Thread(target=iterate, name="cosyserve-fragments", daemon=True).start()
-    try:
-        while (item := await queue.get()) is not _END:
-            if isinstance(item, Exception):
-                raise item
-            yield cast(str, item)
-    finally:
-        closed.set()

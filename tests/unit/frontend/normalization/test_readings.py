@@ -4,14 +4,14 @@ from functools import cache
 
 import pytest
 
-from tools.quality.readings import PAGE, TEXTS, Read, judged, page_with, read_rows, section
+from tools.quality.readings import PAGE, TEXTS, ReadText, judged, page_with, read_rows, section
 
 MOST_WRONG = 0.03
 LANGUAGES = list(TEXTS)
 
 
 @cache
-def readings(language: str) -> list[Read]:
+def readings(language: str) -> list[ReadText]:
     return judged(read_rows(TEXTS[language]), language)
 
 
