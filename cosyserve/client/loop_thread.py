@@ -34,7 +34,7 @@ class LoopThread:
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise Unavailable("the call was closed while it was waited for") from None
+            raise Unavailable("the call was closed while its result was awaited") from None
         except BaseException:
             future.cancel()
             raise
@@ -99,3 +99,6 @@ async def arriving(fragments: Iterable[str]) -> AsyncIterator[str]:
             yield cast(str, item)
     finally:
         closed.set()
+        # A thread that waits for room would wait until the client is closed.
+        while not queue.empty():
+            queue.get_nowait()

@@ -15,7 +15,7 @@ from opentelemetry import trace
 
 from cosyserve import Client
 from cosyserve.client import AsyncClient
-from cosyserve.errors import CosyserveError, NotFound, Unavailable
+from cosyserve.errors import CosyserveError, DeadlineExceeded, NotFound, Unavailable
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
@@ -179,6 +179,22 @@ async def test_an_iterator_of_text_that_fails_ends_the_stream_and_nothing_else()
             with pytest.raises((ValueError, RuntimeError)):
                 client.streaming_synthesize(failing(error)).read()
         assert client.synthesize("Hello.").read() == b"".join(PIECES)
+
+    await served(use)
+
+
+async def test_a_stream_that_ends_early_stops_asking_its_iterator() -> None:
+    def use(client: Client, scripted: Scripted) -> None:
+        def endless() -> Iterator[str]:
+            while True:
+                yield "On and on. "
+                time.sleep(0.001)
+
+        with pytest.raises(DeadlineExceeded):
+            client.streaming_synthesize(endless(), timeout=0.5).read()
+        for thread in [thread for thread in threading.enumerate() if thread.name == "cosyserve-fragments"]:
+            thread.join(5)
+            assert not thread.is_alive()
 
     await served(use)
 
