@@ -248,6 +248,9 @@ class Speech:
         was tried often or long enough.
         """
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
+        # A write that crosses the deadline replaces its status by one that reads as a lost call.
+        if isinstance(error, Unavailable) and self._deadline is not None and time.monotonic() >= self._deadline:
+            raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         if not self._may_resume(error):
             raise error from cause
         delay = error.retry_after or min(

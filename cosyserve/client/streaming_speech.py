@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import Any
 
 import grpc
@@ -185,13 +185,15 @@ class StreamingSpeech(Speech):
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is ignored: the iteration raises its error."""
         with contextlib.suppress(CosyserveError):
-            async for fragment in self._checked(fragments):
-                await self.write(fragment)
+            async with contextlib.aclosing(self._checked(fragments)) as checked:
+                async for fragment in checked:
+                    await self.write(fragment)
             await self.finish()
 
-    async def _checked(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
+    async def _checked(self, fragments: AsyncIterable[str]) -> AsyncGenerator[str, None]:
         """Pass `fragments` on; their exception ends the call, so that half a text does not count as
-        complete.
+        complete. A generator is closed in any case, so that what it holds is free when the stream
+        ends, not when it is collected.
         """
         try:
             async for fragment in fragments:
@@ -200,3 +202,6 @@ class StreamingSpeech(Speech):
             self._failed = error
             self._call.cancel()
             raise
+        finally:
+            if isinstance(fragments, AsyncGenerator):
+                await fragments.aclose()
