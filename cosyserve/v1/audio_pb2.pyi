@@ -24,39 +24,43 @@ class _AudioEncoding:
 class _AudioEncodingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AudioEncoding.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     AUDIO_ENCODING_UNSPECIFIED: _AudioEncoding.ValueType  # 0
-    """Not chosen: AUDIO_ENCODING_LINEAR16 is used."""
+    """Not set: AUDIO_ENCODING_LINEAR16 is used."""
     AUDIO_ENCODING_LINEAR16: _AudioEncoding.ValueType  # 1
     """Signed 16-bit little-endian PCM."""
     AUDIO_ENCODING_MULAW: _AudioEncoding.ValueType  # 2
-    """G.711 mu-law, 8 bits a sample."""
+    """G.711 mu-law, 8 bits per sample."""
     AUDIO_ENCODING_ALAW: _AudioEncoding.ValueType  # 3
-    """G.711 A-law, 8 bits a sample."""
+    """G.711 A-law, 8 bits per sample."""
 
 class AudioEncoding(_AudioEncoding, metaclass=_AudioEncodingEnumTypeWrapper):
-    """How samples are written into bytes. All encodings are mono and headerless."""
+    """Sample encodings. All are mono and without a header."""
 
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding.ValueType  # 0
-"""Not chosen: AUDIO_ENCODING_LINEAR16 is used."""
+"""Not set: AUDIO_ENCODING_LINEAR16 is used."""
 AUDIO_ENCODING_LINEAR16: AudioEncoding.ValueType  # 1
 """Signed 16-bit little-endian PCM."""
 AUDIO_ENCODING_MULAW: AudioEncoding.ValueType  # 2
-"""G.711 mu-law, 8 bits a sample."""
+"""G.711 mu-law, 8 bits per sample."""
 AUDIO_ENCODING_ALAW: AudioEncoding.ValueType  # 3
-"""G.711 A-law, 8 bits a sample."""
+"""G.711 A-law, 8 bits per sample."""
 global___AudioEncoding = AudioEncoding
 
 @typing.final
 class AudioFormat(google.protobuf.message.Message):
-    """The form in which a caller wants to hear."""
+    """The requested audio format."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ENCODING_FIELD_NUMBER: builtins.int
     SAMPLE_RATE_HERTZ_FIELD_NUMBER: builtins.int
     encoding: global___AudioEncoding.ValueType
-    """Encoding of the audio bytes. Default AUDIO_ENCODING_LINEAR16. An unknown value is refused with INVALID_ARGUMENT."""
+    """Encoding of the audio bytes. Default AUDIO_ENCODING_LINEAR16. An unknown value is refused with
+    INVALID_ARGUMENT.
+    """
     sample_rate_hertz: builtins.int
-    """Samples per second, 8000 to 48000. Default (0) 24000, the rate of the model. Outside the range: INVALID_ARGUMENT."""
+    """Samples per second, 8000 to 48000. Default (0) 24000, the rate of the model. Outside the range:
+    INVALID_ARGUMENT.
+    """
     def __init__(
         self,
         *,

@@ -22,8 +22,9 @@ class AnalyzeRequest(google.protobuf.message.Message):
     SETUP_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The text, 1 to 20000 characters. Empty, or nothing but punctuation, or longer: INVALID_ARGUMENT. A text whose first characters other than
-    blanks are `<speak` is an SSML document: malformed, or with a value outside its range: INVALID_ARGUMENT.
+    """The text, 1 to 20000 characters. Empty, or nothing but punctuation, or longer:
+    INVALID_ARGUMENT. A text whose first characters other than blanks are `<speak` is an SSML
+    document: malformed, or with a value outside its range: INVALID_ARGUMENT.
     """
     @property
     def setup(self) -> global___AnalyzeSetup:
@@ -48,16 +49,17 @@ class AnalyzeResponse(google.protobuf.message.Message):
     CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     closing_pause_milliseconds: builtins.int
-    """Silence that the text asks for behind its last sentence, 10 to 60000 milliseconds. Set on the last message and only there; that message
-    has no sentence. Default (0): the text asks for none, and there is no such message unless it has warnings.
+    """Silence that the text requests after its last sentence, 10 to 60000 milliseconds. Set on the
+    last message only, which then has no sentence. Default (0): the text requests none, and there
+    is no such message unless it has warnings.
     """
     @property
     def sentence(self) -> global___Sentence:
-        """One sentence, in order."""
+        """The next sentence."""
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
-        """What became known with this sentence, or behind the last one; at most 50 in a call."""
+        """Warnings about this sentence, or about the text after the last one; at most 50 in a call."""
 
     def __init__(
         self,
@@ -79,14 +81,16 @@ class AnalyzeStreamRequest(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     FLUSH_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The next piece of text. All pieces together: 1 to 200000 characters (a setting of the server), else INVALID_ARGUMENT."""
+    """The next fragment of text. All fragments together: 1 to 200000 characters (a setting of the
+    server), otherwise INVALID_ARGUMENT.
+    """
     @property
     def setup(self) -> global___AnalyzeSetup:
         """How to read the text."""
 
     @property
     def flush(self) -> global___AnalyzeFlush:
-        """Sentences are wanted out of what is there, without waiting for more."""
+        """Requests the sentences of the text so far, without waiting for more text."""
 
     def __init__(
         self,
@@ -116,17 +120,20 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     """As AnalyzeResponse.closing_pause_milliseconds."""
     @property
     def sentence(self) -> global___Sentence:
-        """One sentence, in order. Unset on a message that only shows progress. With setup.partial_sentences the message has the token ids that
-        are new and the words that they say, each whole and with its place in all ids of the sentence, and no text.
+        """The next sentence. Unset on a message that only reports progress. With setup.partial_sentences
+        the message has the new token ids and the words they express, each complete and with its
+        position among all ids of the sentence, and no text.
         """
 
     @property
     def progress(self) -> global___AnalyzeProgress:
-        """Set on the last message that a text or a flush causes, and only where setup.reports_progress asks for it."""
+        """With setup.reports_progress: set on the last message caused by a text or a flush."""
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
-        """As AnalyzeResponse.warnings. A call that goes on from another may tell those of the open sentence once more."""
+        """As AnalyzeResponse.warnings. A call that continues another one may repeat those of the open
+        sentence.
+        """
 
     def __init__(
         self,
@@ -144,14 +151,15 @@ global___AnalyzeStreamResponse = AnalyzeStreamResponse
 
 @typing.final
 class AnalyzeFlush(google.protobuf.message.Message):
-    """Ends the sentence that has begun."""
+    """Ends the open sentence."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     LEAST_WORDS_FIELD_NUMBER: builtins.int
     least_words: builtins.int
-    """0 (default): all text that is there is a sentence, even if it ends in mid-word. 1 to 100: only the words that are complete, and only when
-    there are at least so many; what stands behind the last blank waits for more. Outside the range: INVALID_ARGUMENT.
+    """0 (default): all text so far becomes a sentence, even if it ends within a word. 1 to 100: only
+    complete words, and only when there are at least this many; the text after the last blank waits
+    for more. Outside the range: INVALID_ARGUMENT.
     """
     def __init__(
         self,
@@ -164,8 +172,9 @@ global___AnalyzeFlush = AnalyzeFlush
 
 @typing.final
 class AnalyzeProgress(google.protobuf.message.Message):
-    """How far a text has been read: another call that begins behind these characters, with first_index = sentences and first_pause_milliseconds =
-    pause_milliseconds and last_language_code = last_language_code, gives the sentences that this one would have given.
+    """How far a text has been read. Another call that begins after these characters, with first_index =
+    sentences, first_pause_milliseconds = pause_milliseconds and last_language_code =
+    last_language_code, returns the sentences that this call would have returned.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -176,18 +185,22 @@ class AnalyzeProgress(google.protobuf.message.Message):
     LAST_LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     DOCUMENT_FIELD_NUMBER: builtins.int
     characters: builtins.int
-    """Characters of this call that are needed no more."""
+    """Characters of this call that are no longer needed."""
     sentences: builtins.int
     """Sentences of the text up to there, setup.first_index included."""
     pause_milliseconds: builtins.int
-    """Silence that the text up to there asks for in front of the next sentence, 0 to 60000 milliseconds; first_pause_milliseconds of that call."""
+    """Silence that the text so far requests before the next sentence, 0 to 60000 milliseconds;
+    first_pause_milliseconds of the other call.
+    """
     last_language_code: builtins.str
-    """Language in which the letters up to there were read last: "zh", "en", "ja", "ko", or "und" for another script; last_language_code of that
-    call. Empty: no letters yet, or setup.language_code says it.
+    """Language in which the latest letters were read: "zh", "en", "ja", "ko", or "und" for another
+    script; last_language_code of the other call. Empty: no letters yet, or setup.language_code is
+    set.
     """
     document: builtins.bool
-    """The text is an SSML document, of which nothing can be forgotten before its end: characters and sentences are 0, and another call is told
-    the text from its start. It has at most 20000 characters.
+    """The text is an SSML document, which is needed from its start until its end: characters and
+    sentences are 0, and another call has to send the whole text again. It has at most 20000
+    characters.
     """
     def __init__(
         self,
@@ -237,50 +250,57 @@ class AnalyzeSetup(google.protobuf.message.Message):
     JOINED_SENTENCES_FIELD_NUMBER: builtins.int
     REFERENCE_READINGS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
-    """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
-    untouched. Not a tag: INVALID_ARGUMENT.
+    """BCP-47 tag such as "en-US" or "zh"; selects the text normaliser. Default (empty): chosen by
+    script. Text of a language without a normaliser is not changed. Not a tag: INVALID_ARGUMENT.
     """
     allow_control_tokens: builtins.bool
-    """Let the text use the model's control tokens (`<|endofprompt|>` and the like); a text with `<|` and `|>` is then not normalised. Default
-    (false): control tokens are neither parsed nor spoken. Marks of sound such as `[laughter]` need no permission.
+    """Lets the text use the model's control tokens (`<|endofprompt|>` and the like); a text with `<|`
+    and `|>` is then not normalised. Default (false): control tokens are neither parsed nor spoken.
+    Sound tags such as `[laughter]` are always allowed.
     """
     first_index: builtins.int
-    """Index of the first sentence, never negative: INVALID_ARGUMENT. Not 0: the text goes on from another call, so that nothing to speak is no
-    error. Only in AnalyzeStream.
+    """Index of the first sentence, at least 0, otherwise INVALID_ARGUMENT. Above 0 the text continues
+    another call, and a text with nothing to speak is not an error. Only in AnalyzeStream.
     """
     reports_progress: builtins.bool
-    """Each text and each flush is answered with how far the text has been read. Only in AnalyzeStream."""
+    """Answers each text and each flush with the progress. Only in AnalyzeStream."""
     partial_sentences: builtins.bool
-    """Token ids leave before their sentence is complete, as soon as no later text can change them. Only in AnalyzeStream."""
+    """Sends token ids before their sentence is complete, as soon as no later text can change them.
+    Only in AnalyzeStream.
+    """
     first_pause_milliseconds: builtins.int
-    """Silence that the text of an earlier call asks for in front of the first sentence, 0 to 60000 milliseconds. Default 0. Outside the range:
-    INVALID_ARGUMENT. Only in AnalyzeStream.
+    """Silence that the text of an earlier call requests before the first sentence, 0 to 60000
+    milliseconds. Default 0. Outside the range: INVALID_ARGUMENT. Only in AnalyzeStream.
     """
     last_language_code: builtins.str
-    """Language of the text of an earlier call, in which text without letters of its own is read where language_code is empty. A BCP-47 tag, or
-    empty (default): none is known. Not a tag: INVALID_ARGUMENT. Only in AnalyzeStream.
-    """
-    goes_on: builtins.bool
-    """The text goes on from an earlier call and is no SSML document, however it begins. Default (false): judged by its beginning. Only in
+    """Language of the text of an earlier call: where language_code is empty, text without letters is
+    read in it. A BCP-47 tag; default (empty): unknown. Not a tag: INVALID_ARGUMENT. Only in
     AnalyzeStream.
     """
+    goes_on: builtins.bool
+    """The text continues an earlier call and is not an SSML document, however it begins. Default
+    (false): decided by its beginning. Only in AnalyzeStream.
+    """
     speed: builtins.float
-    """Speaking rate of the request, which the rates of an SSML document multiply: a product outside 0.5 to 2.0 is INVALID_ARGUMENT. Default (0):
-    1.0.
+    """Speaking rate of the request, multiplied by the rates of an SSML document: a product outside
+    0.5 to 2.0 is INVALID_ARGUMENT. Default (0): 1.0.
     """
     joined_sentences: builtins.bool
-    """Join short sentences to segments of 60 to 80 text tokens, as the reference does, where the model directory asks for single sentences.
-    Default (false): as the model directory asks. In AnalyzeStream nothing is joined.
+    """Joins short sentences into segments of 60 to 80 text tokens, as the reference does, even where
+    the model directory specifies single sentences. Default (false): as the model directory
+    specifies. AnalyzeStream never joins.
     """
     reference_readings: builtins.bool
-    """Leave numbers, units and signs to the text normalisation package alone, as the reference does, faults included. Default (false): read as
-    people read them.
+    """Leaves numbers, units and signs to the text normalisation package alone, as the reference does,
+    including its errors. Default (false): our own reading rules come first.
     """
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """How words are said: written form (1 to 64 characters, a letter or digit among them) to a respelling, or to phonemes between slashes where
-        the model reads phonemes (1 to 200 characters). At most 200 entries. A form stands for a whole word, the longest wins, one with a
-        capital letter is found in exactly these capitals. They go before the server's own. Otherwise: INVALID_ARGUMENT.
+        """Pronunciations: written form (1 to 64 characters, a letter or digit among them) to a
+        respelling, or to phonemes between slashes where the model reads phonemes (1 to 200
+        characters). At most 200 entries. A form matches whole words, the longest form wins, and a form
+        with a capital letter is case-sensitive. They take precedence over the server's own
+        pronunciations. Otherwise: INVALID_ARGUMENT.
         """
 
     def __init__(
@@ -320,16 +340,18 @@ class Sentence(google.protobuf.message.Message):
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
-    """The text as it will be spoken, after normalisation; given phonemes stand between slashes."""
+    """The text as it will be spoken, after normalisation; phonemes are between slashes."""
     language: builtins.str
     """"zh", "en" or the language asked for."""
     pause_before_milliseconds: builtins.int
-    """Silence that the text asks for in front of this sentence (`[pause 300ms]`), 10 to 60000 milliseconds. Default (0): none."""
+    """Silence that the text requests before this sentence (`[pause 300ms]`), 10 to 60000
+    milliseconds. Default (0): none.
+    """
     rate: builtins.float
-    """Speaking rate that an SSML document gives it; multiplies that of the request. Default (0): 1.0."""
+    """Speaking rate set by an SSML document; multiplies that of the request. Default (0): 1.0."""
     continues: builtins.bool
-    """It goes on in mid-sentence behind the one before it, from which only the speaking rate or the language divides it: no pause between
-    sentences belongs in front of it.
+    """It continues the previous sentence, from which only a change of speaking rate or language
+    separates it: no sentence pause belongs before it.
     """
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -337,7 +359,7 @@ class Sentence(google.protobuf.message.Message):
 
     @property
     def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SpokenWord]:
-        """Its words with the text ids that say them, in order. Empty when the tokenizer cannot tell them apart."""
+        """Its words with their text ids, in order. Empty when the tokenizer cannot separate them."""
 
     def __init__(
         self,
@@ -365,11 +387,11 @@ class SpokenWord(google.protobuf.message.Message):
     FIRST_ID_FIELD_NUMBER: builtins.int
     IDS_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The word after normalisation, without marks: "forty" and "two" for "42"."""
+    """The word after normalisation, without punctuation: "forty" and "two" for "42"."""
     first_id: builtins.int
-    """Place of its first text id among all those of the sentence, from 0."""
+    """Position of its first text id among those of the sentence, from 0."""
     ids: builtins.int
-    """How many text ids say it, at least 1."""
+    """Number of its text ids, at least 1."""
     def __init__(
         self,
         *,
@@ -423,7 +445,7 @@ class ReadRecordingRequest(google.protobuf.message.Message):
     RECORDING_FIELD_NUMBER: builtins.int
     @property
     def recording(self) -> cosyserve.v1.voice_pb2.PromptRecording:
-        """The recording. Refused as a VoiceDraft would be."""
+        """The recording. Errors as for a VoiceDraft."""
 
     def __init__(
         self,
@@ -442,7 +464,7 @@ class ReadRecordingResponse(google.protobuf.message.Message):
     VOICE_FIELD_NUMBER: builtins.int
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.Voice:
-        """The voice; its id begins with "recording-" and names the content."""
+        """The voice; its id begins with "recording-" and is derived from its content."""
 
     def __init__(
         self,
@@ -511,7 +533,7 @@ class ReadInstructionResponse(google.protobuf.message.Message):
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Its text token ids, the one of `<|endofprompt|>` last."""
+        """Its text token ids; the last one is `<|endofprompt|>`."""
 
     def __init__(
         self,
@@ -529,9 +551,13 @@ class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """Most voices in the answer, 0 to 1000; 0 (default) means 100. Outside: INVALID_ARGUMENT."""
+    """Largest number of voices in the response, 0 to 1000; 0 (default) means 100. Outside the range:
+    INVALID_ARGUMENT.
+    """
     page_token: builtins.str
-    """next_page_token of the page before, or empty (default) for the first. Anything else: INVALID_ARGUMENT."""
+    """next_page_token of the previous page, or empty (default) for the first. Anything else:
+    INVALID_ARGUMENT.
+    """
     def __init__(
         self,
         *,
@@ -549,10 +575,12 @@ class FrontendServiceListVoicesResponse(google.protobuf.message.Message):
     VOICES_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Asks for the next page; empty on the last one."""
+    """The page_token of the next page; empty on the last page."""
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
-        """The voices of this page, ordered by id. One that is deleted while the list is read may be missing, and a page have fewer for it."""
+        """The voices of this page, ordered by id. A voice that is deleted while the list is read may be
+        missing, and its page is then shorter.
+        """
 
     def __init__(
         self,
@@ -606,7 +634,7 @@ class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
     DRAFT_FIELD_NUMBER: builtins.int
     @property
     def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
-        """The voice to be made."""
+        """The voice to create."""
 
     def __init__(
         self,
@@ -625,7 +653,7 @@ class FrontendServiceCreateVoiceResponse(google.protobuf.message.Message):
     VOICE_FIELD_NUMBER: builtins.int
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
-        """The voice that was made."""
+        """The voice that was created."""
 
     def __init__(
         self,
@@ -652,7 +680,9 @@ class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
 
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
-        """Which of display_name, description and labels to take over. Default (empty): all three. Another path: INVALID_ARGUMENT."""
+        """Which of display_name, description and labels to change. Default (empty): all three. Another
+        path: INVALID_ARGUMENT.
+        """
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FrontendServiceStub(object):
-    """Text in, sentences with token ids out; keeper of the voices.
+    """Text in, sentences with token ids out; stores the voices.
     """
 
     def __init__(self, channel):
@@ -93,85 +93,92 @@ class FrontendServiceStub(object):
 
 
 class FrontendServiceServicer(object):
-    """Text in, sentences with token ids out; keeper of the voices.
+    """Text in, sentences with token ids out; stores the voices.
     """
 
     def Analyze(self, request, context):
-        """Normalises, splits and tokenises a whole text; sentences leave as they are ready.
+        """Normalises, splits and tokenises a whole text; each sentence is sent as soon as it is ready.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AnalyzeStream(self, request_iterator, context):
-        """The same for text that arrives over time, in fragments of any cutting. Sentences leave when they are complete.
+        """The same for text that arrives over time, in fragments of any length. A sentence is sent when
+        it is complete.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetVoice(self, request, context):
-        """A voice with its content. NOT_FOUND when there is none of that id.
+        """Returns a voice with its arrays. NOT_FOUND when there is no voice of that id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadRecording(self, request, context):
-        """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
-        retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+        """Returns a voice made from a recording that came with a request: it is not stored, only cached
+        in memory for a while. RESOURCE_EXHAUSTED with a retry hint when too many recordings are being
+        processed, FAILED_PRECONDITION when the model has no speech tokenizer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadSpeech(self, request, context):
-        """What is said in a recording, as speech tokens. Refuses as ReadRecording does.
+        """Returns the speech tokens of a recording. Errors as ReadRecording.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadInstruction(self, request, context):
-        """The token ids of an instruction. FAILED_PRECONDITION when the model knows none.
+        """Returns the token ids of an instruction. FAILED_PRECONDITION when the model takes no
+        instructions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """All voices, ordered by id, a page at a time.
+        """Lists all voices, ordered by id, one page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeVoice(self, request, context):
-        """A voice without its arrays. NOT_FOUND when there is none of that id.
+        """Describes a voice, without its arrays. NOT_FOUND when there is no voice of that id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateVoice(self, request, context):
-        """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
-        FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-        too many are being made or the storage fails, and without one when there are as many as are allowed.
+        """Creates a voice from a recording; when the call returns, all replicas that share the storage
+        know it. ALREADY_EXISTS for an id in use, FAILED_PRECONDITION when this server stores no voices
+        or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when too many voices
+        are being created or the storage fails, and without one when the largest number of voices is
+        reached.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateVoice(self, request, context):
-        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION.
+        """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+        FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
-        know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+        """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+        progress finish with it; other replicas may serve it for their
+        COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -244,7 +251,7 @@ def add_FrontendServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FrontendService(object):
-    """Text in, sentences with token ids out; keeper of the voices.
+    """Text in, sentences with token ids out; stores the voices.
     """
 
     @staticmethod

@@ -18,160 +18,180 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class FrontendServiceStub:
-    """Text in, sentences with token ids out; keeper of the voices."""
+    """Text in, sentences with token ids out; stores the voices."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Analyze: grpc.UnaryStreamMultiCallable[
         cosyserve.v1.frontend_pb2.AnalyzeRequest,
         cosyserve.v1.frontend_pb2.AnalyzeResponse,
     ]
-    """Normalises, splits and tokenises a whole text; sentences leave as they are ready."""
+    """Normalises, splits and tokenises a whole text; each sentence is sent as soon as it is ready."""
 
     AnalyzeStream: grpc.StreamStreamMultiCallable[
         cosyserve.v1.frontend_pb2.AnalyzeStreamRequest,
         cosyserve.v1.frontend_pb2.AnalyzeStreamResponse,
     ]
-    """The same for text that arrives over time, in fragments of any cutting. Sentences leave when they are complete."""
+    """The same for text that arrives over time, in fragments of any length. A sentence is sent when
+    it is complete.
+    """
 
     GetVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.GetVoiceRequest,
         cosyserve.v1.frontend_pb2.GetVoiceResponse,
     ]
-    """A voice with its content. NOT_FOUND when there is none of that id."""
+    """Returns a voice with its arrays. NOT_FOUND when there is no voice of that id."""
 
     ReadRecording: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadRecordingRequest,
         cosyserve.v1.frontend_pb2.ReadRecordingResponse,
     ]
-    """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
-    retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+    """Returns a voice made from a recording that came with a request: it is not stored, only cached
+    in memory for a while. RESOURCE_EXHAUSTED with a retry hint when too many recordings are being
+    processed, FAILED_PRECONDITION when the model has no speech tokenizer.
     """
 
     ReadSpeech: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadSpeechRequest,
         cosyserve.v1.frontend_pb2.ReadSpeechResponse,
     ]
-    """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+    """Returns the speech tokens of a recording. Errors as ReadRecording."""
 
     ReadInstruction: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadInstructionRequest,
         cosyserve.v1.frontend_pb2.ReadInstructionResponse,
     ]
-    """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
+    """Returns the token ids of an instruction. FAILED_PRECONDITION when the model takes no
+    instructions.
+    """
 
     ListVoices: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse,
     ]
-    """All voices, ordered by id, a page at a time."""
+    """Lists all voices, ordered by id, one page at a time."""
 
     DescribeVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
         cosyserve.v1.frontend_pb2.DescribeVoiceResponse,
     ]
-    """A voice without its arrays. NOT_FOUND when there is none of that id."""
+    """Describes a voice, without its arrays. NOT_FOUND when there is no voice of that id."""
 
     CreateVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse,
     ]
-    """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
-    FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-    too many are being made or the storage fails, and without one when there are as many as are allowed.
+    """Creates a voice from a recording; when the call returns, all replicas that share the storage
+    know it. ALREADY_EXISTS for an id in use, FAILED_PRECONDITION when this server stores no voices
+    or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when too many voices
+    are being created or the storage fails, and without one when the largest number of voices is
+    reached.
     """
 
     UpdateVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse,
     ]
-    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+    """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+    FAILED_PRECONDITION.
+    """
 
     DeleteVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse,
     ]
-    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
-    know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+    """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+    progress finish with it; other replicas may serve it for their
+    COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS.
     """
 
 class FrontendServiceAsyncStub:
-    """Text in, sentences with token ids out; keeper of the voices."""
+    """Text in, sentences with token ids out; stores the voices."""
 
     Analyze: grpc.aio.UnaryStreamMultiCallable[
         cosyserve.v1.frontend_pb2.AnalyzeRequest,
         cosyserve.v1.frontend_pb2.AnalyzeResponse,
     ]
-    """Normalises, splits and tokenises a whole text; sentences leave as they are ready."""
+    """Normalises, splits and tokenises a whole text; each sentence is sent as soon as it is ready."""
 
     AnalyzeStream: grpc.aio.StreamStreamMultiCallable[
         cosyserve.v1.frontend_pb2.AnalyzeStreamRequest,
         cosyserve.v1.frontend_pb2.AnalyzeStreamResponse,
     ]
-    """The same for text that arrives over time, in fragments of any cutting. Sentences leave when they are complete."""
+    """The same for text that arrives over time, in fragments of any length. A sentence is sent when
+    it is complete.
+    """
 
     GetVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.GetVoiceRequest,
         cosyserve.v1.frontend_pb2.GetVoiceResponse,
     ]
-    """A voice with its content. NOT_FOUND when there is none of that id."""
+    """Returns a voice with its arrays. NOT_FOUND when there is no voice of that id."""
 
     ReadRecording: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadRecordingRequest,
         cosyserve.v1.frontend_pb2.ReadRecordingResponse,
     ]
-    """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
-    retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+    """Returns a voice made from a recording that came with a request: it is not stored, only cached
+    in memory for a while. RESOURCE_EXHAUSTED with a retry hint when too many recordings are being
+    processed, FAILED_PRECONDITION when the model has no speech tokenizer.
     """
 
     ReadSpeech: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadSpeechRequest,
         cosyserve.v1.frontend_pb2.ReadSpeechResponse,
     ]
-    """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+    """Returns the speech tokens of a recording. Errors as ReadRecording."""
 
     ReadInstruction: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.ReadInstructionRequest,
         cosyserve.v1.frontend_pb2.ReadInstructionResponse,
     ]
-    """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
+    """Returns the token ids of an instruction. FAILED_PRECONDITION when the model takes no
+    instructions.
+    """
 
     ListVoices: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse,
     ]
-    """All voices, ordered by id, a page at a time."""
+    """Lists all voices, ordered by id, one page at a time."""
 
     DescribeVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
         cosyserve.v1.frontend_pb2.DescribeVoiceResponse,
     ]
-    """A voice without its arrays. NOT_FOUND when there is none of that id."""
+    """Describes a voice, without its arrays. NOT_FOUND when there is no voice of that id."""
 
     CreateVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse,
     ]
-    """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
-    FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-    too many are being made or the storage fails, and without one when there are as many as are allowed.
+    """Creates a voice from a recording; when the call returns, all replicas that share the storage
+    know it. ALREADY_EXISTS for an id in use, FAILED_PRECONDITION when this server stores no voices
+    or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when too many voices
+    are being created or the storage fails, and without one when the largest number of voices is
+    reached.
     """
 
     UpdateVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse,
     ]
-    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+    """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+    FAILED_PRECONDITION.
+    """
 
     DeleteVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse,
     ]
-    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
-    know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+    """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+    progress finish with it; other replicas may serve it for their
+    COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS.
     """
 
 class FrontendServiceServicer(metaclass=abc.ABCMeta):
-    """Text in, sentences with token ids out; keeper of the voices."""
+    """Text in, sentences with token ids out; stores the voices."""
 
     @abc.abstractmethod
     def Analyze(
@@ -179,7 +199,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.AnalyzeRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.frontend_pb2.AnalyzeResponse], collections.abc.AsyncIterator[cosyserve.v1.frontend_pb2.AnalyzeResponse]]:
-        """Normalises, splits and tokenises a whole text; sentences leave as they are ready."""
+        """Normalises, splits and tokenises a whole text; each sentence is sent as soon as it is ready."""
 
     @abc.abstractmethod
     def AnalyzeStream(
@@ -187,7 +207,9 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[cosyserve.v1.frontend_pb2.AnalyzeStreamRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.frontend_pb2.AnalyzeStreamResponse], collections.abc.AsyncIterator[cosyserve.v1.frontend_pb2.AnalyzeStreamResponse]]:
-        """The same for text that arrives over time, in fragments of any cutting. Sentences leave when they are complete."""
+        """The same for text that arrives over time, in fragments of any length. A sentence is sent when
+        it is complete.
+        """
 
     @abc.abstractmethod
     def GetVoice(
@@ -195,7 +217,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.GetVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.GetVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.GetVoiceResponse]]:
-        """A voice with its content. NOT_FOUND when there is none of that id."""
+        """Returns a voice with its arrays. NOT_FOUND when there is no voice of that id."""
 
     @abc.abstractmethod
     def ReadRecording(
@@ -203,8 +225,9 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.ReadRecordingRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadRecordingResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadRecordingResponse]]:
-        """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
-        retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+        """Returns a voice made from a recording that came with a request: it is not stored, only cached
+        in memory for a while. RESOURCE_EXHAUSTED with a retry hint when too many recordings are being
+        processed, FAILED_PRECONDITION when the model has no speech tokenizer.
         """
 
     @abc.abstractmethod
@@ -213,7 +236,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.ReadSpeechRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadSpeechResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadSpeechResponse]]:
-        """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+        """Returns the speech tokens of a recording. Errors as ReadRecording."""
 
     @abc.abstractmethod
     def ReadInstruction(
@@ -221,7 +244,9 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.ReadInstructionRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadInstructionResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadInstructionResponse]]:
-        """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
+        """Returns the token ids of an instruction. FAILED_PRECONDITION when the model takes no
+        instructions.
+        """
 
     @abc.abstractmethod
     def ListVoices(
@@ -229,7 +254,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse]]:
-        """All voices, ordered by id, a page at a time."""
+        """Lists all voices, ordered by id, one page at a time."""
 
     @abc.abstractmethod
     def DescribeVoice(
@@ -237,7 +262,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.DescribeVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.DescribeVoiceResponse]]:
-        """A voice without its arrays. NOT_FOUND when there is none of that id."""
+        """Describes a voice, without its arrays. NOT_FOUND when there is no voice of that id."""
 
     @abc.abstractmethod
     def CreateVoice(
@@ -245,9 +270,11 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse]]:
-        """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
-        FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-        too many are being made or the storage fails, and without one when there are as many as are allowed.
+        """Creates a voice from a recording; when the call returns, all replicas that share the storage
+        know it. ALREADY_EXISTS for an id in use, FAILED_PRECONDITION when this server stores no voices
+        or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when too many voices
+        are being created or the storage fails, and without one when the largest number of voices is
+        reached.
         """
 
     @abc.abstractmethod
@@ -256,7 +283,9 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse]]:
-        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+        """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+        FAILED_PRECONDITION.
+        """
 
     @abc.abstractmethod
     def DeleteVoice(
@@ -264,8 +293,9 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse]]:
-        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
-        know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+        """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+        progress finish with it; other replicas may serve it for their
+        COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

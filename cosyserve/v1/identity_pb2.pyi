@@ -12,7 +12,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class EngineIdentity(google.protobuf.message.Message):
-    """What has to be equal for two replicas to make the same numbers from the same request."""
+    """What has to be equal for two replicas to compute the same numbers from the same request."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -23,11 +23,13 @@ class EngineIdentity(google.protobuf.message.Message):
     model_hash: builtins.str
     """sha256 over the loaded weights, first 16 hexadecimal digits."""
     backend: builtins.str
-    """Engine behind the stage, e.g. "torch"."""
+    """Engine of the stage, e.g. "torch"."""
     precision: builtins.str
     """Arithmetic of the engine, e.g. "float32", and whether streams share batches."""
     device: builtins.str
-    """Kind of device: the name of the GPU, or the CPU's vector instructions and threads; and the version of the tensor library."""
+    """Kind of device: the name of the GPU, or the CPU's vector instructions and threads; and the
+    version of the tensor library.
+    """
     def __init__(
         self,
         *,

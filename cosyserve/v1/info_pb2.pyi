@@ -15,7 +15,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class GetInfoRequest(google.protobuf.message.Message):
-    """Asks a service what it is; there is nothing to say."""
+    """It has no fields."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -40,11 +40,15 @@ class GetInfoResponse(google.protobuf.message.Message):
 
     @property
     def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ServiceInfo]:
-        """Replies of the stages of the orchestrator, one of each replica that answered within 2 seconds; empty for other services."""
+        """Of the orchestrator: the replies of its stages, one for each replica that answered within 2
+        seconds. Empty for other services.
+        """
 
     @property
     def silent_stages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Names of stages of which a replica, or all, did not answer, with the status; empty for other services."""
+        """Of the orchestrator: names of stages of which at least one replica did not answer, with the
+        status. Empty for other services.
+        """
 
     def __init__(
         self,
@@ -114,30 +118,34 @@ class ServiceInfo(google.protobuf.message.Message):
     version: builtins.str
     """Version of cosyserve, e.g. "0.1.0"."""
     ready: builtins.bool
-    """Whether the engine is loaded and warm; false while it loads. The orchestrator says true when its own part is ready, whatever its stages
-    are.
+    """Whether the engine is loaded and warm; false while it loads. The orchestrator reports true when
+    its own part is ready, regardless of its stages.
     """
     uptime_seconds: builtins.float
-    """Seconds since the process listens, at least 0."""
+    """Seconds since the process began to listen, at least 0."""
     rung: builtins.str
-    """Rung of the ladder that serves: "tensorrt_llm", "vllm", "tensorrt", "paged", "fused", "readable", "cpu", "onnxruntime" or "fake";
-    empty while loading and for services without an engine.
+    """The engine in use: "tensorrt_llm", "vllm", "tensorrt", "paged", "fused", "readable", "cpu",
+    "onnxruntime" or "fake"; empty while loading and for services without an engine.
     """
     admitted_streams: builtins.int
-    """Of the orchestrator: requests that it takes at once now, at most its setting max_streams; 0 for other services."""
+    """Of the orchestrator: the number of concurrent requests that it admits now, at most its setting
+    max_streams; 0 for other services.
+    """
     active_streams: builtins.int
-    """Of the orchestrator: requests under way; 0 for other services."""
+    """Of the orchestrator: requests in progress; 0 for other services."""
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """The engine as it is compared between replicas; absent while loading and for services without one."""
+        """The engine as compared between replicas; absent while loading and for services without one."""
 
     @property
     def refused_rungs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RefusedRung]:
-        """Faster rungs that were stepped over, best first."""
+        """Faster engines that were skipped, fastest first."""
 
     @property
     def buckets(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Sizes that steps are recorded or built for, in sequences or streams, ascending; empty where a step has any size."""
+        """Batch sizes that steps are captured or built for, in sequences or streams, ascending; empty
+        where a step takes any size.
+        """
 
     @property
     def limits(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
@@ -145,11 +153,13 @@ class ServiceInfo(google.protobuf.message.Message):
 
     @property
     def libraries(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Versions of the libraries that are installed and matter to it, by package name."""
+        """Versions of the installed libraries that it uses, by package name."""
 
     @property
     def load(self) -> global___EngineLoad:
-        """What speech costs this engine, absent for services without one and before anything was measured."""
+        """The measured work of the engine; absent for services without one and before anything was
+        measured.
+        """
 
     def __init__(
         self,
@@ -175,7 +185,7 @@ global___ServiceInfo = ServiceInfo
 
 @typing.final
 class EngineLoad(google.protobuf.message.Message):
-    """The work of an engine, as measured while it serves and by its warm-up before that."""
+    """The work of an engine, measured by its warm-up and then while it serves."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -183,13 +193,17 @@ class EngineLoad(google.protobuf.message.Message):
     PIECES_FIELD_NUMBER: builtins.int
     LATE_PIECES_FIELD_NUMBER: builtins.int
     real_time_factor: builtins.float
-    """Seconds that the engine works for a second of speech, over its latest 30 seconds of speech: its inverse is how many streams it can speak
-    in real time. More than 0.
+    """Seconds of work for one second of speech, over the latest 30 seconds of speech: its inverse is
+    the number of streams that the engine can serve in real time. Above 0.
     """
     pieces: builtins.int
-    """Pieces of sound handed out since the start to listeners who were playing; 0 for the speech-token model."""
+    """Pieces of audio sent, since the start, to listeners that were already playing; 0 for the
+    speech-token model.
+    """
     late_pieces: builtins.int
-    """How many of them the engine made too late for that, though what it needed was there in time."""
+    """How many of them the engine finished too late for gap-free playback although its input was
+    there in time.
+    """
     def __init__(
         self,
         *,
@@ -203,7 +217,7 @@ global___EngineLoad = EngineLoad
 
 @typing.final
 class RefusedRung(google.protobuf.message.Message):
-    """A rung of the ladder that does not serve."""
+    """An engine that was skipped."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -212,7 +226,7 @@ class RefusedRung(google.protobuf.message.Message):
     rung: builtins.str
     """As in ServiceInfo.rung."""
     reason: builtins.str
-    """Why, in one sentence, and what would change it."""
+    """The reason, in one sentence, and what would change it."""
     def __init__(
         self,
         *,
@@ -225,7 +239,7 @@ global___RefusedRung = RefusedRung
 
 @typing.final
 class WarmUpRequest(google.protobuf.message.Message):
-    """Asks for one run; there is nothing to choose."""
+    """It has no fields."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -237,13 +251,13 @@ global___WarmUpRequest = WarmUpRequest
 
 @typing.final
 class WarmUpResponse(google.protobuf.message.Message):
-    """The run is over."""
+    """The result of a warm-up."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MILLISECONDS_FIELD_NUMBER: builtins.int
     milliseconds: builtins.float
-    """How long it took, at least 0."""
+    """Its duration, at least 0."""
     def __init__(
         self,
         *,

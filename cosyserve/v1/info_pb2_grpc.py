@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class InfoServiceStub(object):
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     def __init__(self, channel):
@@ -49,24 +49,25 @@ class InfoServiceStub(object):
 
 
 class InfoServiceServicer(object):
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     def GetInfo(self, request, context):
-        """Which engine serves, which were stepped over and why, versions and limits. Answers while the service is still loading, too. The
-        orchestrator adds what its stages say.
+        """The engine in use, the engines that were skipped and why, versions and limits. It answers while
+        the service is still loading, too. The orchestrator adds the replies of its stages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WarmUp(self, request, context):
-        """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-        before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
-        second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
-        WARM_UP_FROM: PERMISSION_DENIED. A service
-        that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
+        """Runs the work of a request once, so that the next request finds everything compiled, captured
+        and allocated. A service does this by itself before it is ready; the orchestrator asks all its
+        stages, and admits the call like a synthesis request. One at a time: a second call is refused
+        with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
+        of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
+        UNAVAILABLE; an engine that fails answers with the status that a request would get.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,8 +95,8 @@ def add_InfoServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class InfoService(object):
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     @staticmethod

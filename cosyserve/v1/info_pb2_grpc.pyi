@@ -18,8 +18,8 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class InfoServiceStub:
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -27,48 +27,50 @@ class InfoServiceStub:
         cosyserve.v1.info_pb2.GetInfoRequest,
         cosyserve.v1.info_pb2.GetInfoResponse,
     ]
-    """Which engine serves, which were stepped over and why, versions and limits. Answers while the service is still loading, too. The
-    orchestrator adds what its stages say.
+    """The engine in use, the engines that were skipped and why, versions and limits. It answers while
+    the service is still loading, too. The orchestrator adds the replies of its stages.
     """
 
     WarmUp: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.info_pb2.WarmUpRequest,
         cosyserve.v1.info_pb2.WarmUpResponse,
     ]
-    """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-    before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
-    second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
-    WARM_UP_FROM: PERMISSION_DENIED. A service
-    that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
+    """Runs the work of a request once, so that the next request finds everything compiled, captured
+    and allocated. A service does this by itself before it is ready; the orchestrator asks all its
+    stages, and admits the call like a synthesis request. One at a time: a second call is refused
+    with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
+    of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
+    UNAVAILABLE; an engine that fails answers with the status that a request would get.
     """
 
 class InfoServiceAsyncStub:
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     GetInfo: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.info_pb2.GetInfoRequest,
         cosyserve.v1.info_pb2.GetInfoResponse,
     ]
-    """Which engine serves, which were stepped over and why, versions and limits. Answers while the service is still loading, too. The
-    orchestrator adds what its stages say.
+    """The engine in use, the engines that were skipped and why, versions and limits. It answers while
+    the service is still loading, too. The orchestrator adds the replies of its stages.
     """
 
     WarmUp: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.info_pb2.WarmUpRequest,
         cosyserve.v1.info_pb2.WarmUpResponse,
     ]
-    """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-    before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
-    second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
-    WARM_UP_FROM: PERMISSION_DENIED. A service
-    that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
+    """Runs the work of a request once, so that the next request finds everything compiled, captured
+    and allocated. A service does this by itself before it is ready; the orchestrator asks all its
+    stages, and admits the call like a synthesis request. One at a time: a second call is refused
+    with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
+    of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
+    UNAVAILABLE; an engine that fails answers with the status that a request would get.
     """
 
 class InfoServiceServicer(metaclass=abc.ABCMeta):
-    """What a service is and whether it is warm: on the port of every service, from the first moment on, for people and for what deploys it.
-    Nothing here is secret, and no path of the machine is told.
+    """Describes a service and whether it is warm, for operators and deployment tools. Each service
+    offers it on its port as soon as it listens. It contains no secrets and no paths.
     """
 
     @abc.abstractmethod
@@ -77,8 +79,8 @@ class InfoServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.info_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.info_pb2.GetInfoResponse, collections.abc.Awaitable[cosyserve.v1.info_pb2.GetInfoResponse]]:
-        """Which engine serves, which were stepped over and why, versions and limits. Answers while the service is still loading, too. The
-        orchestrator adds what its stages say.
+        """The engine in use, the engines that were skipped and why, versions and limits. It answers while
+        the service is still loading, too. The orchestrator adds the replies of its stages.
         """
 
     @abc.abstractmethod
@@ -87,11 +89,12 @@ class InfoServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.info_pb2.WarmUpRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.info_pb2.WarmUpResponse, collections.abc.Awaitable[cosyserve.v1.info_pb2.WarmUpResponse]]:
-        """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-        before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
-        second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
-        WARM_UP_FROM: PERMISSION_DENIED. A service
-        that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
+        """Runs the work of a request once, so that the next request finds everything compiled, captured
+        and allocated. A service does this by itself before it is ready; the orchestrator asks all its
+        stages, and admits the call like a synthesis request. One at a time: a second call is refused
+        with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network
+        of its setting WARM_UP_FROM: PERMISSION_DENIED. A service that is still loading answers
+        UNAVAILABLE; an engine that fails answers with the status that a request would get.
         """
 
 def add_InfoServiceServicer_to_server(servicer: InfoServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

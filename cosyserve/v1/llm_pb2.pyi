@@ -29,11 +29,13 @@ class GenerateRequest(google.protobuf.message.Message):
     TEXT_IDS_FIELD_NUMBER: builtins.int
     @property
     def setup(self) -> global___GenerateSetup:
-        """Everything but the text."""
+        """All parameters except the text."""
 
     @property
     def text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Text token ids of the sentence, 1 to 200, each below the text vocabulary. Otherwise: INVALID_ARGUMENT."""
+        """Text token ids of the sentence, 1 to 200, each below the text vocabulary. Otherwise:
+        INVALID_ARGUMENT.
+        """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class GenerateResponse(google.protobuf.message.Message):
     TOKENS_FIELD_NUMBER: builtins.int
     @property
     def tokens(self) -> global___SpeechTokens:
-        """What is new."""
+        """The new part of the result."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class GenerateStreamRequest(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     @property
     def setup(self) -> global___GenerateSetup:
-        """Everything but the text."""
+        """All parameters except the text."""
 
     @property
     def text(self) -> global___TextIds:
@@ -98,7 +100,7 @@ class GenerateStreamResponse(google.protobuf.message.Message):
     TOKENS_FIELD_NUMBER: builtins.int
     @property
     def tokens(self) -> global___SpeechTokens:
-        """What is new."""
+        """The new part of the result."""
 
     def __init__(
         self,
@@ -112,15 +114,16 @@ global___GenerateStreamResponse = GenerateStreamResponse
 
 @typing.final
 class TextIds(google.protobuf.message.Message):
-    """A run of text token ids."""
+    """Consecutive text token ids."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     IDS_FIELD_NUMBER: builtins.int
     @property
     def ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Each below the text vocabulary, at most 2048 in all messages of a call, otherwise INVALID_ARGUMENT. None: passed over. No text for a
-        minute (a setting of the server): DEADLINE_EXCEEDED.
+        """Each below the text vocabulary, at most 2048 in all messages of a call, otherwise
+        INVALID_ARGUMENT. A message without ids is ignored. No text for a minute (a setting of the
+        server): DEADLINE_EXCEEDED.
         """
 
     def __init__(
@@ -134,7 +137,7 @@ global___TextIds = TextIds
 
 @typing.final
 class GenerateSetup(google.protobuf.message.Message):
-    """What the speech-token model is told beside the text."""
+    """The parameters of the speech-token model besides the text."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -149,21 +152,26 @@ class GenerateSetup(google.protobuf.message.Message):
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
     GUARDS_FIELD_NUMBER: builtins.int
     seed: builtins.int
-    """Seed of the sampler. With sentence_index it names the whole random stream of this sentence."""
+    """Seed of the sampler. Together with sentence_index it determines all random numbers of this
+    sentence.
+    """
     sentence_index: builtins.int
     """Position of the sentence in its request, from 0."""
     profile: cosyserve.v1.profile_pb2.Profile.ValueType
-    """PROFILE_UPSTREAM reproduces the reference's sampling of reserved ids and its doubled feeding in text streaming; every other profile
-    masks them. An unknown value is refused with INVALID_ARGUMENT.
+    """PROFILE_UPSTREAM reproduces the reference's sampling of reserved ids and its doubled feeding in
+    text streaming; every other profile masks them. An unknown value is refused with
+    INVALID_ARGUMENT.
     """
     first_message_tokens: builtins.int
-    """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
+    """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range:
+    INVALID_ARGUMENT.
+    """
     message_tokens: builtins.int
     """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     guards: builtins.bool
-    """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt ends the call with INTERNAL and
-    google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT, PROMPT_SPOKEN, ABSURD or REPEATED. Default false: FINISH_REASON_LENGTH is all
-    that is told.
+    """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt
+    ends the call with INTERNAL and google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT,
+    PROMPT_SPOKEN, ABSURD or REPEATED. Default false: only FINISH_REASON_LENGTH is reported.
     Numbers that are not finite end the call in either case, with reason NON_FINITE.
     """
     @property
@@ -176,13 +184,16 @@ class GenerateSetup(google.protobuf.message.Message):
 
     @property
     def replay_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Tokens that another replica has already made for this very request, at most 4096: they are taken as made (not sent again) and
-        generation continues behind them, to the same tokens the first replica would have made. Messages without tokens show the progress.
+        """Tokens that another replica has already generated for this request, at most 4096. They count as
+        generated and are not sent again; generation continues after them with the same tokens that the
+        first replica would have generated. Messages without tokens report the progress.
         """
 
     @property
     def expected_identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """The engine that made replay_tokens. A replica that differs refuses with FAILED_PRECONDITION. Unset: any engine."""
+        """The engine that generated replay_tokens. A replica with another one refuses with
+        FAILED_PRECONDITION. Unset: any engine.
+        """
 
     def __init__(
         self,
@@ -214,14 +225,18 @@ class SpeechTokens(google.protobuf.message.Message):
     SUMMARY_FIELD_NUMBER: builtins.int
     TEXT_STARTS_FOLLOW_FIELD_NUMBER: builtins.int
     text_starts_follow: builtins.bool
-    """On the message with the identity: the summary will have text_starts, since the model directory has an alignment table. Default false."""
+    """On the message with the identity: the summary will have text_starts, because the model
+    directory has an alignment table. Default false.
+    """
     @property
     def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Ids 0 to 6560, in order. None on a message that only shows progress."""
+        """Ids 0 to 6560, in order. None on a message that only reports progress."""
 
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """Set on the first message, which has no tokens and comes, after the initial metadata, as soon as the setup is accepted: who generates."""
+        """The engine that generates. Set on the first message, which has no tokens and is sent, after the
+        initial metadata, as soon as the setup is accepted.
+        """
 
     @property
     def summary(self) -> global___GenerateSummary:
@@ -242,7 +257,7 @@ global___SpeechTokens = SpeechTokens
 
 @typing.final
 class GenerateSummary(google.protobuf.message.Message):
-    """Why generation ended and where its time went."""
+    """Why generation ended, and its durations."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -255,9 +270,11 @@ class GenerateSummary(google.protobuf.message.Message):
         FINISH_REASON_UNSPECIFIED: GenerateSummary._FinishReason.ValueType  # 0
         """Never sent."""
         FINISH_REASON_END_OF_SPEECH: GenerateSummary._FinishReason.ValueType  # 1
-        """The model said so."""
+        """The model sampled a stop token."""
         FINISH_REASON_LENGTH: GenerateSummary._FinishReason.ValueType  # 2
-        """Twenty speech tokens per text token were made, or 4096 in all, or the positions reserved for the sentence are used up."""
+        """Twenty speech tokens per text token were generated, or 4096 in all, or the positions reserved
+        for the sentence are used up.
+        """
 
     class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
         """Why a sentence ended."""
@@ -265,9 +282,11 @@ class GenerateSummary(google.protobuf.message.Message):
     FINISH_REASON_UNSPECIFIED: GenerateSummary.FinishReason.ValueType  # 0
     """Never sent."""
     FINISH_REASON_END_OF_SPEECH: GenerateSummary.FinishReason.ValueType  # 1
-    """The model said so."""
+    """The model sampled a stop token."""
     FINISH_REASON_LENGTH: GenerateSummary.FinishReason.ValueType  # 2
-    """Twenty speech tokens per text token were made, or 4096 in all, or the positions reserved for the sentence are used up."""
+    """Twenty speech tokens per text token were generated, or 4096 in all, or the positions reserved
+    for the sentence are used up.
+    """
 
     FINISH_REASON_FIELD_NUMBER: builtins.int
     TOKENS_FIELD_NUMBER: builtins.int
@@ -282,13 +301,14 @@ class GenerateSummary(google.protobuf.message.Message):
     queue_milliseconds: builtins.float
     """Milliseconds from admission to the start of the first engine step."""
     prefill_milliseconds: builtins.float
-    """Milliseconds of the prompt's pass through the model."""
+    """Milliseconds of the prefill."""
     decode_milliseconds: builtins.float
     """Milliseconds from the end of prefill to the last token."""
     @property
     def text_starts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """For each text id of the sentence the number of the speech token with which it begins, rising from 0; an id that no token says begins
-        with the next one that is said, or, at the end, with the number of all tokens. Empty when the model directory has no alignment table.
+        """For each text id of the sentence the index of the speech token with which it begins, ascending
+        from 0; an id without a token begins with that of the next id that has one or, at the end, with
+        the number of all tokens. Empty when the model directory has no alignment table.
         """
 
     def __init__(

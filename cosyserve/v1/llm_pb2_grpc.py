@@ -52,14 +52,15 @@ class LlmServiceServicer(object):
     """
 
     def Generate(self, request, context):
-        """Generates the speech tokens of one sentence; they leave in messages of a hop.
+        """Generates the speech tokens of one sentence, sent in messages of one hop each.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GenerateStream(self, request_iterator, context):
-        """The same for text ids that arrive over time (5 text : 15 speech interleave). Closing the request stream ends the text.
+        """The same for text ids that arrive over time (5 text : 15 speech interleave). The end of the
+        request stream ends the text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,13 +25,15 @@ class LlmServiceStub:
         cosyserve.v1.llm_pb2.GenerateRequest,
         cosyserve.v1.llm_pb2.GenerateResponse,
     ]
-    """Generates the speech tokens of one sentence; they leave in messages of a hop."""
+    """Generates the speech tokens of one sentence, sent in messages of one hop each."""
 
     GenerateStream: grpc.StreamStreamMultiCallable[
         cosyserve.v1.llm_pb2.GenerateStreamRequest,
         cosyserve.v1.llm_pb2.GenerateStreamResponse,
     ]
-    """The same for text ids that arrive over time (5 text : 15 speech interleave). Closing the request stream ends the text."""
+    """The same for text ids that arrive over time (5 text : 15 speech interleave). The end of the
+    request stream ends the text.
+    """
 
 class LlmServiceAsyncStub:
     """Text token ids in, 25 Hz speech tokens out."""
@@ -40,13 +42,15 @@ class LlmServiceAsyncStub:
         cosyserve.v1.llm_pb2.GenerateRequest,
         cosyserve.v1.llm_pb2.GenerateResponse,
     ]
-    """Generates the speech tokens of one sentence; they leave in messages of a hop."""
+    """Generates the speech tokens of one sentence, sent in messages of one hop each."""
 
     GenerateStream: grpc.aio.StreamStreamMultiCallable[
         cosyserve.v1.llm_pb2.GenerateStreamRequest,
         cosyserve.v1.llm_pb2.GenerateStreamResponse,
     ]
-    """The same for text ids that arrive over time (5 text : 15 speech interleave). Closing the request stream ends the text."""
+    """The same for text ids that arrive over time (5 text : 15 speech interleave). The end of the
+    request stream ends the text.
+    """
 
 class LlmServiceServicer(metaclass=abc.ABCMeta):
     """Text token ids in, 25 Hz speech tokens out."""
@@ -57,7 +61,7 @@ class LlmServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.llm_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.llm_pb2.GenerateResponse], collections.abc.AsyncIterator[cosyserve.v1.llm_pb2.GenerateResponse]]:
-        """Generates the speech tokens of one sentence; they leave in messages of a hop."""
+        """Generates the speech tokens of one sentence, sent in messages of one hop each."""
 
     @abc.abstractmethod
     def GenerateStream(
@@ -65,6 +69,8 @@ class LlmServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[cosyserve.v1.llm_pb2.GenerateStreamRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.llm_pb2.GenerateStreamResponse], collections.abc.AsyncIterator[cosyserve.v1.llm_pb2.GenerateStreamResponse]]:
-        """The same for text ids that arrive over time (5 text : 15 speech interleave). Closing the request stream ends the text."""
+        """The same for text ids that arrive over time (5 text : 15 speech interleave). The end of the
+        request stream ends the text.
+        """
 
 def add_LlmServiceServicer_to_server(servicer: LlmServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -24,30 +24,40 @@ class _Profile:
 class _ProfileEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Profile.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PROFILE_UNSPECIFIED: _Profile.ValueType  # 0
-    """Not chosen: PROFILE_CONTINUOUS is used (PROFILE_OFFLINE in SynthesizeUnary)."""
+    """Not set: PROFILE_CONTINUOUS is used (PROFILE_OFFLINE in SynthesizeUnary)."""
     PROFILE_CONTINUOUS: _Profile.ValueType  # 1
-    """Streaming masks to the end, vocoder phase and window carried: samples do not depend on where the audio was cut."""
+    """Streaming masks throughout, with the phase and window of the vocoder carried from hop to hop:
+    samples do not depend on where the audio is cut.
+    """
     PROFILE_UPSTREAM: _Profile.ValueType  # 2
-    """The reference's schedule with its cross-faded seams, for comparison."""
+    """The schedule of the reference with its cross-fades, for comparison."""
     PROFILE_OFFLINE: _Profile.ValueType  # 3
-    """The whole utterance at once under full attention. Not available on streaming synthesis: INVALID_ARGUMENT there."""
+    """The whole utterance at once under full attention. Streaming methods refuse it with
+    INVALID_ARGUMENT.
+    """
 
 class Profile(_Profile, metaclass=_ProfileEnumTypeWrapper):
-    """Which arithmetic a stage follows when audio leaves before the last token is known."""
+    """Which arithmetic a stage uses when audio is sent before the last token is known."""
 
 PROFILE_UNSPECIFIED: Profile.ValueType  # 0
-"""Not chosen: PROFILE_CONTINUOUS is used (PROFILE_OFFLINE in SynthesizeUnary)."""
+"""Not set: PROFILE_CONTINUOUS is used (PROFILE_OFFLINE in SynthesizeUnary)."""
 PROFILE_CONTINUOUS: Profile.ValueType  # 1
-"""Streaming masks to the end, vocoder phase and window carried: samples do not depend on where the audio was cut."""
+"""Streaming masks throughout, with the phase and window of the vocoder carried from hop to hop:
+samples do not depend on where the audio is cut.
+"""
 PROFILE_UPSTREAM: Profile.ValueType  # 2
-"""The reference's schedule with its cross-faded seams, for comparison."""
+"""The schedule of the reference with its cross-fades, for comparison."""
 PROFILE_OFFLINE: Profile.ValueType  # 3
-"""The whole utterance at once under full attention. Not available on streaming synthesis: INVALID_ARGUMENT there."""
+"""The whole utterance at once under full attention. Streaming methods refuse it with
+INVALID_ARGUMENT.
+"""
 global___Profile = Profile
 
 @typing.final
 class HopSchedule(google.protobuf.message.Message):
-    """How many tokens are decoded between two pieces of audio. In PROFILE_CONTINUOUS this moves cuts only, never samples."""
+    """How many tokens are decoded between two pieces of audio. In PROFILE_CONTINUOUS this changes only
+    where audio is cut, never the samples.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -58,32 +68,35 @@ class HopSchedule(google.protobuf.message.Message):
     class _GrowthEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[HopSchedule._Growth.ValueType], builtins.type):
         DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
         GROWTH_UNSPECIFIED: HopSchedule._Growth.ValueType  # 0
-        """Not chosen: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under load the first piece of a request
-        waits, for a time that the server bounds, while a player that began with it would run dry before the second; both may then leave as one.
+        """Not set: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under
+        load the server holds the first piece of a request, for a bounded time, while a player that
+        starts with it would run dry before the second; both may then be sent as one.
         """
         GROWTH_FIXED: HopSchedule._Growth.ValueType  # 1
-        """Every hop is 25 tokens (1 s) and leaves as soon as it is made, however busy the server is."""
+        """All hops are 25 tokens (1 s) and are sent as soon as they are decoded, at any load."""
         GROWTH_EXPONENTIAL: HopSchedule._Growth.ValueType  # 2
-        """25, 50, 100, ... tokens up to max_hop_tokens, each leaving as soon as it is made."""
+        """25, 50, 100, ... tokens up to max_hop_tokens, each sent as soon as it is decoded."""
 
     class Growth(_Growth, metaclass=_GrowthEnumTypeWrapper):
         """How later hops follow the first."""
 
     GROWTH_UNSPECIFIED: HopSchedule.Growth.ValueType  # 0
-    """Not chosen: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under load the first piece of a request
-    waits, for a time that the server bounds, while a player that began with it would run dry before the second; both may then leave as one.
+    """Not set: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under
+    load the server holds the first piece of a request, for a bounded time, while a player that
+    starts with it would run dry before the second; both may then be sent as one.
     """
     GROWTH_FIXED: HopSchedule.Growth.ValueType  # 1
-    """Every hop is 25 tokens (1 s) and leaves as soon as it is made, however busy the server is."""
+    """All hops are 25 tokens (1 s) and are sent as soon as they are decoded, at any load."""
     GROWTH_EXPONENTIAL: HopSchedule.Growth.ValueType  # 2
-    """25, 50, 100, ... tokens up to max_hop_tokens, each leaving as soon as it is made."""
+    """25, 50, 100, ... tokens up to max_hop_tokens, each sent as soon as it is decoded."""
 
     FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
     MAX_HOP_TOKENS_FIELD_NUMBER: builtins.int
     first_hop_tokens: builtins.int
-    """Fewest new tokens in the first hop, 1 to 100; the hop then ends on the next border of the 25-token grid that starts at the first
-    prompt token. Default (0) 1: the very first border. Outside the range: INVALID_ARGUMENT.
+    """Smallest number of new tokens in the first hop, 1 to 100; the hop ends at the next boundary of
+    the 25-token grid that starts at the first prompt token. Default (0) 1: the first boundary.
+    Outside the range: INVALID_ARGUMENT.
     """
     growth: global___HopSchedule.Growth.ValueType
     """Default GROWTH_UNSPECIFIED. An unknown value is refused with INVALID_ARGUMENT."""

@@ -31,33 +31,47 @@ class _PromptMode:
 class _PromptModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PromptMode.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     PROMPT_MODE_UNSPECIFIED: _PromptMode.ValueType  # 0
-    """Not chosen: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with a transcript,
-    PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a speaker vector.
+    """Not set: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with
+    a transcript, PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a
+    speaker vector.
     """
     PROMPT_MODE_ZERO_SHOT: _PromptMode.ValueType  # 1
-    """Everything: transcript and speech to the language model, speech to the decoder. Needs a voice with a transcript."""
+    """All parts: transcript and speech for the language model, speech for the decoder. Needs a voice
+    with a transcript.
+    """
     PROMPT_MODE_CROSS_LINGUAL: _PromptMode.ValueType  # 2
-    """Speech to the decoder alone, so that the language of the prompt does not matter. Needs a voice made of a recording."""
+    """Speech for the decoder only, so that the language of the prompt does not matter. Needs a voice
+    created from a recording.
+    """
     PROMPT_MODE_INSTRUCT: _PromptMode.ValueType  # 3
-    """The instruction to the language model, speech (if there is any) to the decoder. Needs an instruction."""
+    """The instruction for the language model, speech (if the voice has any) for the decoder. Needs an
+    instruction.
+    """
     PROMPT_MODE_SFT: _PromptMode.ValueType  # 4
-    """The speaker vector alone."""
+    """The speaker vector only."""
 
 class PromptMode(_PromptMode, metaclass=_PromptModeEnumTypeWrapper):
-    """What the networks are shown of a voice before they speak."""
+    """Which parts of a voice condition the networks."""
 
 PROMPT_MODE_UNSPECIFIED: PromptMode.ValueType  # 0
-"""Not chosen: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with a transcript,
-PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a speaker vector.
+"""Not set: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with
+a transcript, PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a
+speaker vector.
 """
 PROMPT_MODE_ZERO_SHOT: PromptMode.ValueType  # 1
-"""Everything: transcript and speech to the language model, speech to the decoder. Needs a voice with a transcript."""
+"""All parts: transcript and speech for the language model, speech for the decoder. Needs a voice
+with a transcript.
+"""
 PROMPT_MODE_CROSS_LINGUAL: PromptMode.ValueType  # 2
-"""Speech to the decoder alone, so that the language of the prompt does not matter. Needs a voice made of a recording."""
+"""Speech for the decoder only, so that the language of the prompt does not matter. Needs a voice
+created from a recording.
+"""
 PROMPT_MODE_INSTRUCT: PromptMode.ValueType  # 3
-"""The instruction to the language model, speech (if there is any) to the decoder. Needs an instruction."""
+"""The instruction for the language model, speech (if the voice has any) for the decoder. Needs an
+instruction.
+"""
 PROMPT_MODE_SFT: PromptMode.ValueType  # 4
-"""The speaker vector alone."""
+"""The speaker vector only."""
 global___PromptMode = PromptMode
 
 class _Onset:
@@ -67,27 +81,31 @@ class _Onset:
 class _OnsetEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Onset.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ONSET_UNSPECIFIED: _Onset.ValueType  # 0
-    """Not chosen: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
+    """Not set: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
     ONSET_TRIMMED: _Onset.ValueType  # 1
-    """The sound of the first sentence begins 20 ms before its first sample above -50 dBFS, the sound of the last one ends at most 100 ms after its
-    last sample above that level. Pauses inside and between sentences, and pauses that the text asks for, are sent in full. A sentence
-    without any sample above that level is sent in full. Sample positions, word times and lengths count what is sent.
+    """The audio of the first sentence begins 20 ms before its first sample above -50 dBFS, and the
+    audio of the last one ends at most 100 ms after its last sample above that level. Pauses within
+    and between sentences, and pauses requested by the text, are sent in full, as is a sentence
+    without any sample above that level. Sample positions, word times and lengths refer to the
+    audio that is sent.
     """
     ONSET_NATURAL: _Onset.ValueType  # 2
-    """Every sample that the vocoder makes is sent."""
+    """All samples that the vocoder generates are sent."""
 
 class Onset(_Onset, metaclass=_OnsetEnumTypeWrapper):
     """Whether the silence at both ends of an utterance is sent."""
 
 ONSET_UNSPECIFIED: Onset.ValueType  # 0
-"""Not chosen: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
+"""Not set: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
 ONSET_TRIMMED: Onset.ValueType  # 1
-"""The sound of the first sentence begins 20 ms before its first sample above -50 dBFS, the sound of the last one ends at most 100 ms after its
-last sample above that level. Pauses inside and between sentences, and pauses that the text asks for, are sent in full. A sentence
-without any sample above that level is sent in full. Sample positions, word times and lengths count what is sent.
+"""The audio of the first sentence begins 20 ms before its first sample above -50 dBFS, and the
+audio of the last one ends at most 100 ms after its last sample above that level. Pauses within
+and between sentences, and pauses requested by the text, are sent in full, as is a sentence
+without any sample above that level. Sample positions, word times and lengths refer to the
+audio that is sent.
 """
 ONSET_NATURAL: Onset.ValueType  # 2
-"""Every sample that the vocoder makes is sent."""
+"""All samples that the vocoder generates are sent."""
 global___Onset = Onset
 
 class _Guard:
@@ -99,45 +117,58 @@ class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     GUARD_UNSPECIFIED: _Guard.ValueType  # 0
     """Never sent."""
     GUARD_RUNAWAY: _Guard.ValueType  # 1
-    """The sentence did not end within the most speech tokens that its text can have."""
+    """The sentence did not end within the largest number of speech tokens plausible for its text."""
     GUARD_TOO_SHORT: _Guard.ValueType  # 2
-    """The sentence ended with the fewest speech tokens that its text can have, or with less."""
+    """The sentence ended with no more than the smallest number of speech tokens plausible for its
+    text.
+    """
     GUARD_PROMPT_SPOKEN: _Guard.ValueType  # 3
     """The words of the voice's prompt were spoken instead of the text."""
     GUARD_SILENCE: _Guard.ValueType  # 4
     """A sentence that has words is silent, as a whole or for seconds on end."""
     GUARD_NON_FINITE: _Guard.ValueType  # 5
-    """A network gave numbers that are not finite."""
+    """A network returned numbers that are not finite."""
     GUARD_ABSURD: _Guard.ValueType  # 6
-    """The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
+    """The numbers are finite but not speech: one speech token repeated for seconds, or samples that
+    stay at the limit of their range.
+    """
     GUARD_LEFT_OUT: _Guard.ValueType  # 7
-    """A word lasts too short a time to have been spoken. Only for models whose words have times."""
+    """The duration of a word is too short for it to have been spoken. Only for models with word
+    times.
+    """
     GUARD_REPEATED: _Guard.ValueType  # 8
-    """Words are spoken once more than the text has them. Only for models whose words have times."""
+    """Words are spoken more often than the text contains them. Only for models with word times."""
 
 class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
-    """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
-    INTERNAL status; audio that fails is never passed off as speech.
+    """Checks of generated speech. The name of the guard without its prefix is the reason in
+    google.rpc.ErrorInfo (domain cosyserve.v1) of an INTERNAL status; audio that fails a check is
+    never returned as if it were good.
     """
 
 GUARD_UNSPECIFIED: Guard.ValueType  # 0
 """Never sent."""
 GUARD_RUNAWAY: Guard.ValueType  # 1
-"""The sentence did not end within the most speech tokens that its text can have."""
+"""The sentence did not end within the largest number of speech tokens plausible for its text."""
 GUARD_TOO_SHORT: Guard.ValueType  # 2
-"""The sentence ended with the fewest speech tokens that its text can have, or with less."""
+"""The sentence ended with no more than the smallest number of speech tokens plausible for its
+text.
+"""
 GUARD_PROMPT_SPOKEN: Guard.ValueType  # 3
 """The words of the voice's prompt were spoken instead of the text."""
 GUARD_SILENCE: Guard.ValueType  # 4
 """A sentence that has words is silent, as a whole or for seconds on end."""
 GUARD_NON_FINITE: Guard.ValueType  # 5
-"""A network gave numbers that are not finite."""
+"""A network returned numbers that are not finite."""
 GUARD_ABSURD: Guard.ValueType  # 6
-"""The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
+"""The numbers are finite but not speech: one speech token repeated for seconds, or samples that
+stay at the limit of their range.
+"""
 GUARD_LEFT_OUT: Guard.ValueType  # 7
-"""A word lasts too short a time to have been spoken. Only for models whose words have times."""
+"""The duration of a word is too short for it to have been spoken. Only for models with word
+times.
+"""
 GUARD_REPEATED: Guard.ValueType  # 8
-"""Words are spoken once more than the text has them. Only for models whose words have times."""
+"""Words are spoken more often than the text contains them. Only for models with word times."""
 global___Guard = Guard
 
 @typing.final
@@ -180,65 +211,79 @@ class SynthesizeRequest(google.protobuf.message.Message):
     PROMPT_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
-    `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
-    the speed. Outside the range: INVALID_ARGUMENT. A text whose first characters other than blanks are `<speak` is an SSML document (a subset
-    of SSML 1.1): malformed, or with a value outside its range: INVALID_ARGUMENT, which says where. Nothing in the text that the voice's model
-    can speak: INVALID_ARGUMENT, which says in which languages it can.
+    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but
+    punctuation, or longer: INVALID_ARGUMENT. `[pause 300ms]` and `<break time="300ms"/>` (10 to
+    5000 ms, several in a row add up to 60 s at most) are silence of that length at any speed.
+    Outside the range: INVALID_ARGUMENT. A text whose first characters other than blanks are
+    `<speak` is an SSML document (a subset of SSML 1.1): malformed, or with a value outside its
+    range: INVALID_ARGUMENT, which says where. A text in which the voice's model can speak nothing:
+    INVALID_ARGUMENT, which names the languages it can speak.
     """
     voice: builtins.str
     """Voice id as ListVoices gives it; empty means the default voice. Unknown: NOT_FOUND."""
     speed: builtins.float
     """Speaking rate, 0.5 to 2.0. Default (0) 1.0. Outside the range: INVALID_ARGUMENT."""
     seed: builtins.int
-    """Same request, same seed, same model: the same samples. Absent: chosen by the server and returned in the header."""
+    """Same request, same seed, same model: the same samples. Absent: the server chooses one and
+    returns it in the header.
+    """
     language_code: builtins.str
-    """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. Not a tag: INVALID_ARGUMENT."""
+    """BCP-47 tag such as "en-US" or "zh"; selects the text normaliser. Default (empty): chosen by
+    script. Not a tag: INVALID_ARGUMENT.
+    """
     profile: cosyserve.v1.profile_pb2.Profile.ValueType
     """PROFILE_CONTINUOUS (default) or PROFILE_UPSTREAM. Another value: INVALID_ARGUMENT."""
     start_sample: builtins.int
-    """Resume after a lost connection: send the same request with the seed of the lost one and the number of samples (at the requested rate)
-    that arrived; audio from that sample on is sent. Default 0. Negative, or without a seed: INVALID_ARGUMENT. Past the end: OUT_OF_RANGE.
+    """To resume after a lost connection, send the same request with the seed of the lost one and the
+    number of samples (at the requested rate) that arrived; the audio from that sample on is sent.
+    Default 0. Negative, or without a seed: INVALID_ARGUMENT. Past the end: OUT_OF_RANGE.
     """
     engine: builtins.str
-    """When resuming: header.engine of the lost request. If the engines have changed since, FAILED_PRECONDITION: the audio would not fit.
-    Empty: not checked.
+    """When resuming: header.engine of the lost request. FAILED_PRECONDITION if the engines have
+    changed since, because the audio would not continue seamlessly. Empty: not checked.
     """
     allow_control_tokens: builtins.bool
     """As AnalyzeSetup.allow_control_tokens of frontend.proto."""
     sentence_pause_milliseconds: builtins.int
-    """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself; a pause that the text asks for there stands
-    in its place. Absent: 200 behind a sentence of two seconds or more, less behind a shorter one, none behind one of 0.8 s; in
-    PROFILE_UPSTREAM 0.
-    Outside the range: INVALID_ARGUMENT.
+    """Silence between two sentences, 0 to 10000 milliseconds, in addition to the silence the voice
+    makes itself; a pause requested by the text at that place replaces it. Absent: 200 after a
+    sentence of two seconds or more, less after a shorter one, none after one of 0.8 s; in
+    PROFILE_UPSTREAM 0. Outside the range: INVALID_ARGUMENT.
     """
     retry: builtins.bool
-    """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
-    That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
-    Nothing of a sentence leaves before something in it can be heard then, and with a model that gives word times not before its last speech
-    token is made (but in MODE_TOKENS): its first audio comes some tenths of a second later.
+    """Whether a sentence whose speech fails a guard (see Guard) is synthesized again, once, with a
+    seed derived from seed, sentence and attempt. That is possible only before any of its audio was
+    sent; later, and by default (false), the fault ends the stream with INTERNAL. With retry, no
+    audio of a sentence is sent before it contains an audible sample and, for a model with word
+    times (except in MODE_TOKENS), before its last speech token is generated: its first audio
+    arrives some tenths of a second later.
     """
     prompt_mode: global___PromptMode.ValueType
-    """What the networks are shown of the voice. Default PROMPT_MODE_UNSPECIFIED: by instruction and voice. An unknown value, or one that
-    contradicts instruction: INVALID_ARGUMENT. One that needs what the voice lacks: FAILED_PRECONDITION.
+    """Which parts of the voice condition the networks. Default PROMPT_MODE_UNSPECIFIED: chosen by
+    instruction and voice. An unknown value, or one that contradicts instruction: INVALID_ARGUMENT.
+    One that needs a part the voice lacks: FAILED_PRECONDITION.
     """
     instruction: builtins.str
-    """How to speak, in words such as "Speak slowly, as if tired." (CosyVoice2's instruct2), 1 to 500 characters; read as it is written, without
-    normalisation, and not spoken. `<|endofprompt|>` behind it is set by the server; any other control token is plain text. Default
-    (empty): none. Longer, nothing that the model can read, or in MODE_TOKENS: INVALID_ARGUMENT. A model without instructions:
-    FAILED_PRECONDITION.
+    """How to speak, in words such as "Speak slowly, as if tired." (CosyVoice2's instruct2), 1 to 500
+    characters; tokenised as written, without normalisation, and not spoken. The server appends
+    `<|endofprompt|>`; any other control token is plain text. Default (empty): none. Longer,
+    without anything the model can read, or in MODE_TOKENS: INVALID_ARGUMENT. A model without
+    instructions: FAILED_PRECONDITION.
     """
     onset: global___Onset.ValueType
-    """Whether the silence at both ends of the utterance is sent. Default ONSET_UNSPECIFIED: ONSET_TRIMMED, and ONSET_NATURAL in
-    PROFILE_UPSTREAM. A resumed request needs the same value. An unknown value, or ONSET_TRIMMED with PROFILE_UPSTREAM: INVALID_ARGUMENT.
+    """Whether the silence at both ends of the utterance is sent. Default ONSET_UNSPECIFIED:
+    ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM. A resumed request needs the same value.
+    An unknown value, or ONSET_TRIMMED with PROFILE_UPSTREAM: INVALID_ARGUMENT.
     """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
-        """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
+        """Encoding and sample rate of the audio. Default: LINEAR16 at 24000 Hz."""
 
     @property
     def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
-        """Where the audio is cut. Default: the earliest possible first piece, then one a second."""
+        """Where the audio is cut into messages. Default: the earliest possible first message, then one
+        per second.
+        """
 
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -246,13 +291,16 @@ class SynthesizeRequest(google.protobuf.message.Message):
 
     @property
     def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """When resuming: every number in SynthesizeResponse.retried_sentences of the lost request, at most 20000, each at least 0, otherwise
-        INVALID_ARGUMENT. They are said with the second seed at once, so that the audio fits. Default: none.
+        """When resuming: all numbers in SynthesizeResponse.retried_sentences of the lost request, at most
+        20000, each at least 0, otherwise INVALID_ARGUMENT. These sentences use the second seed from
+        the start, so that the audio continues seamlessly. Default: none.
         """
 
     @property
     def prompt(self) -> cosyserve.v1.voice_pb2.PromptRecording:
-        """Speak like this recording, which no voice is made of. A resumed request needs the same one. Together with voice: INVALID_ARGUMENT."""
+        """Speaks like this recording, without storing a voice. A resumed request needs the same
+        recording. Together with voice: INVALID_ARGUMENT.
+        """
 
     def __init__(
         self,
@@ -295,21 +343,24 @@ class StreamingSynthesizeRequest(google.protobuf.message.Message):
     FLUSH_FIELD_NUMBER: builtins.int
     CANCEL_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The next fragment of the text, at most 20000 characters, in any cutting: half words, a mark by itself. Empty: a sign of life. All of them
-    together: 1 to 200000 characters (the server may set another limit), an SSML document at most 20000. Otherwise: INVALID_ARGUMENT. When
-    speech is behind by more than 20000 characters, nothing further is read until it has caught up.
+    """The next fragment of the text, at most 20000 characters, cut anywhere, even within a word.
+    Empty: keeps the stream alive. All fragments together: 1 to 200000 characters (the server may
+    set another limit), an SSML document at most 20000. Otherwise: INVALID_ARGUMENT. While
+    synthesis is more than 20000 characters behind, the server reads nothing further.
     """
     @property
     def setup(self) -> global___StreamingSynthesizeSetup:
-        """How to speak."""
+        """How to synthesize the text."""
 
     @property
     def flush(self) -> global___Flush:
-        """Speak what is there now, as if the sentence ended here."""
+        """Speaks the text received so far now, as if the sentence ended here."""
 
     @property
     def cancel(self) -> global___Cancel:
-        """Stop at once. What was not sent yet is dropped; the last message carries the summary, the status is OK."""
+        """Stops at once. Audio that was not sent yet is dropped; the last message carries the summary,
+        and the status is OK.
+        """
 
     def __init__(
         self,
@@ -327,7 +378,7 @@ global___StreamingSynthesizeRequest = StreamingSynthesizeRequest
 
 @typing.final
 class StreamingSynthesizeSetup(google.protobuf.message.Message):
-    """How to speak a text that arrives over time."""
+    """How to synthesize a text that arrives over time."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -338,24 +389,30 @@ class StreamingSynthesizeSetup(google.protobuf.message.Message):
     class _ModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[StreamingSynthesizeSetup._Mode.ValueType], builtins.type):
         DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
         MODE_UNSPECIFIED: StreamingSynthesizeSetup._Mode.ValueType  # 0
-        """Not chosen: MODE_SENTENCES."""
+        """Not set: MODE_SENTENCES."""
         MODE_SENTENCES: StreamingSynthesizeSetup._Mode.ValueType  # 1
-        """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+        """A sentence is synthesized when it is complete: the same text gives the same samples, however
+        it is cut into fragments.
+        """
         MODE_TOKENS: StreamingSynthesizeSetup._Mode.ValueType  # 2
-        """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
-        of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+        """A sentence is synthesized while it is being written: the speech-token model receives a word
+        as soon as no later text can change it. The same text gives the same samples here too,
+        however it is cut; they differ from those of MODE_SENTENCES.
         """
 
     class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
         """When a part of the text is spoken."""
 
     MODE_UNSPECIFIED: StreamingSynthesizeSetup.Mode.ValueType  # 0
-    """Not chosen: MODE_SENTENCES."""
+    """Not set: MODE_SENTENCES."""
     MODE_SENTENCES: StreamingSynthesizeSetup.Mode.ValueType  # 1
-    """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+    """A sentence is synthesized when it is complete: the same text gives the same samples, however
+    it is cut into fragments.
+    """
     MODE_TOKENS: StreamingSynthesizeSetup.Mode.ValueType  # 2
-    """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
-    of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+    """A sentence is synthesized while it is being written: the speech-token model receives a word
+    as soon as no later text can change it. The same text gives the same samples here too,
+    however it is cut; they differ from those of MODE_SENTENCES.
     """
 
     REQUEST_FIELD_NUMBER: builtins.int
@@ -365,18 +422,21 @@ class StreamingSynthesizeSetup(google.protobuf.message.Message):
     mode: global___StreamingSynthesizeSetup.Mode.ValueType
     """Default MODE_SENTENCES. An unknown value: INVALID_ARGUMENT."""
     buffer_delay_milliseconds: builtins.int
-    """When no fragment came for so long, 50 to 10000 milliseconds, and at least four complete words wait, they are spoken as if a sentence ended
-    there. Default (0): never, a sentence waits for its end. Samples then depend on when text came. Outside the range, or in MODE_TOKENS:
-    INVALID_ARGUMENT.
+    """When no fragment arrived for this long, 50 to 10000 milliseconds, and at least four complete
+    words are waiting, they are spoken as if a sentence ended there; samples then depend on when
+    text arrived. Default (0): never, a sentence waits for its end. Outside the range, or in
+    MODE_TOKENS: INVALID_ARGUMENT.
     """
     idle_timeout_milliseconds: builtins.int
-    """When no message came for so long, 1000 to 180000 milliseconds (30000 in MODE_TOKENS), the stream ends with DEADLINE_EXCEEDED. Time in which
-    the server reads nothing does not count. Default (0): a setting of the server, 30000. Outside the range: INVALID_ARGUMENT.
+    """When no message arrived for this long, 1000 to 180000 milliseconds (30000 in MODE_TOKENS), the
+    stream ends with DEADLINE_EXCEEDED. Time in which the server reads nothing does not count.
+    Default (0): a setting of the server, 30000. Outside the range: INVALID_ARGUMENT.
     """
     @property
     def request(self) -> global___SynthesizeRequest:
-        """Everything that Synthesize takes, but for the text: set, INVALID_ARGUMENT. start_sample resumes a lost stream whose text is sent again,
-        with flushes where they were.
+        """All fields of Synthesize except text, which has to be empty (otherwise INVALID_ARGUMENT). With
+        start_sample a lost stream is resumed: the client sends its text again, with flushes at the
+        same places.
         """
 
     def __init__(
@@ -394,7 +454,7 @@ global___StreamingSynthesizeSetup = StreamingSynthesizeSetup
 
 @typing.final
 class Flush(google.protobuf.message.Message):
-    """Nothing is said of it but that it is wanted."""
+    """It has no fields."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -406,7 +466,7 @@ global___Flush = Flush
 
 @typing.final
 class Cancel(google.protobuf.message.Message):
-    """Nothing is said of it but that it is wanted."""
+    """It has no fields."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -429,35 +489,36 @@ class SynthesizeResponse(google.protobuf.message.Message):
     WORDS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """Audio in the requested format. Never empty but on the last message."""
+    """Audio in the requested format. Never empty, except possibly on the last message."""
     chunk_index: builtins.int
     """Number of this message, from 0 without gaps."""
     start_sample: builtins.int
-    """Place of the first of these samples in the whole utterance, at the requested rate."""
+    """Position of the first of these samples in the whole utterance, at the requested rate."""
     @property
     def header(self) -> global___SynthesisHeader:
         """Set on the first message."""
 
     @property
     def summary(self) -> global___SynthesisSummary:
-        """Set on the last message, and only there: a stream without it is not complete."""
+        """Set on the last message only: a stream without it is not complete."""
 
     @property
     def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Sentences, from 0, that are said with a second seed because the first attempt failed a guard: named here once, with or before their
-        first audio.
+        """Sentences, from 0, that are synthesized with a second seed because the first attempt failed a
+        guard. Each is listed once, with or before its first audio.
         """
 
     @property
     def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
-        """Words whose times are known since the message before, in the order in which they are spoken; a sentence's words come together, at the
-        latest with the first message behind its audio. Empty where times are not trustworthy: for models without an alignment table.
+        """Words whose times became known since the previous message, in the order in which they are
+        spoken. The words of a sentence arrive together, at the latest with the first message after its
+        audio. Empty for models without an alignment table, whose times would not be reliable.
         """
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
-        """What of the text is not spoken as it is written, as far as it became known since the message before. At most 50 in a response; a
-        resumed request tells them again.
+        """Parts of the text that are not spoken as written, as far as they became known since the
+        previous message. At most 50 in a response; a resumed request repeats them.
         """
 
     def __init__(
@@ -488,11 +549,13 @@ class WordTime(google.protobuf.message.Message):
     END_SECONDS_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The word as it is spoken, after normalisation, without marks."""
+    """The word as it is spoken: after normalisation, without punctuation."""
     start_seconds: builtins.float
-    """Where it begins, in seconds from the beginning of the whole utterance. Speech tokens are 40 ms long, so are the steps at speed 1.0."""
+    """Its start, in seconds from the start of the whole utterance, in steps of a speech token: 40 ms
+    at speed 1.0.
+    """
     end_seconds: builtins.float
-    """Where it ends, in the same measure; a pause behind it is not part of it."""
+    """Its end, in the same unit; a pause after the word is not part of it."""
     sentence: builtins.int
     """Number of its sentence, from 0."""
     def __init__(
@@ -614,11 +677,11 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     """The whole utterance in the requested format."""
     @property
     def header(self) -> global___SynthesisHeader:
-        """What the request came down to."""
+        """The parameters in use."""
 
     @property
     def summary(self) -> global___SynthesisSummary:
-        """What it cost."""
+        """Durations and counts."""
 
     @property
     def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
@@ -654,9 +717,11 @@ class ConvertVoiceRequest(google.protobuf.message.Message):
     PROMPT_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """Somebody speaking; form and limits as VoiceDraft.audio, but silence at the ends is kept. Otherwise: INVALID_ARGUMENT."""
+    """The recording; formats and limits as VoiceDraft.audio, but silence at both ends is kept.
+    Otherwise: INVALID_ARGUMENT.
+    """
     voice: builtins.str
-    """As SynthesizeRequest.voice: who shall be heard."""
+    """The target voice, as SynthesizeRequest.voice."""
     speed: builtins.float
     """As SynthesizeRequest.speed."""
     seed: builtins.int
@@ -668,8 +733,8 @@ class ConvertVoiceRequest(google.protobuf.message.Message):
     engine: builtins.str
     """As SynthesizeRequest.engine."""
     prompt_mode: global___PromptMode.ValueType
-    """As SynthesizeRequest.prompt_mode, of which there are two: PROMPT_MODE_CROSS_LINGUAL (default for a voice made of a recording) and
-    PROMPT_MODE_SFT. Another value: INVALID_ARGUMENT.
+    """As SynthesizeRequest.prompt_mode, of which two are allowed: PROMPT_MODE_CROSS_LINGUAL (default
+    for a voice created from a recording) and PROMPT_MODE_SFT. Another value: INVALID_ARGUMENT.
     """
     onset: global___Onset.ValueType
     """As SynthesizeRequest.onset."""
@@ -709,7 +774,7 @@ global___ConvertVoiceRequest = ConvertVoiceRequest
 
 @typing.final
 class SynthesisHeader(google.protobuf.message.Message):
-    """What a request came down to, defaults filled in."""
+    """The parameters of a request, with defaults filled in."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -727,11 +792,17 @@ class SynthesisHeader(google.protobuf.message.Message):
     profile: cosyserve.v1.profile_pb2.Profile.ValueType
     """The profile in use."""
     engine: builtins.str
-    """Name of the engines that speak (models, backends, precision, devices); to be sent back when resuming. Opaque."""
+    """Opaque name of the engines in use (models, backends, precision, devices), to be sent back when
+    resuming.
+    """
     onset: global___Onset.ValueType
-    """The onset in use: ONSET_TRIMMED or ONSET_NATURAL. Absent from servers that always send every sample."""
+    """The onset in use: ONSET_TRIMMED or ONSET_NATURAL. Absent from servers that always send every
+    sample.
+    """
     removed_start_milliseconds: builtins.float
-    """Milliseconds of silence that were removed at the start of the first sentence; a multiple of 1/24 ms. 0 in ONSET_NATURAL."""
+    """Milliseconds of silence that were removed at the start of the first sentence; a multiple of
+    1/24 ms. 0 in ONSET_NATURAL.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """The format of the audio bytes."""
@@ -754,7 +825,7 @@ global___SynthesisHeader = SynthesisHeader
 
 @typing.final
 class SynthesisSummary(google.protobuf.message.Message):
-    """What a request cost."""
+    """Durations and counts of a request."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -776,19 +847,24 @@ class SynthesisSummary(google.protobuf.message.Message):
     first_sound_milliseconds: builtins.float
     """Milliseconds from admission to the first audio message (the first byte)."""
     real_time_factor: builtins.float
-    """Seconds of work per second of audio (all of it), measured at the orchestrator from admission to the last message."""
+    """Seconds of work per second of audio (all of it), measured at the orchestrator from admission to
+    the last message.
+    """
     sentences: builtins.int
-    """Sentences spoken."""
+    """Number of sentences."""
     speech_tokens: builtins.int
-    """Speech tokens made."""
+    """Number of speech tokens generated."""
     resumptions: builtins.int
-    """How many times a stage was replaced in mid-request."""
+    """How many times a failed stage was replaced during the request."""
     cancelled: builtins.bool
-    """The caller cancelled (StreamingSynthesize): the text was not spoken to its end, and audio_seconds is what was sent of it."""
+    """The caller cancelled (StreamingSynthesize): the text was not spoken to its end, and
+    audio_seconds counts the audio that was sent.
+    """
     first_audible_milliseconds: builtins.float
-    """Milliseconds from admission until a player that starts with the first message of this response, plays each message when it has come and
-    the one before it is over, and has no delay of its own, plays the first sample above -40 dBFS: the time to the first byte and the silence
-    in front of the first audible sample. 0 when nothing that was sent is above that level.
+    """Milliseconds from admission until a player without latency plays the first sample above -40
+    dBFS. The player starts with the first message of this response and plays each message when it
+    has arrived and the previous one is over; so this is the time to the first byte plus the
+    silence before the first audible sample. 0 when no sample that was sent is above that level.
     """
     removed_start_milliseconds: builtins.float
     """As SynthesisHeader.removed_start_milliseconds."""
@@ -796,15 +872,15 @@ class SynthesisSummary(google.protobuf.message.Message):
     """Milliseconds of silence that were removed at the end of the last sentence. 0 in ONSET_NATURAL."""
     @property
     def first_sound(self) -> global___StageMilliseconds:
-        """Where the milliseconds to the first sound went."""
+        """Milliseconds by stage, up to the first audio message."""
 
     @property
     def total(self) -> global___StageMilliseconds:
-        """Where all the milliseconds went, sentences added up."""
+        """Milliseconds by stage, summed over all sentences."""
 
     @property
     def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
-        """All warnings of the response once more, in order."""
+        """All warnings of the response again, in order."""
 
     def __init__(
         self,
@@ -830,8 +906,9 @@ global___SynthesisSummary = SynthesisSummary
 
 @typing.final
 class StageMilliseconds(google.protobuf.message.Message):
-    """Milliseconds by stage. Flow, vocoder, prefill and all of decoding are measured inside the stage; the frontend, and decoding up to the
-    first hop, are measured at the orchestrator and include the way there and back.
+    """Milliseconds by stage. Flow, vocoder, prefill and the whole of decoding are measured inside the
+    stage; the frontend, and decoding up to the first hop, are measured at the orchestrator and
+    include the network round trip.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -842,9 +919,9 @@ class StageMilliseconds(google.protobuf.message.Message):
     FLOW_FIELD_NUMBER: builtins.int
     VOCODER_FIELD_NUMBER: builtins.int
     frontend: builtins.float
-    """Text to the token ids of the first sentence, and the voice."""
+    """From the text to the token ids of the first sentence, and fetching the voice."""
     llm_prefill: builtins.float
-    """The prompt's pass through the speech-token model, waiting for the engine included."""
+    """Prefill of the speech-token model, including the wait for the engine."""
     llm_decode: builtins.float
     """Speech-token decoding: up to the first hop, or all of it."""
     flow: builtins.float
@@ -871,9 +948,13 @@ class ListVoicesRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     page_size: builtins.int
-    """Most voices in the answer, 0 to 1000; 0 (default) means 100. Outside: INVALID_ARGUMENT."""
+    """Largest number of voices in the response, 0 to 1000; 0 (default) means 100. Outside the range:
+    INVALID_ARGUMENT.
+    """
     page_token: builtins.str
-    """next_page_token of the page before, or empty (default) for the first. Anything else: INVALID_ARGUMENT."""
+    """next_page_token of the previous page, or empty (default) for the first. Anything else:
+    INVALID_ARGUMENT.
+    """
     def __init__(
         self,
         *,
@@ -891,10 +972,12 @@ class ListVoicesResponse(google.protobuf.message.Message):
     VOICES_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
-    """Asks for the next page; empty on the last one."""
+    """The page_token of the next page; empty on the last page."""
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
-        """The voices of this page, ordered by id. One that is deleted while the list is read may be missing, and a page have fewer for it."""
+        """The voices of this page, ordered by id. A voice that is deleted while the list is read may be
+        missing, and its page is then shorter.
+        """
 
     def __init__(
         self,
@@ -913,7 +996,7 @@ class CreateVoiceRequest(google.protobuf.message.Message):
     DRAFT_FIELD_NUMBER: builtins.int
     @property
     def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
-        """The voice to be made."""
+        """The voice to create."""
 
     def __init__(
         self,
@@ -932,7 +1015,7 @@ class CreateVoiceResponse(google.protobuf.message.Message):
     VOICE_FIELD_NUMBER: builtins.int
     @property
     def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
-        """The voice that was made."""
+        """The voice that was created."""
 
     def __init__(
         self,
@@ -994,7 +1077,9 @@ class UpdateVoiceRequest(google.protobuf.message.Message):
 
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
-        """Which of display_name, description and labels to take over. Default (empty): all three. Another path: INVALID_ARGUMENT."""
+        """Which of display_name, description and labels to change. Default (empty): all three. Another
+        path: INVALID_ARGUMENT.
+        """
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SynthesisServiceStub(object):
-    """The public door: text in, speech out.
+    """The public service: text in, speech out.
     """
 
     def __init__(self, channel):
@@ -83,12 +83,13 @@ class SynthesisServiceStub(object):
 
 
 class SynthesisServiceServicer(object):
-    """The public door: text in, speech out.
+    """The public service: text in, speech out.
     """
 
     def Synthesize(self, request, context):
-        """Speaks a text; audio leaves while the text is still being spoken.
-        Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        """Synthesizes a text; audio is sent while later parts are still being synthesized. A server at
+        its limit answers RESOURCE_EXHAUSTED with google.rpc.RetryInfo; a stage without a live replica:
+        UNAVAILABLE.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -96,10 +97,11 @@ class SynthesisServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def StreamingSynthesize(self, request_iterator, context):
-        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
-        the text. Initial metadata is sent as soon as the setup is accepted. While no text has come, and when neither text came nor audio left
-        for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, a full server gives the place of the stream to another request and ends the stream with
-        RESOURCE_EXHAUSTED.
+        """Synthesizes a text while it is being written: the client sends fragments of any length, and
+        audio is sent meanwhile. The end of the request stream ends the text. Initial metadata is sent
+        as soon as the setup is accepted. A stream that has received no text yet, or that has neither
+        received text nor sent audio for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, may lose its place to
+        another request when the server is at its limit; it then ends with RESOURCE_EXHAUSTED.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
@@ -108,15 +110,17 @@ class SynthesisServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SynthesizeUnary(self, request, context):
-        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
-        in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+        """Synthesizes a text as a whole under full attention, for callers that prefer quality over
+        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
+        INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConvertVoice(self, request, context):
-        """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+        """Converts a recording to another voice, with the same words and the same timing. The response is
+        that of Synthesize, without word times.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
@@ -125,36 +129,40 @@ class SynthesisServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """All voices, ordered by id, a page at a time.
+        """Lists all voices, ordered by id, one page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateVoice(self, request, context):
-        """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+        """Creates a voice from a recording; it can be used at once. ALREADY_EXISTS for an id in use,
+        FAILED_PRECONDITION when this server stores no voices, RESOURCE_EXHAUSTED with
+        google.rpc.RetryInfo when too many voices are being created or the storage fails.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetVoice(self, request, context):
-        """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id.
+        """Describes a voice, without the arrays it consists of. NOT_FOUND when there is no voice of that
+        id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateVoice(self, request, context):
-        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION.
+        """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+        FAILED_PRECONDITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on.
+        """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+        progress finish with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -217,7 +225,7 @@ def add_SynthesisServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SynthesisService(object):
-    """The public door: text in, speech out.
+    """The public service: text in, speech out.
     """
 
     @staticmethod

@@ -18,15 +18,16 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class SynthesisServiceStub:
-    """The public door: text in, speech out."""
+    """The public service: text in, speech out."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Synthesize: grpc.UnaryStreamMultiCallable[
         cosyserve.v1.synthesis_pb2.SynthesizeRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks a text; audio leaves while the text is still being spoken.
-    Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    """Synthesizes a text; audio is sent while later parts are still being synthesized. A server at
+    its limit answers RESOURCE_EXHAUSTED with google.rpc.RetryInfo; a stage without a live replica:
+    UNAVAILABLE.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
@@ -34,10 +35,11 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
-    the text. Initial metadata is sent as soon as the setup is accepted. While no text has come, and when neither text came nor audio left
-    for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, a full server gives the place of the stream to another request and ends the stream with
-    RESOURCE_EXHAUSTED.
+    """Synthesizes a text while it is being written: the client sends fragments of any length, and
+    audio is sent meanwhile. The end of the request stream ends the text. Initial metadata is sent
+    as soon as the setup is accepted. A stream that has received no text yet, or that has neither
+    received text nor sent audio for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, may lose its place to
+    another request when the server is at its limit; it then ends with RESOURCE_EXHAUSTED.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -46,15 +48,17 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
-    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
-    in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+    """Synthesizes a text as a whole under full attention, for callers that prefer quality over
+    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
+    INVALID_ARGUMENT.
     """
 
     ConvertVoice: grpc.UnaryStreamMultiCallable[
         cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+    """Converts a recording to another voice, with the same words and the same timing. The response is
+    that of Synthesize, without word times.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -63,43 +67,51 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         cosyserve.v1.synthesis_pb2.ListVoicesResponse,
     ]
-    """All voices, ordered by id, a page at a time."""
+    """Lists all voices, ordered by id, one page at a time."""
 
     CreateVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
         cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
     ]
-    """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+    """Creates a voice from a recording; it can be used at once. ALREADY_EXISTS for an id in use,
+    FAILED_PRECONDITION when this server stores no voices, RESOURCE_EXHAUSTED with
+    google.rpc.RetryInfo when too many voices are being created or the storage fails.
     """
 
     GetVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
         cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse,
     ]
-    """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+    """Describes a voice, without the arrays it consists of. NOT_FOUND when there is no voice of that
+    id.
+    """
 
     UpdateVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
         cosyserve.v1.synthesis_pb2.UpdateVoiceResponse,
     ]
-    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+    """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+    FAILED_PRECONDITION.
+    """
 
     DeleteVoice: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
         cosyserve.v1.synthesis_pb2.DeleteVoiceResponse,
     ]
-    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
+    """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+    progress finish with it.
+    """
 
 class SynthesisServiceAsyncStub:
-    """The public door: text in, speech out."""
+    """The public service: text in, speech out."""
 
     Synthesize: grpc.aio.UnaryStreamMultiCallable[
         cosyserve.v1.synthesis_pb2.SynthesizeRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks a text; audio leaves while the text is still being spoken.
-    Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    """Synthesizes a text; audio is sent while later parts are still being synthesized. A server at
+    its limit answers RESOURCE_EXHAUSTED with google.rpc.RetryInfo; a stage without a live replica:
+    UNAVAILABLE.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
 
@@ -107,10 +119,11 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
-    the text. Initial metadata is sent as soon as the setup is accepted. While no text has come, and when neither text came nor audio left
-    for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, a full server gives the place of the stream to another request and ends the stream with
-    RESOURCE_EXHAUSTED.
+    """Synthesizes a text while it is being written: the client sends fragments of any length, and
+    audio is sent meanwhile. The end of the request stream ends the text. Initial metadata is sent
+    as soon as the setup is accepted. A stream that has received no text yet, or that has neither
+    received text nor sent audio for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, may lose its place to
+    another request when the server is at its limit; it then ends with RESOURCE_EXHAUSTED.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -119,15 +132,17 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
-    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
-    in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+    """Synthesizes a text as a whole under full attention, for callers that prefer quality over
+    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
+    INVALID_ARGUMENT.
     """
 
     ConvertVoice: grpc.aio.UnaryStreamMultiCallable[
         cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeResponse,
     ]
-    """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+    """Converts a recording to another voice, with the same words and the same timing. The response is
+    that of Synthesize, without word times.
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
@@ -136,36 +151,43 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         cosyserve.v1.synthesis_pb2.ListVoicesResponse,
     ]
-    """All voices, ordered by id, a page at a time."""
+    """Lists all voices, ordered by id, one page at a time."""
 
     CreateVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
         cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
     ]
-    """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+    """Creates a voice from a recording; it can be used at once. ALREADY_EXISTS for an id in use,
+    FAILED_PRECONDITION when this server stores no voices, RESOURCE_EXHAUSTED with
+    google.rpc.RetryInfo when too many voices are being created or the storage fails.
     """
 
     GetVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
         cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse,
     ]
-    """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+    """Describes a voice, without the arrays it consists of. NOT_FOUND when there is no voice of that
+    id.
+    """
 
     UpdateVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
         cosyserve.v1.synthesis_pb2.UpdateVoiceResponse,
     ]
-    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+    """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+    FAILED_PRECONDITION.
+    """
 
     DeleteVoice: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
         cosyserve.v1.synthesis_pb2.DeleteVoiceResponse,
     ]
-    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
+    """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+    progress finish with it.
+    """
 
 class SynthesisServiceServicer(metaclass=abc.ABCMeta):
-    """The public door: text in, speech out."""
+    """The public service: text in, speech out."""
 
     @abc.abstractmethod
     def Synthesize(
@@ -173,8 +195,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.SynthesizeRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
-        """Speaks a text; audio leaves while the text is still being spoken.
-        Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        """Synthesizes a text; audio is sent while later parts are still being synthesized. A server at
+        its limit answers RESOURCE_EXHAUSTED with google.rpc.RetryInfo; a stage without a live replica:
+        UNAVAILABLE.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
 
@@ -184,10 +207,11 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
-        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
-        the text. Initial metadata is sent as soon as the setup is accepted. While no text has come, and when neither text came nor audio left
-        for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, a full server gives the place of the stream to another request and ends the stream with
-        RESOURCE_EXHAUSTED.
+        """Synthesizes a text while it is being written: the client sends fragments of any length, and
+        audio is sent meanwhile. The end of the request stream ends the text. Initial metadata is sent
+        as soon as the setup is accepted. A stream that has received no text yet, or that has neither
+        received text nor sent audio for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, may lose its place to
+        another request when the server is at its limit; it then ends with RESOURCE_EXHAUSTED.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
@@ -198,8 +222,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse]]:
-        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
-        in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+        """Synthesizes a text as a whole under full attention, for callers that prefer quality over
+        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
+        INVALID_ARGUMENT.
         """
 
     @abc.abstractmethod
@@ -208,7 +233,8 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
-        """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+        """Converts a recording to another voice, with the same words and the same timing. The response is
+        that of Synthesize, without word times.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
@@ -219,7 +245,7 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.ListVoicesResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.ListVoicesResponse]]:
-        """All voices, ordered by id, a page at a time."""
+        """Lists all voices, ordered by id, one page at a time."""
 
     @abc.abstractmethod
     def CreateVoice(
@@ -227,8 +253,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.CreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.CreateVoiceResponse]]:
-        """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+        """Creates a voice from a recording; it can be used at once. ALREADY_EXISTS for an id in use,
+        FAILED_PRECONDITION when this server stores no voices, RESOURCE_EXHAUSTED with
+        google.rpc.RetryInfo when too many voices are being created or the storage fails.
         """
 
     @abc.abstractmethod
@@ -237,7 +264,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse]]:
-        """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+        """Describes a voice, without the arrays it consists of. NOT_FOUND when there is no voice of that
+        id.
+        """
 
     @abc.abstractmethod
     def UpdateVoice(
@@ -245,7 +274,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.UpdateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.UpdateVoiceResponse]]:
-        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+        """Changes the metadata of a voice, never its sound. NOT_FOUND as above; for a preset:
+        FAILED_PRECONDITION.
+        """
 
     @abc.abstractmethod
     def DeleteVoice(
@@ -253,6 +284,8 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.DeleteVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.DeleteVoiceResponse]]:
-        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
+        """Deletes a voice permanently. NOT_FOUND as above; for a preset: FAILED_PRECONDITION. Requests in
+        progress finish with it.
+        """
 
 def add_SynthesisServiceServicer_to_server(servicer: SynthesisServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -22,7 +22,7 @@ class DecodeRequest(google.protobuf.message.Message):
     SPEECH_TOKENS_FIELD_NUMBER: builtins.int
     @property
     def setup(self) -> global___DecodeSetup:
-        """Voice, schedule and randomness."""
+        """Voice, schedule and seed."""
 
     @property
     def speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -46,7 +46,7 @@ class DecodeResponse(google.protobuf.message.Message):
     AUDIO_FIELD_NUMBER: builtins.int
     @property
     def audio(self) -> global___DecodedAudio:
-        """What is new."""
+        """The new part of the result."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class DecodeStreamRequest(google.protobuf.message.Message):
     TOKENS_FIELD_NUMBER: builtins.int
     @property
     def setup(self) -> global___DecodeSetup:
-        """Voice, schedule and randomness."""
+        """Voice, schedule and seed."""
 
     @property
     def tokens(self) -> global___SpeechTokenIds:
@@ -91,7 +91,7 @@ class DecodeStreamResponse(google.protobuf.message.Message):
     AUDIO_FIELD_NUMBER: builtins.int
     @property
     def audio(self) -> global___DecodedAudio:
-        """What is new."""
+        """The new part of the result."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ global___DecodeStreamResponse = DecodeStreamResponse
 
 @typing.final
 class SpeechTokenIds(google.protobuf.message.Message):
-    """A run of speech tokens."""
+    """Consecutive speech tokens."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -125,7 +125,7 @@ global___SpeechTokenIds = SpeechTokenIds
 
 @typing.final
 class DecodeSetup(google.protobuf.message.Message):
-    """What the decoder is told beside the tokens."""
+    """The parameters of the decoder besides the tokens."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -146,42 +146,54 @@ class DecodeSetup(google.protobuf.message.Message):
     UTTERANCE_FIELD_NUMBER: builtins.int
     CALLER_STREAMS_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
-    """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major. Otherwise: INVALID_ARGUMENT."""
+    """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major.
+    Otherwise: INVALID_ARGUMENT.
+    """
     speaker_embedding: builtins.bytes
     """Speaker vector: little-endian float32, [192]. Otherwise: INVALID_ARGUMENT."""
     voice_hash: builtins.str
-    """Voice.content_hash: a key under which the prompt's state may be kept. Empty: not kept."""
+    """Voice.content_hash: the key under which the state of the prompt may be cached. Empty: not
+    cached.
+    """
     seed: builtins.int
     """Seed of the vocoder's noise source."""
     sentence_index: builtins.int
-    """Position of the sentence in its request, from 0; part of the noise's name."""
+    """Position of the sentence in its request, from 0; together with seed it determines the noise."""
     profile: cosyserve.v1.profile_pb2.Profile.ValueType
     """Default PROFILE_CONTINUOUS. An unknown value is refused with INVALID_ARGUMENT."""
     speed: builtins.float
-    """Speaking rate, 0.5 to 2.0; default (0) 1.0. Outside the range: INVALID_ARGUMENT. In PROFILE_UPSTREAM only 1.0."""
+    """Speaking rate, 0.5 to 2.0; default (0) 1.0. Outside the range: INVALID_ARGUMENT. In
+    PROFILE_UPSTREAM only 1.0.
+    """
     start_sample: builtins.int
-    """Samples of this sentence that the caller already has: audio from here on is sent. Default 0, never negative: INVALID_ARGUMENT."""
+    """Samples of this sentence that the caller already has: the audio after them is sent. Default 0.
+    Negative: INVALID_ARGUMENT.
+    """
     guards: builtins.bool
-    """Whether the sound is checked: a sentence that is silent, as a whole or for 3 s on end (at speed 1.0), ends the call with INTERNAL and
-    google.rpc.ErrorInfo with reason SILENCE. Default false: not checked.
-    Numbers that are not finite end the call in either case, with reason NON_FINITE.
+    """Whether the audio is checked: a sentence that is silent, as a whole or for 3 s (at speed 1.0),
+    ends the call with INTERNAL and google.rpc.ErrorInfo with reason SILENCE. Default false: not
+    checked. Numbers that are not finite end the call in either case, with reason NON_FINITE.
     """
     holds_silence: builtins.bool
-    """With guards: whether audio waits until something in it can be heard, so that a sentence that is silent as a whole fails before any of it
-    has left. For callers that would ask again with another seed; the first audio comes later. Default false: silence leaves like all else.
+    """With guards: whether audio is held until it contains an audible sample, so that a silent
+    sentence fails before any of it was sent. For callers that retry with another seed; the first
+    audio is sent later. Default false: silence is sent at once.
     """
     listener_seconds: builtins.float
-    """Seconds of earlier sentences of the request that its listener still has to play when this call begins: by then the first sound of this one
-    is due. Default 0: nothing is being played, or nobody knows. Negative or not finite: INVALID_ARGUMENT.
+    """Seconds of earlier sentences of the request that its listener still has to play when this call
+    begins; the first audio of this sentence is due by then. Default 0: nothing is being played, or
+    unknown. Negative or not finite: INVALID_ARGUMENT.
     """
     utterance: builtins.int
-    """A number that the sentences of one request share and no other request has; 0 (default): none. While an earlier sentence of the request is
-    being decoded by the same process, listener_seconds is not used: the first sound of this one is due when that one has been played.
+    """A number shared by the sentences of one request and unique to it; 0 (default): none. While the
+    same process is decoding an earlier sentence of the request, listener_seconds is not used: the
+    first audio of this sentence is due when that one has been played.
     """
     caller_streams: builtins.int
-    """Sentences that the caller has decoded at this moment on all replicas of this stage together, this one included. Sound takes longer to its
-    listener where one caller speaks with many, however few of them are decoded here; that decides when a first piece is handed out, and no
-    sample. Default 0: not told, those that are decoded here count. Negative: INVALID_ARGUMENT.
+    """Number of sentences that all replicas of this stage are decoding for the caller now, this one
+    included. Audio takes longer to reach its listener when the caller serves many streams, even if
+    few of them are decoded here; the number affects when the first piece is sent, and no sample.
+    Default 0: unknown, the sentences decoded by this replica count. Negative: INVALID_ARGUMENT.
     """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -189,11 +201,13 @@ class DecodeSetup(google.protobuf.message.Message):
 
     @property
     def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
-        """Where to cut. Not used in PROFILE_OFFLINE."""
+        """Where the audio is cut. Not used in PROFILE_OFFLINE."""
 
     @property
     def expected_identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """The engine that made the samples before start_sample. A replica that differs refuses with FAILED_PRECONDITION. Unset: any engine."""
+        """The engine that generated the samples before start_sample. A replica with another one refuses
+        with FAILED_PRECONDITION. Unset: any engine.
+        """
 
     def __init__(
         self,
@@ -231,14 +245,15 @@ class DecodedAudio(google.protobuf.message.Message):
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """Signed 16-bit little-endian mono PCM at 24000 Hz, at most 1000000 bytes. Empty on a message that only shows progress: a hop that the
-    caller already has, or that the vocoder still holds back.
+    """Signed 16-bit little-endian mono PCM at 24000 Hz, at most 1000000 bytes. Empty on a message
+    that only reports progress: for a hop that the caller already has, or that the vocoder still
+    holds back.
     """
     start_sample: builtins.int
-    """Place of the first of these samples in the sentence."""
+    """Position of the first of these samples in the sentence."""
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """Set on the first message: who decodes."""
+        """The engine that decodes. Set on the first message."""
 
     @property
     def summary(self) -> global___DecodeSummary:
@@ -259,7 +274,7 @@ global___DecodedAudio = DecodedAudio
 
 @typing.final
 class DecodeSummary(google.protobuf.message.Message):
-    """Where the time of a sentence went."""
+    """Durations of a sentence."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -269,7 +284,7 @@ class DecodeSummary(google.protobuf.message.Message):
     FIRST_FLOW_MILLISECONDS_FIELD_NUMBER: builtins.int
     FIRST_VOCODER_MILLISECONDS_FIELD_NUMBER: builtins.int
     samples: builtins.int
-    """Samples of the whole sentence, those before start_sample included."""
+    """Number of samples of the whole sentence, including those before start_sample."""
     flow_milliseconds: builtins.float
     """Milliseconds spent in the flow (encoder and Euler steps), all hops together."""
     vocoder_milliseconds: builtins.float

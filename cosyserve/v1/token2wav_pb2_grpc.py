@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class Token2WavServiceStub(object):
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     def __init__(self, channel):
@@ -49,20 +49,21 @@ class Token2WavServiceStub(object):
 
 
 class Token2WavServiceServicer(object):
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     def Decode(self, request, context):
-        """Decodes one sentence whose tokens are all known; audio leaves hop by hop.
+        """Decodes one sentence whose tokens are all known; audio is sent hop by hop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DecodeStream(self, request_iterator, context):
-        """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-        is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+        """The same for tokens that arrive over time. The end of the request stream ends the sentence.
+        Initial metadata is sent as soon as the setup is accepted: a caller that writes tokens earlier
+        may not receive the status of a refusal. No tokens for a minute (a setting of the server):
         DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -91,8 +92,8 @@ def add_Token2WavServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Token2WavService(object):
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     @staticmethod

@@ -18,8 +18,8 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class Token2WavServiceStub:
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
@@ -27,40 +27,42 @@ class Token2WavServiceStub:
         cosyserve.v1.token2wav_pb2.DecodeRequest,
         cosyserve.v1.token2wav_pb2.DecodeResponse,
     ]
-    """Decodes one sentence whose tokens are all known; audio leaves hop by hop."""
+    """Decodes one sentence whose tokens are all known; audio is sent hop by hop."""
 
     DecodeStream: grpc.StreamStreamMultiCallable[
         cosyserve.v1.token2wav_pb2.DecodeStreamRequest,
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
-    """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-    is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+    """The same for tokens that arrive over time. The end of the request stream ends the sentence.
+    Initial metadata is sent as soon as the setup is accepted: a caller that writes tokens earlier
+    may not receive the status of a refusal. No tokens for a minute (a setting of the server):
     DEADLINE_EXCEEDED.
     """
 
 class Token2WavServiceAsyncStub:
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     Decode: grpc.aio.UnaryStreamMultiCallable[
         cosyserve.v1.token2wav_pb2.DecodeRequest,
         cosyserve.v1.token2wav_pb2.DecodeResponse,
     ]
-    """Decodes one sentence whose tokens are all known; audio leaves hop by hop."""
+    """Decodes one sentence whose tokens are all known; audio is sent hop by hop."""
 
     DecodeStream: grpc.aio.StreamStreamMultiCallable[
         cosyserve.v1.token2wav_pb2.DecodeStreamRequest,
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
-    """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-    is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+    """The same for tokens that arrive over time. The end of the request stream ends the sentence.
+    Initial metadata is sent as soon as the setup is accepted: a caller that writes tokens earlier
+    may not receive the status of a refusal. No tokens for a minute (a setting of the server):
     DEADLINE_EXCEEDED.
     """
 
 class Token2WavServiceServicer(metaclass=abc.ABCMeta):
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
-    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """Speech tokens in, 24 kHz audio out: flow matching to mel, then the vocoder. Without memory for
+    another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
     """
 
     @abc.abstractmethod
@@ -69,7 +71,7 @@ class Token2WavServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.token2wav_pb2.DecodeRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.token2wav_pb2.DecodeResponse], collections.abc.AsyncIterator[cosyserve.v1.token2wav_pb2.DecodeResponse]]:
-        """Decodes one sentence whose tokens are all known; audio leaves hop by hop."""
+        """Decodes one sentence whose tokens are all known; audio is sent hop by hop."""
 
     @abc.abstractmethod
     def DecodeStream(
@@ -77,8 +79,9 @@ class Token2WavServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[cosyserve.v1.token2wav_pb2.DecodeStreamRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse], collections.abc.AsyncIterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse]]:
-        """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-        is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+        """The same for tokens that arrive over time. The end of the request stream ends the sentence.
+        Initial metadata is sent as soon as the setup is accepted: a caller that writes tokens earlier
+        may not receive the status of a refusal. No tokens for a minute (a setting of the server):
         DEADLINE_EXCEEDED.
         """
 

@@ -15,7 +15,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class Voice(google.protobuf.message.Message):
-    """Everything a voice is: immutable, named by its content, sent with each request so that any replica can speak it."""
+    """A complete voice: immutable, identified by its content, sent with each request so that any
+    replica can use it.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -26,18 +28,19 @@ class Voice(google.protobuf.message.Message):
     PROMPT_MEL_FIELD_NUMBER: builtins.int
     SPEAKER_EMBEDDING_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Name under which the voice is asked for."""
+    """Id by which requests name the voice."""
     content_hash: builtins.str
     """sha256 over all fields below, first 32 hexadecimal digits."""
     prompt_mel: builtins.bytes
-    """Mel of the last n prompt_speech_tokens: little-endian float32, [2 n, 80], time-major. These tokens are shown to the decoder; n is all of
-    them unless the prompt was cut (VoiceDraft.cut_prompt). Empty as above.
+    """Mel of the last n prompt_speech_tokens: little-endian float32, [2 n, 80], time-major. The
+    decoder uses these tokens; n is the number of all tokens unless the prompt was cut
+    (VoiceDraft.cut_prompt). Empty as above.
     """
     speaker_embedding: builtins.bytes
     """Speaker vector: little-endian float32, [192]."""
     @property
     def prompt_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Text token ids of the prompt's transcript. Empty for a voice known only by its speaker vector."""
+        """Text token ids of the prompt's transcript. Empty for a voice that has only a speaker vector."""
 
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -59,7 +62,7 @@ global___Voice = Voice
 
 @typing.final
 class VoiceSummary(google.protobuf.message.Message):
-    """A line of the voice list."""
+    """An entry of the voice list."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -89,22 +92,24 @@ class VoiceSummary(google.protobuf.message.Message):
     CREATE_TIME_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Name to put into a request."""
+    """Id by which requests name the voice."""
     content_hash: builtins.str
     """As Voice.content_hash."""
     prompt_seconds: builtins.float
-    """Length of the prompt in seconds; 0 for a voice known only by its speaker vector."""
+    """Length of the prompt in seconds; 0 for a voice that has only a speaker vector."""
     is_default: builtins.bool
-    """Whether an empty voice name means this one."""
+    """Whether it is the default voice."""
     is_preset: builtins.bool
-    """Whether it comes with the model: such a voice is neither changed nor deleted."""
+    """Whether it belongs to the model directory: such a voice cannot be changed or deleted."""
     display_name: builtins.str
-    """Name for people, as given at creation or last changed, or as the file of a preset says; may be empty."""
+    """Display name, as given at creation, last changed, or stored in the file of a preset; may be
+    empty.
+    """
     language_code: builtins.str
-    """BCP-47 tag of what is said in the prompt; empty when nobody said."""
+    """BCP-47 tag of the speech in the prompt; empty if unknown."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was made; absent for a preset that does not say."""
+        """Time of creation; absent for a preset whose file has none."""
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -130,7 +135,7 @@ global___VoiceSummary = VoiceSummary
 
 @typing.final
 class VoiceDetails(google.protobuf.message.Message):
-    """What is known of a voice besides the arrays that the model is shown: those never leave by the public door."""
+    """The description of a voice, without its arrays, which the public service never returns."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -143,18 +148,21 @@ class VoiceDetails(google.protobuf.message.Message):
     description: builtins.str
     """As VoiceMetadata.description."""
     transcript: builtins.str
-    """As VoiceDraft.transcript; empty for a preset that holds only token ids."""
+    """As VoiceDraft.transcript; empty for a preset that has only token ids."""
     provenance: builtins.str
     """As VoiceDraft.provenance."""
     tokens_before_sound: builtins.int
-    """Speech tokens, 25 for a second of sound, that have to be made before the first sample of an utterance that can be heard, if it begins with
-    0.2 s of silence as the bundled voices do: 19 to 43. 0 for a voice known only by its speaker vector.
+    """Number of speech tokens, 25 per second of audio, that are needed before the first audible
+    sample of an utterance, assuming 0.2 s of initial silence as with the bundled voices: 19 to 43.
+    0 for a voice that has only a speaker vector.
     """
     tokens_before_sound_if_cut: builtins.int
-    """What tokens_before_sound would be with VoiceDraft.cut_prompt; the same number where the prompt is cut or too short for it."""
+    """tokens_before_sound with VoiceDraft.cut_prompt; the same number where the prompt is already
+    cut, or too short to be cut.
+    """
     @property
     def summary(self) -> global___VoiceSummary:
-        """Its line of the list."""
+        """Its entry of the voice list."""
 
     def __init__(
         self,
@@ -173,7 +181,7 @@ global___VoiceDetails = VoiceDetails
 
 @typing.final
 class VoiceMetadata(google.protobuf.message.Message):
-    """What may be changed of a voice after it was made: what people call it."""
+    """The part of a voice that can be changed after its creation."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -197,13 +205,15 @@ class VoiceMetadata(google.protobuf.message.Message):
     DESCRIPTION_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     display_name: builtins.str
-    """Name for people, at most 128 characters, no control characters. Default: empty. Violation: INVALID_ARGUMENT."""
+    """Display name, at most 128 characters, no control characters. Default: empty. Otherwise:
+    INVALID_ARGUMENT.
+    """
     description: builtins.str
     """At most 1000 characters. Default: empty. Longer: INVALID_ARGUMENT."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """At most 32 labels; keys of 1 to 64 characters out of A-Z a-z 0-9 _ . - and values of at most 256. Default: none. Violation:
-        INVALID_ARGUMENT.
+        """At most 32 labels; keys of 1 to 64 characters of A-Z a-z 0-9 _ . - and values of at most 256.
+        Default: none. Otherwise: INVALID_ARGUMENT.
         """
 
     def __init__(
@@ -219,7 +229,7 @@ global___VoiceMetadata = VoiceMetadata
 
 @typing.final
 class VoiceDraft(google.protobuf.message.Message):
-    """A voice to be made."""
+    """A voice to create."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -232,38 +242,44 @@ class VoiceDraft(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     CUT_PROMPT_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Name under which it will be asked for: 1 to 64 characters out of A-Z a-z 0-9 _ . - and the first none of . and -. Default (empty):
-    chosen by the server. Of another form: INVALID_ARGUMENT. Taken, by a preset too: ALREADY_EXISTS.
+    """Id by which requests will name the voice: 1 to 64 characters of A-Z a-z 0-9 _ . - and the first
+    one neither . nor -. Default (empty): the server chooses one. Of another form:
+    INVALID_ARGUMENT. In use, also by a preset: ALREADY_EXISTS.
     """
     audio: builtins.bytes
-    """Somebody speaking, as the bytes of a file: WAV (PCM of 8, 16, 24 or 32 bits, float, A-law or mu-law), FLAC, MP3 or Ogg (Vorbis or Opus).
-    At most 10485760 bytes, 1 to 2 channels (their mean is taken), 16000 to 192000 Hz in steps of 50, 1 to 30 s, of which 1 s is left when
-    the silence at both ends is taken off; neither silent nor clipped. Otherwise: INVALID_ARGUMENT with what was found and what is allowed.
+    """A recording of the speaker, as the bytes of a file: WAV (PCM of 8, 16, 24 or 32 bits, float,
+    A-law or mu-law), FLAC, MP3 or Ogg (Vorbis or Opus). At most 10485760 bytes, 1 to 2 channels
+    (mixed to mono), 16000 to 192000 Hz in steps of 50, 1 to 30 s, with at least 1 s left without
+    the silence at both ends; neither silent nor clipped. Otherwise: INVALID_ARGUMENT, which names
+    the value found and the allowed range.
     """
     transcript: builtins.str
-    """What is said in the audio, at most 1000 characters, 1 to 10 syllables to the second. Default (empty): the voice is made without, and
-    speaks less like its prompt. Longer, implausible for the duration, or nothing that the model can read: INVALID_ARGUMENT.
+    """The transcript of the audio, at most 1000 characters, 1 to 10 syllables per second. Default
+    (empty): the voice has no transcript, and sounds less like its prompt. Longer, implausible for
+    the duration, or without anything the model can read: INVALID_ARGUMENT.
     """
     language_code: builtins.str
-    """BCP-47 tag of what is said, such as "en-US" or "zh"; decides the normaliser of the transcript. Default (empty): by script. Not a tag:
-    INVALID_ARGUMENT.
+    """BCP-47 tag of the transcript, such as "en-US" or "zh"; selects its text normaliser. Default
+    (empty): by script. Not a tag: INVALID_ARGUMENT.
     """
     provenance: builtins.str
-    """Who allowed this voice to be made and where the audio is from; kept with the voice for good. At most 2000 characters. Default: empty.
-    Longer: INVALID_ARGUMENT.
+    """Who consented to this voice and where the audio is from; stored with the voice permanently. At
+    most 2000 characters. Default: empty. Longer: INVALID_ARGUMENT.
     """
     request_id: builtins.str
-    """Makes trying again safe: a second call with the id and the request_id of one that was carried out is answered with the voice that
-    was made, not with ALREADY_EXISTS. At most 64 characters out of A-Z a-z 0-9 _ -, otherwise INVALID_ARGUMENT. Default (empty): none.
+    """Makes a retry safe: a second call with the id and the request_id of one that succeeded returns
+    the voice that was created, not ALREADY_EXISTS. At most 64 characters of A-Z a-z 0-9 _ -,
+    otherwise INVALID_ARGUMENT. Default (empty): none.
     """
     cut_prompt: builtins.bool
-    """Shows the decoder up to 24 tokens (0.96 s) less of the prompt's start, so that the first sound of every utterance needs the fewest speech
-    tokens; the speech-token model still hears all of it. VoiceDetails.tokens_before_sound says what it gains. A prompt under two seconds
-    is left as it is. Default (false): all of it.
+    """Omits up to 24 tokens (0.96 s) of the prompt's start from the decoder's prompt, so that the
+    first audio of each utterance needs the fewest speech tokens; the speech-token model still
+    receives the whole prompt. VoiceDetails.tokens_before_sound shows the gain. A prompt under two
+    seconds is not cut. Default (false): not cut.
     """
     @property
     def metadata(self) -> global___VoiceMetadata:
-        """What people call it."""
+        """Its changeable metadata."""
 
     def __init__(
         self,
@@ -284,7 +300,7 @@ global___VoiceDraft = VoiceDraft
 
 @typing.final
 class PromptRecording(google.protobuf.message.Message):
-    """A recording to speak like in one request; nothing of it is kept on disk."""
+    """A recording whose speaker one request uses as its voice; it is never written to disk."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -21,7 +21,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class TextWarning(google.protobuf.message.Message):
-    """Something of a text that is not spoken as it is written, though the text as a whole is spoken."""
+    """A part of the text that is not spoken as written, although the text as a whole is spoken."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -34,46 +34,48 @@ class TextWarning(google.protobuf.message.Message):
         KIND_UNSPECIFIED: TextWarning._Kind.ValueType  # 0
         """Never sent."""
         KIND_UNREADABLE: TextWarning._Kind.ValueType  # 1
-        """Letters, digits, signs or marks of sound that the model cannot express. They are left out."""
+        """Letters, digits, signs or sound tags that the model cannot express. They are left out."""
         KIND_UNSUPPORTED_MARKUP: TextWarning._Kind.ValueType  # 2
-        """An SSML element, attribute or value that is not supported, or an SSML element in a text that is no SSML document. The text inside it is
-        read.
+        """An SSML element, attribute or value that is not supported, or an SSML element in a text that
+        is not an SSML document. The text inside it is spoken.
         """
         KIND_UNUSABLE_PRONUNCIATION: TextWarning._Kind.ValueType  # 3
-        """A pronunciation that this model has no use for. The text inside its element is read."""
+        """A pronunciation that this model cannot use. The text inside its element is spoken."""
         KIND_MORE: TextWarning._Kind.ValueType  # 4
-        """There were more warnings than are listed (50 for a request)."""
+        """There were more warnings than are listed (at most 50 for a request)."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-        """What happened, for programs."""
+        """The kind of the warning, for programs."""
 
     KIND_UNSPECIFIED: TextWarning.Kind.ValueType  # 0
     """Never sent."""
     KIND_UNREADABLE: TextWarning.Kind.ValueType  # 1
-    """Letters, digits, signs or marks of sound that the model cannot express. They are left out."""
+    """Letters, digits, signs or sound tags that the model cannot express. They are left out."""
     KIND_UNSUPPORTED_MARKUP: TextWarning.Kind.ValueType  # 2
-    """An SSML element, attribute or value that is not supported, or an SSML element in a text that is no SSML document. The text inside it is
-    read.
+    """An SSML element, attribute or value that is not supported, or an SSML element in a text that
+    is not an SSML document. The text inside it is spoken.
     """
     KIND_UNUSABLE_PRONUNCIATION: TextWarning.Kind.ValueType  # 3
-    """A pronunciation that this model has no use for. The text inside its element is read."""
+    """A pronunciation that this model cannot use. The text inside its element is spoken."""
     KIND_MORE: TextWarning.Kind.ValueType  # 4
-    """There were more warnings than are listed (50 for a request)."""
+    """There were more warnings than are listed (at most 50 for a request)."""
 
     KIND_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     LEFT_OUT_FIELD_NUMBER: builtins.int
     SENTENCE_FIELD_NUMBER: builtins.int
     kind: global___TextWarning.Kind.ValueType
-    """What happened, for programs."""
+    """The kind of the warning, for programs."""
     message: builtins.str
-    """What happened, for people, in English; without any part of the text."""
+    """The description, in English, without any part of the text."""
     sentence: builtins.int
-    """Number of the sentence in which or in front of which it stands, from 0; behind the last sentence: the number of sentences."""
+    """Number of the sentence that contains or follows it, from 0; after the last sentence: the number
+    of sentences.
+    """
     @property
     def left_out(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What was left out or not heeded, as far as it is known: at most 8 stretches of at most 64 characters each. Characters are those of the
-        normalised text, which may differ from the written ones.
+        """What was left out or ignored, as far as known: at most 8 excerpts of at most 64 characters
+        each, taken from the normalised text, which may differ from the written text.
         """
 
     def __init__(
