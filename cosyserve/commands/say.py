@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, get_args
 
-from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.audio.audibility import FirstAudible
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode

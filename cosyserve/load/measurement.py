@@ -5,15 +5,68 @@ hear.
 import asyncio
 import itertools
 import math
+import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.load.arrivals import closed_loop, poisson
 from cosyserve.load.player import listen
+
+Ask = Callable[[int], Awaitable[None]]
+
+
+async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
+    """`streams` askers for `seconds`, each asking again as soon as its answer is complete. Returns
+    the number of requests.
+
+    Those under way at the end are waited for. ask: gets the number of the request, from `first`.
+    spread: seconds before `seconds` within which the askers begin, one after the other.
+    """
+    end, number = time.monotonic() + spread + seconds, first
+
+    async def asker(place: int) -> None:
+        nonlocal number
+        await asyncio.sleep(spread * place / streams)
+        while time.monotonic() < end:
+            number += 1
+            await ask(number - 1)
+
+    async with asyncio.TaskGroup() as group:
+        for place in range(streams):
+            group.create_task(asker(place))
+    return number - first
+
+
+async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
+    """Requests that know nothing of each other, `per_second` on average, for `seconds` and until
+    there are `least`. Returns their number; all are waited for."""
+    number = first
+    async with asyncio.TaskGroup() as group:
+        async for at in _moments(per_second, random.Random(seed)):  # noqa: S311 - arrivals that can be repeated, no secret
+            if at >= seconds and number - first >= least:
+                break
+            group.create_task(_awaited(ask(number)))
+            number += 1
+    return number - first
+
+
+async def _awaited(asked: Awaitable[None]) -> None:
+    await asked
+
+
+async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float]:
+    """Seconds since the first step, each yielded when it has come."""
+    begin, at = time.monotonic(), 0.0
+    while True:
+        at += rng.expovariate(per_second)
+        # A moment that is over already is not skipped: a late request meets the work of the others,
+        # as it would have.
+        await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
+        yield at
+
 
 TEXTS = (
     "Thank you for calling, how can I help you today?",

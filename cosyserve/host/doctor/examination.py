@@ -27,8 +27,12 @@ from cosyserve.host.doctor.host_checks import (
     check_public_port,
     check_python,
 )
-from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
-from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
+from cosyserve.host.doctor.installation_checks import (
+    check_library,
+    check_library_combinations,
+    check_model,
+    checkpoint_bytes,
+)
 from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
 from cosyserve.host.hardware.machine import Machine, this_machine
 from cosyserve.host.hardware.recommendation import Recommendation, recommended

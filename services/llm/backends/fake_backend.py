@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 import numpy as np
 
 from cosyserve import philox
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.engine.outbox import Outbox

@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL
 from services.llm.generation.config import LlmConfig

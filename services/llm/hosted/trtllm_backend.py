@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion, hold_directory, side_files

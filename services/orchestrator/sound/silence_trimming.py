@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosyserve import spec
-from cosyserve.audio.levels import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
 from services.orchestrator.sound.silence import Play, play_silence
 
 _LEAD_SAMPLES = spec.SAMPLE_RATE * LEAD_MILLISECONDS // 1000

@@ -15,8 +15,8 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import errors
+from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.status import as_error
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5

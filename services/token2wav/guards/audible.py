@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio.levels import LEAD_MILLISECONDS, ONSET_DBFS
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS
 from cosyserve.spec import SAMPLE_RATE
 
 AUDIBLE = 10 ** (ONSET_DBFS / 20)

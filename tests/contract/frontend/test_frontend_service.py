@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from cosyserve.errors import Repeated
-from cosyserve.rpc.status import as_error
+from cosyserve.rpc.calls import as_error
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation
 from services.llm.settings import LlmSettings

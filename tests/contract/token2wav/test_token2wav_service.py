@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from cosyserve import telemetry
-from cosyserve.rpc.status import retry_delay
-from cosyserve.timing import Timing
+from cosyserve.rpc.calls import retry_delay
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend

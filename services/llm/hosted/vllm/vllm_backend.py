@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import gpus
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
