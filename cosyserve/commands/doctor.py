@@ -6,8 +6,7 @@ import argparse
 import asyncio
 import json
 
-from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.number_format import plain

@@ -8,9 +8,8 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, serving
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, model_directory, serving
 from cosyserve.errors import SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware.machine import Machine

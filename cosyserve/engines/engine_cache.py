@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import cache_directory
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import MANIFEST, FileLock
+from cosyserve.settings import cache_directory
 
-MANIFEST = "manifest.json"
 _BUILDING, _BROKEN = ".building-", ".broken-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
 Build = Callable[[Path], None]
@@ -29,7 +28,7 @@ Build = Callable[[Path], None]
 
 
 def default_directory() -> Path:
-    """`engines` in the cache directory of `cosyserve.engines.cache_directory`."""
+    """`engines` in the cache directory of `cosyserve.settings`."""
     return cache_directory() / "engines"
 
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.loading import read_tokenizer

@@ -12,9 +12,9 @@ from pathlib import Path
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play
-from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
+from cosyserve.commands.terminal.standard_streams import write_bytes
 from cosyserve.errors import DeadlineExceeded
 
 ENDINGS = (".wav", ".wave", "")
@@ -80,11 +80,6 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
         raise DeadlineExceeded(
             f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout"
         ) from error
-    except BrokenPipeError:
-        # The reader of our output has gone. Python would hit the broken pipe again when it closes
-        # standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     for warning in heard.summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     line = (
@@ -124,7 +119,7 @@ class _Output:
     async def play(self, audio: bytes) -> None:
         if self._arguments.output == _STREAM:
             # A reader that reads nothing must not block a command whose time is over.
-            await run_in_daemon_thread(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+            await write_bytes(sys.stdout.fileno(), audio)
         elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
         self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
@@ -147,12 +142,3 @@ class _Output:
         if self._file is None:
             self._file = WavWriter(Path(self._arguments.output), self._arguments.rate, self._arguments.encoding)
         self._file.write(audio)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    """Write all of `content`; blocks. Bypasses the buffer of Python, because an abandoned thread
-    would keep its lock from the interpreter.
-    """
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

@@ -8,16 +8,16 @@ from pathlib import Path
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.library_versions import Library, format_version, parse_version
+from cosyserve.host.hardware.machine import Library, parse_version
 from cosyserve.model_directory import ModelDirectory
 
 
 def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> Finding:
     """versions: of the installed distributions."""
     name = f"library {library.name}"
-    installed = next(((given, versions[given]) for given in library.distributions if given in versions), None)
+    text = next((versions[given] for given in library.distributions if given in versions), None)
     install = f"pip install {library.install}"
-    if installed is None:
+    if text is None:
         if library.needed == "always":
             return problem(name, "not installed", f"{library.what} cannot run", install)
         if library.needed == "gpu" and has_gpu:
@@ -28,12 +28,8 @@ def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> 
                 install,
             )
         return ok(name, f"not installed; only for {library.what}")
-    text, version = installed[1], parse_version(installed[1])
-    allowed = f"from {format_version(library.oldest)} on" + (
-        f", below {format_version(library.below)}" if library.below else ""
-    )
-    if version[: len(library.oldest)] < library.oldest or (library.below is not None and version >= library.below):
-        means = f"{allowed} is supported ({library.what}); seen working: {library.seen}"
+    if not library.supports(text):
+        means = f"{library.allowed} is supported ({library.what}); seen working: {library.seen}"
         return (problem if library.needed == "always" else note)(name, text, means, install)
     return ok(name, text)
 

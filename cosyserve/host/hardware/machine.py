@@ -1,17 +1,92 @@
-"""GPUs, cores and memory of this machine; in a container, what the container may use."""
+"""GPUs, cores, memory and libraries of this machine (in a container, what the container may use),
+and which versions of libraries are supported.
+"""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from cosyserve.engines.gpu_facts import TENSORRT, Gpu, driver_cuda, gpus, library_versions
+from cosyserve.engines.gpu_facts import TENSORRT, TRITON_DISTRIBUTIONS, Gpu, driver_cuda, gpus, library_versions
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """The supported versions of one library."""
+
+    name: str
+    distributions: tuple[str, ...]
+    """Its distribution names, any of them."""
+    oldest: Version
+    """First supported version."""
+    below: Version | None
+    """First unsupported version; None: no upper bound."""
+    seen: str
+    """Versions with which it has been run, or read against where it could not run."""
+    needed: Literal["always", "gpu", "choice"]
+    """Always, on a GPU, or for an optional engine."""
+    what: str
+    """The feature that needs it."""
+    install: str
+    """Argument of pip install."""
+
+    @property
+    def allowed(self) -> str:
+        """The supported versions in words."""
+        below = f", below {format_version(self.below)}" if self.below else ""
+        return f"from {format_version(self.oldest)} on{below}"
+
+    def supports(self, version: str) -> bool:
+        """Whether `version` is one of the supported ones."""
+        numbers = parse_version(version)
+        return numbers[: len(self.oldest)] >= self.oldest and (self.below is None or numbers < self.below)
+
+
+SUPPORTED_LIBRARIES = (
+    Library("torch", ("torch",), (2, 6), None, "2.13 (CPU), 2.11 (H200)", "always", "the engines", "torch==2.13.0"),
+    Library("triton", TRITON_DISTRIBUTIONS, (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow",
+    "triton==3.7.1"),
+    Library(
+        "tensorrt", TENSORRT, (10, 10), (11,), "types of 10.13", "choice",
+        "backend tensorrt of token2wav", "tensorrt-cu13==10.13.3.9",
+    ),
+    Library(
+        "tensorrt_llm", ("tensorrt_llm",), (0, 20), (2,), "sources of 0.20 to 1.4", "choice",
+        "backend tensorrt_llm of llm",
+        "tensorrt_llm==1.0.0",
+    ),
+    Library("vllm", ("vllm",), (0, 11), None, "0.32 (CPU), sources of 0.11 to 0.33", "choice", "backend vllm of llm",
+    "'vllm>=0.11'"),
+    Library(
+        "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), (1, 20), None, "1.31", "always",
+        "voices of recordings, backend onnxruntime",
+        "onnxruntime==1.31.1",
+    ),
+    Library("grpcio", ("grpcio",), (1, 71, 2), None, "1.71 and 1.85", "always", "every service", "grpcio==1.85.1"),
+    Library("protobuf", ("protobuf",), (5, 29), None, "5.29 and 7.36", "always", "every service", "protobuf==7.36.2"),
+)  # fmt: skip
+
+
+def parse_version(text: str) -> Version:
+    """The numbers at the start of a version: "1.0.0rc2+cu128" is (1, 0, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def format_version(version: Version) -> str:
+    return ".".join(map(str, version))
+
 
 LIBRARIES = (
-    "torch", "triton", "pytorch-triton", *TENSORRT, "tensorrt_llm", "vllm", "onnxruntime",
-    "onnxruntime-gpu", "grpcio", "protobuf", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12",
-)  # fmt: skip
+    *(name for library in SUPPORTED_LIBRARIES for name in library.distributions),
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu12",
+)
 """Distributions whose versions matter."""
 _GROUP = Path("/sys/fs/cgroup")
 _MEMORY = Path("/proc/meminfo")

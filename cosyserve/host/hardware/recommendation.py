@@ -8,11 +8,9 @@ of token2wav 116 MB in bfloat16, 231 MB in float32.
 
 from dataclasses import dataclass
 
-from cosyserve.engines.gpu_facts import Gpu
+from cosyserve.engines.gpu_facts import AMPERE, Gpu
 from cosyserve.host.hardware.machine import Machine
 
-AMPERE = (8, 0)
-"""Least compute capability of our own engines: matrix units with bfloat16."""
 LARGE_MODEL = 200 << 20
 """Bytes of weights from which more than one thread for an operation pays off."""
 _MIB = 1 << 20

@@ -5,9 +5,9 @@ first, which have been measured, the fastest first, then those of other librarie
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
+from cosyserve.engines.gpu_facts import AMPERE
+from cosyserve.host.hardware.machine import SUPPORTED_LIBRARIES, Machine, format_version
+from cosyserve.host.hardware.recommendation import TIERS, Recommendation, on_cpu, recommended
 
 _LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"
@@ -61,9 +61,7 @@ def _library(machine: Machine, name: str) -> str | None:
     version = machine.version(*library.distributions)
     if version is None:
         return f"{name} is not installed: pip install {library.install}"
-    if parse_version(version)[: len(library.oldest)] < library.oldest or (
-        library.below is not None and parse_version(version) >= library.below
-    ):
+    if not library.supports(version):
         oldest = format_version(library.oldest)
         return f"{name} {version} is not supported: pip install {library.install} ({oldest} is the oldest)"
     return None

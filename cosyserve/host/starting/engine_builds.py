@@ -11,15 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import cache_directory
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
-from cosyserve.host.hardware.library_versions import BUNDLED_IN, parse_version
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware.machine import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
+from cosyserve.settings import cache_directory
 
 BUILD = "--precompile builds them"
 SERVED_AS_IT_IS = ("hf", "vllm")
@@ -69,8 +68,7 @@ def engines_are_built(
     existing = {
         key.component
         for key in keys
-        if wanted.items() <= key.facts.items()
-        and incompatibility(key.facts, gpus, libraries, bundled_in=BUNDLED_IN) is None
+        if wanted.items() <= key.facts.items() and incompatibility(key.facts, gpus, libraries) is None
     }
     return components <= existing
 

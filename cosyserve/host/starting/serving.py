@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.host.defaults import voices_url
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
@@ -23,8 +22,8 @@ class Serving:
     """Devices of each stage, one replica on each."""
     replicas: Mapping[str, int]
     """Replicas of each stage; one where nothing is given."""
-    voices: str | None
-    """Directory or object store of the voices; None: the default of this machine."""
+    voices: str
+    """Directory or object store of the voices."""
     drain_seconds: float
     """How long a stop waits for calls."""
     strict: bool
@@ -58,7 +57,7 @@ async def serve(
             environ={
                 **environ,
                 **strictness(serving.strict),
-                "COSYSERVE_FRONTEND_VOICES_URL": serving.voices or voices_url(),
+                "COSYSERVE_FRONTEND_VOICES_URL": serving.voices,
             },
             drain_seconds=serving.drain_seconds,
             log=log,
