@@ -14,7 +14,7 @@ from bench.parts.part import Part, chosen
 from bench.parts.provenance import Subject, subject
 from bench.parts.results_file import write
 from bench.parts.runner import run
-from cosyserve.interrupts import interrupts_enabled
+from cosyserve.commands.terminal.output import interrupts_enabled
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]
 """Writes the report of what is in the directory."""

@@ -4,12 +4,11 @@ settings suit it.
 
 import argparse
 import asyncio
-import json
 
 from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
+from cosyserve.commands.terminal.output import print_json
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
-from cosyserve.number_format import plain
 
 HELP = "say what is wrong with this machine, and which settings suit it"
 _MARKS = {State.OK: "ok", State.NOTE: "note", State.PROBLEM: "PROBLEM"}
@@ -30,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen, gpu_wanted=arguments.gpu)
-    print(json.dumps(plain(examination.as_dict())) if arguments.json else text(examination))
+    if arguments.json:
+        print_json(examination.as_dict())
+    else:
+        print(text(examination))
     return 0 if examination.healthy else 1
 
 

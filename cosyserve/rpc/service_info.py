@@ -95,8 +95,8 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._facts: ServiceFacts | None = None
         self._warm_up: WarmUp | None = None
         self._stages: StageInfos | None = None
-        self._load: Loads = _nothing_measured
-        self._admitted: Admitted = _no_limit
+        self._load: Loads = lambda: None
+        self._admitted: Admitted = lambda: (0, 0)
         self._warming = False
         self._asking: asyncio.Task[tuple[list[info_pb2.ServiceInfo], list[str]]] | None = None
         self.ready = False
@@ -168,16 +168,3 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             )
         info.admitted_streams, info.active_streams = self._admitted()
         return info
-
-
-def _nothing_measured() -> None:
-    return None
-
-
-def _no_limit() -> tuple[int, int]:
-    return 0, 0
-
-
-async def nothing_to_warm() -> None:
-    """The warm-up of a service that does all its work when it loads."""
-    await asyncio.sleep(0)

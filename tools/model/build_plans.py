@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.host.starting.serving import Serving
-from cosyserve.host.supervision.gpu_sharing import VARIABLE, WAYS
+from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.host.supervision.layout import WITH_BACKEND
+from cosyserve.settings import GPU_SHARING
 
 
 def server(text: str) -> str:
@@ -39,23 +40,19 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def seconds(text: str) -> float:
-    """argparse type of a time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: more than 0 seconds")
-    return value
+def number(form: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
+    """argparse type of a number that is `allowed`; form: which numbers these are, in words."""
 
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not allowed(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number {form}".rstrip())
+        return value
 
-def decimal(text: str) -> float:
-    """argparse type of a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    return read
 
 
 def encoding(text: str) -> Encoding:
@@ -132,29 +129,26 @@ def _lists(text: str, form: str) -> dict[str, list[str]]:
 
 
 def _named(text: str, form: str) -> dict[str, str]:
-    """The value of each name."""
-    values: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value or name in values:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
-        values[name] = value
-    return values
+    """The only value of each name."""
+    values = _lists(text, form)
+    if any(len(listed) > 1 for listed in values.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: value for name, (value,) in values.items()}
 
 
 SERVER = "127.0.0.1:50051"
 
 
-def add_server(parser: argparse.ArgumentParser) -> None:
+def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
     """--server"""
     parser.add_argument(
-        "--server", type=server, default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)"
+        "--server", type=server, default=default, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})"
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
     """--json"""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
@@ -191,7 +185,7 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
         choices=WAYS,
         default=None,
         help="engines on one GPU; auto: at the same time, through NVIDIA MPS where it is there; off: in turns "
-        f"(default: {VARIABLE}, else auto)",
+        f"(default: {GPU_SHARING}, else auto)",
     )
 
 

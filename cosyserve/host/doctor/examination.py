@@ -32,8 +32,7 @@ from cosyserve.host.doctor.installation_checks import (
     check_model,
     checkpoint_bytes,
 )
-from cosyserve.host.hardware.machine import SUPPORTED_LIBRARIES, Machine, this_machine
-from cosyserve.host.hardware.recommendation import Recommendation, recommended
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, Recommendation, recommended, this_machine
 from cosyserve.settings import cache_directory
 
 

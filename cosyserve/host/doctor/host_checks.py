@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 from cosyserve.host.supervision.layout import checked_address, free_ports
 
 GIB = 1 << 30

@@ -8,7 +8,7 @@ from pathlib import Path
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.machine import Library, parse_version
+from cosyserve.host.hardware import Library, parse_version
 from cosyserve.model_directory import ModelDirectory
 
 

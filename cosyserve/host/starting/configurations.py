@@ -6,8 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cosyserve.engines.gpu_facts import AMPERE
-from cosyserve.host.hardware.machine import SUPPORTED_LIBRARIES, Machine, format_version
-from cosyserve.host.hardware.recommendation import TIERS, Recommendation, on_cpu, recommended
+from cosyserve.host.hardware import (
+    SUPPORTED_LIBRARIES,
+    TIERS,
+    Machine,
+    Recommendation,
+    format_version,
+    on_cpu,
+    recommended,
+)
 
 _LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"

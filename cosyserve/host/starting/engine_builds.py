@@ -15,7 +15,7 @@ from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import ModelError
-from cosyserve.host.hardware.machine import Machine, parse_version
+from cosyserve.host.hardware import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.settings import cache_directory

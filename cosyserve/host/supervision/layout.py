@@ -27,9 +27,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
         if len(ports) == count:
             return ports
-        with socket.socket() as probe:
-            if not _is_free(probe, host, port):
-                continue
+        if _bind_error(host, port) is None:
             ports.append(port)
     raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
 
@@ -54,12 +52,10 @@ def chosen_ports(
             if port in owners:
                 raise SettingsError(f"--ports: {owner} would listen on port {port}, which {owners[port]} has")
             owners[port] = owner
-            with socket.socket() as probe:
-                if not _is_free(probe, "127.0.0.1", port):
-                    raise SettingsError(
-                        f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this "
-                        "user"
-                    )
+            if _bind_error("127.0.0.1", port) is not None:
+                raise SettingsError(
+                    f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this user"
+                )
     missing = sum(count for stage, count in counts.items() if stage not in named) + 1
     spare = iter([port for port in free_ports(missing + len(owners)) if port not in owners])
     return {stage: named.get(stage) or [next(spare) for _ in range(count)] for stage, count in counts.items()}, next(
@@ -79,13 +75,15 @@ def _continued(stage: str, counts: Mapping[str, int], ports: Sequence[int]) -> l
     return [*ports, *range(ports[-1] + 1, ports[-1] + 1 + more)]
 
 
-def _is_free(probe: socket.socket, host: str, port: int) -> bool:
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        probe.bind((host, port))
-    except OSError:
-        return False
-    return True
+def _bind_error(host: str, port: int) -> str | None:
+    """Why this process cannot listen on this address, None if it can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -213,9 +211,10 @@ def lay_out(
             raise SettingsError(f"{count} replicas of {service} were asked for, allowed are 1 to {_MOST_REPLICAS}")
     require_meant(os.environ)
     counts = {stage: replicas.get(stage, 1) for stage in STAGES}
-    chosen, spare = chosen_ports(counts, ports or {}, _port_of(listen))
+    host, port = checked_address(listen)
+    chosen, spare = chosen_ports(counts, ports or {}, port)
     addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
-    public = _public(listen, spare)
+    public = listen if port else f"{host}:{spare}"
     everyone = {**os.environ, **environ}
 
     def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> ProcessSpec:
@@ -250,21 +249,6 @@ def checked_address(listen: str) -> tuple[str, int]:
         raise SettingsError(f"{listen!r} is not an address to listen on; expected host:port, such as 127.0.0.1:50051")
     if port == "0":
         return host, 0
-    bare = host.strip("[]")
-    with socket.socket(socket.AF_INET6 if ":" in bare else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((bare, int(port)))
-        except OSError as error:
-            raise SettingsError(f"cannot listen on {listen}: {error.strerror}") from error
+    if (reason := _bind_error(host.strip("[]"), int(port))) is not None:
+        raise SettingsError(f"cannot listen on {listen}: {reason}")
     return host, int(port)
-
-
-def _port_of(listen: str) -> int:
-    """Port of the public service; 0 for a free one. Raises SettingsError as `checked_address`."""
-    return int(listen.rpartition(":")[2]) if checked_address(listen)[1] else 0
-
-
-def _public(listen: str, spare: int) -> str:
-    host, port = checked_address(listen)
-    return listen if port else f"{host}:{spare}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.commands.terminal.error_output import WrongUsage
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.engines import backend, tensorrt
 from services.token2wav.engines.cache_keys import PUBLISHED_FILE
