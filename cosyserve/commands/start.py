@@ -130,16 +130,16 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
         return [make_plan(configuration, machine, model, forced=True) for configuration in runs]
     if arguments.force_config:
         return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
-    configuration, steps = choose_configuration(machine)
-    if steps and arguments.strict:
-        raise SettingsError(f"--strict: {steps[0].name} cannot run: {steps[0].reason}")
-    for step in steps:
-        _print(f"not {step.name}: {step.reason}")
+    configuration, skipped = choose_configuration(machine)
+    for name, reason in skipped.items():
+        if arguments.strict:
+            raise SettingsError(f"--strict: {name} cannot run: {reason}")
+        _print(f"not {name}: {reason}")
     if not arguments.benchmark:
         return [make_plan(configuration, machine, model, forced=False, noted=read_notes(model))]
     others, left = configurations_to_compare(machine, model, will_build=arguments.precompile)
-    for step in left:
-        _print(f"{step.name} is not measured: {step.reason}")
+    for name, reason in left.items():
+        _print(f"{name} is not measured: {reason}")
     return [
         make_plan(configuration, machine, model, forced=False),
         *(make_plan(other, machine, model, forced=True) for other in others if configuration.on_gpu),
