@@ -7,7 +7,7 @@ import itertools
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.load.player import listen
 
-Ask = Callable[[int], Awaitable[None]]
+Ask = Callable[[int], Coroutine[Any, Any, None]]
 
 
 async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
@@ -43,29 +43,18 @@ async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, sp
 async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
     """Requests that know nothing of each other, `per_second` on average, for `seconds` and until
     there are `least`. Returns their number; all are waited for."""
-    number = first
+    begin, at, number = time.monotonic(), 0.0, first
+    rng = random.Random(seed)  # noqa: S311 - arrivals that can be repeated, no secret
     async with asyncio.TaskGroup() as group:
-        async for at in _moments(per_second, random.Random(seed)):  # noqa: S311 - arrivals that can be repeated, no secret
+        while True:
+            at += rng.expovariate(per_second)
+            # A moment that is over already is not skipped: a late request meets the work of the
+            # others, as it would have.
+            await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
             if at >= seconds and number - first >= least:
-                break
-            group.create_task(_awaited(ask(number)))
+                return number - first
+            group.create_task(ask(number))
             number += 1
-    return number - first
-
-
-async def _awaited(asked: Awaitable[None]) -> None:
-    await asked
-
-
-async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float]:
-    """Seconds since the first step, each yielded when it has come."""
-    begin, at = time.monotonic(), 0.0
-    while True:
-        at += rng.expovariate(per_second)
-        # A moment that is over already is not skipped: a late request meets the work of the others,
-        # as it would have.
-        await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
-        yield at
 
 
 TEXTS = (
@@ -176,7 +165,7 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
         raise faults[0]
     outcome, began = Outcome(), time.monotonic()
 
-    def ask(_: int) -> Awaitable[None]:
+    def ask(_: int) -> Coroutine[Any, Any, None]:
         return _counted(client, load, next(numbers), outcome)
 
     if load.rate:

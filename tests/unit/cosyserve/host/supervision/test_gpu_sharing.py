@@ -162,16 +162,21 @@ async def test_one_gpu_by_several_names(
         assert lines[0].startswith("warning: llm.0, token2wav.0 share a GPU in turns")
 
 
-async def test_two_that_render_get_no_daemon_and_use_one_that_is_there(
+async def test_two_decoders_on_one_gpu_get_no_daemon_and_use_one_that_is_there(
     make_places: MakePlaces, lines: list[str], tmp_path: Path
 ) -> None:
     def two(**more: str) -> list[ProcessSpec]:
         places = make_places(**more)
         return [*places, replace(places[2], replica=1)]
 
-    async with shared_gpu(two(), "auto", lines.append) as places:
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
-    assert lines[0].endswith("in turns: more than one of them is token2wav; give each a GPU of its own")
+    before = two()
+    async with shared_gpu(before, "auto", lines.append) as places:
+        assert places == before
+    assert not _calls(tmp_path)
+    assert lines == [
+        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each "
+        "a GPU of its own"
+    ]
     async with shared_gpu(make_places(), "auto", lambda line: None) as there:
         (tmp_path / "usual").symlink_to(there[1].environ["CUDA_MPS_PIPE_DIRECTORY"])
         async with shared_gpu(two(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "usual")), "auto", lines.append):
@@ -329,21 +334,6 @@ def test_which_way_is_wanted() -> None:
     assert wanted_way({"COSYSERVE_GPU_SHARING": "off"}, "auto") == "auto"
     with pytest.raises(SettingsError, match="COSYSERVE_GPU_SHARING='mps' is none of auto, off"):
         wanted_way({"COSYSERVE_GPU_SHARING": "mps"})
-
-
-async def test_two_decoders_on_one_gpu_take_turns(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
-    """Programs of one launch wait for each other: half of two launches at the same time could wait
-    for ever.
-    """
-    places = make_places()
-    places.append(ProcessSpec("token2wav", 1, "127.0.0.1:2", places[2].environ))
-    async with shared_gpu(places, "auto", lines.append) as found:
-        assert found == places
-    assert lines == [
-        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each "
-        "a GPU of its own"
-    ]
-    assert not _calls(tmp_path)
 
 
 def _spread(make_places: MakePlaces, *engines: tuple[str, str]) -> list[ProcessSpec]:
