@@ -45,14 +45,10 @@ def configure(service: str) -> None:
     """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the
     environment; without one do nothing.
     """
-    if _is_set(ENDPOINT_VARIABLES):
+    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
         _export_spans(service)
-    if _is_set(METRICS_VARIABLES):
+    if any(map(os.environ.get, METRICS_VARIABLES)):
         _export_metrics(service)
-
-
-def _is_set(variables: Iterable[str]) -> bool:
-    return any(os.environ.get(variable) for variable in variables)
 
 
 def _export_spans(service: str) -> None:

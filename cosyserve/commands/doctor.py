@@ -47,10 +47,8 @@ def text(examination: Examination) -> str:
             for line in (finding.means, f"fix: {finding.fix}" if finding.fix else "")
             if line
         ]
-    counts = {
-        state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)
-    }
-    lines += ["", f"problems: {counts[State.PROBLEM]}, notes: {counts[State.NOTE]}"]
+    states = [finding.state for finding in examination.findings]
+    lines += ["", f"problems: {states.count(State.PROBLEM)}, notes: {states.count(State.NOTE)}"]
     lines += ["", f"settings for this machine: {examination.recommendation.tier}"]
     lines += [f"# {why}" for why in examination.recommendation.why]
     lines += [f"{name}={value}" for name, value in examination.recommendation.environ.items()]

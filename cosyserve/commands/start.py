@@ -8,7 +8,14 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, model_directory, serving
+from cosyserve.commands.terminal.arguments import (
+    add_gpu_sharing,
+    add_model,
+    add_serving,
+    model_directory,
+    serving,
+    serving_environ,
+)
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
@@ -165,7 +172,8 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
     if arguments.no_serve:
         return 0
     model = model_directory(arguments.model)
-    return await serve(model, serving(arguments), plan.backends, None, plan.environ, _print)
+    environ = {**plan.environ, **serving_environ(arguments)}
+    return await serve(model, plan.backends, None, environ, _print, **serving(arguments))
 
 
 def _show(trials: list[Trial]) -> None:

@@ -160,18 +160,13 @@ def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     for name in ("description", "transcript", "provenance"):
         if value := getattr(voice, name):
             print(f"  {name}: {_printable(value)}")
-    if voice.tokens_before_sound:
-        print(f"  first sound: {_first_sound(voice)}")
+    if now := voice.tokens_before_sound:
+        cut = voice.tokens_before_sound_if_cut
+        gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
+        print(f"  first sound: after {now} speech tokens{gain}")
     for key, value in voice.labels.items():
         print(f"  {key}={_printable(value)}")
     return 0
-
-
-def _first_sound(voice: VoiceDetails) -> str:
-    """Tokens before the first sound, and how many a cut prompt would save."""
-    now, cut = voice.tokens_before_sound, voice.tokens_before_sound_if_cut
-    gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
-    return f"after {now} speech tokens{gain}"
 
 
 def _printable(text: str) -> str:
@@ -181,14 +176,10 @@ def _printable(text: str) -> str:
 
 def _cells(voice: VoiceLine) -> tuple[str, ...]:
     """The cells of _COLUMNS; - for unknown values."""
-    language, sex = (_printable(said) or "-" for said in (voice.language_code, _sex(voice)))
+    labelled = next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
+    language, sex = (_printable(text) or "-" for text in (voice.language_code, labelled))
     name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
     return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
-
-
-def _sex(voice: VoiceLine) -> str:
-    """The sex of the speaker, from the labels of the voice."""
-    return next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
 
 
 def _prompt(voice: VoiceLine) -> str:

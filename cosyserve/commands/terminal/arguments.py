@@ -7,9 +7,10 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.host.starting.serving import Serving
+from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.settings import GPU_SHARING
@@ -236,18 +237,26 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serving(arguments: argparse.Namespace) -> Serving:
-    """What the options of `add_serving` and `add_gpu_sharing` say."""
-    return Serving(
-        listen=arguments.listen,
-        ports=arguments.ports,
-        devices=arguments.devices,
-        replicas=arguments.replicas,
-        voices=arguments.voices or voices_url(),
-        drain_seconds=arguments.drain,
-        strict=arguments.strict,
-        gpu_sharing=arguments.gpu_sharing,
-    )
+def serving(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`, except
+    those of `serving_environ`.
+    """
+    return {
+        "listen": arguments.listen,
+        "ports": arguments.ports,
+        "devices": arguments.devices,
+        "replicas": arguments.replicas,
+        "drain_seconds": arguments.drain,
+        "gpu_sharing": arguments.gpu_sharing,
+    }
+
+
+def serving_environ(arguments: argparse.Namespace) -> dict[str, str]:
+    """The variables that --strict and --voices set."""
+    return {
+        **strictness(arguments.strict),
+        "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
+    }
 
 
 _DEMO_MODEL = Path("models") / "demo"
