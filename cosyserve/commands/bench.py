@@ -12,7 +12,7 @@ from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, p
 
 HELP = "measure a server: waiting times, real-time factor and underruns at several loads"
 _CONNECT_SECONDS = 5.0
-_POSITIVE = number("above 0", lambda value: 0 < value <= 1e5)
+_POSITIVE = number("number above 0", lambda value: 0 < value <= 1e5)
 _HEAD = (
     "load           requests  refused  failed    first byte ms: p50    p95    p99   audible ms: p50    p95"
     "   RTF p50   audio s/s  underruns  longest"
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six of our own)")
     parser.add_argument(
         "--buffer",
-        type=number("of milliseconds from 0 to 60000", lambda value: 0 <= value <= 60_000),
+        type=number("number of milliseconds from 0 to 60000", lambda value: 0 <= value <= 60_000),
         default=40.0,
         metavar="MILLISECONDS",
         help="that a player keeps before it begins (default: %(default)g)",

@@ -50,7 +50,7 @@ def number(form: str, allowed: Callable[[float], bool]) -> Callable[[str], float
         except ValueError:
             value = math.nan
         if not allowed(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is no number {form}".rstrip())
+            raise argparse.ArgumentTypeError(f"{text!r} is no {form}")
         return value
 
     return read

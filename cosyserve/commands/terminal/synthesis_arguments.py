@@ -43,7 +43,7 @@ def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...
     )
     parser.add_argument(
         "--speed",
-        type=number("", lambda value: not math.isnan(value)),
+        type=number("number", lambda value: not math.isnan(value)),
         default=1.0,
         metavar="X",
         help="0.5 to 2.0 (default: %(default)s)",
@@ -87,7 +87,7 @@ def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...
     )
     parser.add_argument(
         "--timeout",
-        type=number("of seconds above 0", lambda value: 0 < value < math.inf),
+        type=number("number of seconds above 0", lambda value: 0 < value < math.inf),
         metavar="SECONDS",
         help="give up so long after connecting began (default: never)",
     )
