@@ -18,8 +18,7 @@ from cosyserve.client.types import Prompt, WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.stacks.whole_stack import WholeStack, whole_stack
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.words.alignment import align
 from tools.quality.words.recognition import Recogniser
 from tools.quality.words.spelling import words_of

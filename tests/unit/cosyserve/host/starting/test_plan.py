@@ -17,7 +17,7 @@ from services.llm.settings import LlmSettings
 from services.token2wav.__main__ import Token2WavSettings
 from services.token2wav.decoders.backend import BACKENDS
 from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
-from services.token2wav.engines import cache_keys as keys
+from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
