@@ -97,8 +97,10 @@ class ModelDirectory:
         try:
             data = yaml.load(path.read_text(encoding="utf-8"), Loader=_DataLoader)  # noqa: S506 - a SafeLoader subclass
         except yaml.constructor.ConstructorError as error:
+            mark = error.problem_mark
+            place = f"line {mark.line + 1}" if mark else "unknown line"
             raise ModelError(
-                f"{path}: {error.problem} ({_place(error)}); only !new:, !name:, !apply: and !ref are read"
+                f"{path}: {error.problem} ({place}); only !new:, !name:, !apply: and !ref are read"
             ) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ModelError(f"{path}: not valid yaml: {error}") from error
@@ -154,11 +156,6 @@ def check_tensors(path: Path, tensors: Mapping[str, Shaped], expected: Mapping[s
     if problems:
         shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
         raise ModelError(f"{path}: {shown}")
-
-
-def _place(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark
-    return f"line {mark.line + 1}" if mark else "unknown line"
 
 
 def _resolve(value: Any, root: dict[str, Any], path: Path, depth: int = 0) -> Any:

@@ -9,7 +9,9 @@ with such a name; they are recognised by their form and ignored.
 
 import dataclasses
 import difflib
+import os
 import re
+import tempfile
 import types
 import typing
 from collections.abc import Mapping
@@ -24,7 +26,8 @@ _SERVICE_LINK = re.compile(
 _SERVICE_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://")
 T = TypeVar("T")
 SERVICES = ("FRONTEND", "LLM", "TOKEN2WAV", "ORCHESTRATOR")
-SHARED = ("COSYSERVE_CACHE_DIR", "COSYSERVE_GPU_SHARING")
+CACHE_DIRECTORY, GPU_SHARING = "COSYSERVE_CACHE_DIR", "COSYSERVE_GPU_SHARING"
+SHARED = (CACHE_DIRECTORY, GPU_SHARING)
 """Variables that belong to no service."""
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
@@ -106,3 +109,18 @@ def _parse(variable: str, text: str, kind: Any) -> Any:
     except ValueError as error:
         raise SettingsError(f"{variable}={text!r} is not a valid {kind.__name__}: {error}") from error
     raise TypeError(f"settings field of unsupported type {kind}")
+
+
+def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """The directory for files that can be recreated, such as compiled kernels and built engines:
+    COSYSERVE_CACHE_DIR, else `cosyserve` in the user's cache directory (XDG_CACHE_HOME, else
+    ~/.cache). Absolute; may not exist yet.
+    """
+    if directory := environ.get(CACHE_DIRECTORY):
+        return Path(directory).absolute()
+    if home := environ.get("XDG_CACHE_HOME"):
+        return Path(home).absolute() / "cosyserve"
+    if home := environ.get("HOME"):
+        return Path(home).absolute() / ".cache" / "cosyserve"
+    # Directly in the temporary directory, whose sticky bit keeps other users from renaming it.
+    return Path(tempfile.gettempdir()).absolute() / f"cosyserve-cache-{os.geteuid()}"

@@ -9,13 +9,28 @@ kind and the status, never the text: that may quote the caller.
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
 from cosyserve.errors import CosyserveError
-from cosyserve.telemetry import Timing
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Name of the span, wall-clock start and end in nanoseconds since the epoch."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def milliseconds(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e6
+
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
@@ -30,14 +45,10 @@ def configure(service: str) -> None:
     """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the
     environment; without one do nothing.
     """
-    if _is_set(ENDPOINT_VARIABLES):
+    if any(map(os.environ.get, ENDPOINT_VARIABLES)):
         _export_spans(service)
-    if _is_set(METRICS_VARIABLES):
+    if any(map(os.environ.get, METRICS_VARIABLES)):
         _export_metrics(service)
-
-
-def _is_set(variables: Iterable[str]) -> bool:
-    return any(os.environ.get(variable) for variable in variables)
 
 
 def _export_spans(service: str) -> None:

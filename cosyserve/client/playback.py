@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Header, Summary
-from cosyserve.commands.terminal.output import plain
 
 Play = Callable[[bytes], Awaitable[None]]
 
@@ -36,7 +35,7 @@ class Heard:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; "server" holds what the server measured."""
-        values = {
+        return {
             "seconds": self.seconds,
             "first_sound_seconds": self.first_sound_seconds,
             "first_audible_seconds": self.first_audible_seconds,
@@ -44,7 +43,6 @@ class Heard:
             **asdict(self.header),
             "server": asdict(self.summary),
         }
-        return dict(plain(values))
 
     def __str__(self) -> str:
         return (

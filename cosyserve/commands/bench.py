@@ -1,18 +1,18 @@
 """`cosyserve bench`: how long callers of a server wait, and whether their players run dry."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.arguments import SERVER, add_json, server
-from cosyserve.commands.terminal.output import FAILED, WrongUsage
+from cosyserve.commands.terminal.arguments import SERVER, add_json, number, server
+from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json
 from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 
 HELP = "measure a server: waiting times, real-time factor and underruns at several loads"
 _CONNECT_SECONDS = 5.0
+_POSITIVE = number("number above 0", lambda value: 0 < value <= 1e5)
 _HEAD = (
     "load           requests  refused  failed    first byte ms: p50    p95    p99   audible ms: p50    p95"
     "   RTF p50   audio s/s  underruns  longest"
@@ -33,19 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arrivals.add_argument(
         "--rate",
-        type=_positive,
+        type=_POSITIVE,
         metavar="N",
         help="requests a second that arrive by chance (Poisson), in place of --streams",
     )
     parser.add_argument("--offline", action="store_true", help="whole texts (SynthesizeUnary) in place of streams")
     parser.add_argument(
-        "--seconds", type=_positive, default=20.0, metavar="N", help="of each load (default: %(default)g)"
+        "--seconds", type=_POSITIVE, default=20.0, metavar="N", help="of each load (default: %(default)g)"
     )
     parser.add_argument("--voice", default="", metavar="ID", help="(default: the server's)")
     parser.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: six of our own)")
     parser.add_argument(
         "--buffer",
-        type=_milliseconds,
+        type=number("number of milliseconds from 0 to 60000", lambda value: 0 <= value <= 60_000),
         default=40.0,
         metavar="MILLISECONDS",
         help="that a player keeps before it begins (default: %(default)g)",
@@ -84,7 +84,7 @@ async def run(arguments: argparse.Namespace) -> int:
                     print(f"failed: {message}", file=sys.stderr)
     if arguments.json:
         loads = [as_dict(load, outcome) for load, outcome in results]
-        print(json.dumps({"server": arguments.server, "loads": loads}))
+        print_json({"server": arguments.server, "loads": loads})
     return FAILED if any(outcome.failed or not outcome.completed for _, outcome in results) else 0
 
 
@@ -126,23 +126,3 @@ def _streams(text: str) -> tuple[int, ...]:
     if not numbers or not all(1 <= number <= 4096 for number in numbers):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to 4096 such as 1,4,16")
     return numbers
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 60_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of milliseconds from 0 to 60000")
-    return number
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1e5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return number

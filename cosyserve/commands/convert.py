@@ -6,14 +6,13 @@ from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
-from cosyserve.commands.terminal.audio_output import deliver, require_writable
-from cosyserve.commands.terminal.output import WrongUsage
+from cosyserve.commands.terminal.audio_output import deliver
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
+    check_usage,
     form_options,
     read_recording,
     stream_options,
-    usage_problem,
 )
 
 HELP = "speak what is said in a recording with another voice"
@@ -30,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    if problem := usage_problem(arguments):
-        raise WrongUsage(problem)
-    require_writable(arguments.output)
+    check_usage(arguments)
     how = {**await form_options(arguments), **stream_options(arguments)}
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 

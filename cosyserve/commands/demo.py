@@ -3,15 +3,14 @@ stops everything.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory
-from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
-from cosyserve.commands.terminal.output import FAILED, WrongUsage, report_failure
+from cosyserve.commands.terminal.audio_output import check_output
+from cosyserve.commands.terminal.output import FAILED, print_json, report_failure
 from cosyserve.host.starting.measurement import TEXT, measure
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
@@ -29,9 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    if not writable_ending(str(arguments.output)):
-        raise WrongUsage(unwritable_ending(str(arguments.output)))
-    require_writable(str(arguments.output))
+    check_output(str(arguments.output))
     model = model_directory(arguments.model)
     print(f"starting frontend, llm, token2wav and orchestrator on {model}", file=sys.stderr)
     stack_of = local_deployment(
@@ -49,7 +46,7 @@ async def run(arguments: argparse.Namespace) -> int:
     with WavWriter(arguments.output, SAMPLE_RATE) as file:
         file.write(measured.audio)
     if arguments.json:
-        print(json.dumps({"output": str(arguments.output), "cold": cold.as_dict(), "warm": warm.as_dict()}))
+        print_json({"output": str(arguments.output), "cold": cold.as_dict(), "warm": warm.as_dict()})
     else:
         print(f"{arguments.output}: {cold.seconds:.2f} s of audio, voice {cold.header.voice}, seed {cold.header.seed}")
         print(measured.table())

@@ -4,10 +4,9 @@ settings suit it.
 
 import argparse
 import asyncio
-import json
 
 from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
-from cosyserve.commands.terminal.output import plain
+from cosyserve.commands.terminal.output import print_json
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
 
@@ -30,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen, gpu_wanted=arguments.gpu)
-    print(json.dumps(plain(examination.as_dict())) if arguments.json else text(examination))
+    if arguments.json:
+        print_json(examination.as_dict())
+    else:
+        print(text(examination))
     return 0 if examination.healthy else 1
 
 
@@ -45,10 +47,8 @@ def text(examination: Examination) -> str:
             for line in (finding.means, f"fix: {finding.fix}" if finding.fix else "")
             if line
         ]
-    counts = {
-        state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)
-    }
-    lines += ["", f"problems: {counts[State.PROBLEM]}, notes: {counts[State.NOTE]}"]
+    states = [finding.state for finding in examination.findings]
+    lines += ["", f"problems: {states.count(State.PROBLEM)}, notes: {states.count(State.NOTE)}"]
     lines += ["", f"settings for this machine: {examination.recommendation.tier}"]
     lines += [f"# {why}" for why in examination.recommendation.why]
     lines += [f"{name}={value}" for name, value in examination.recommendation.environ.items()]

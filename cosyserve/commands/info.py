@@ -1,7 +1,6 @@
 """`cosyserve info`: which engines serve and why; with `--warm-up` it starts a warm-up run first."""
 
 import argparse
-import json
 import sys
 from typing import cast
 
@@ -9,7 +8,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 
 from cosyserve.commands.terminal.arguments import add_json, add_server
-from cosyserve.commands.terminal.output import number, plain
+from cosyserve.commands.terminal.output import number, print_json
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.transport import channel_options, connect
 from cosyserve.v1 import info_pb2, info_pb2_grpc
@@ -38,7 +37,7 @@ async def run(arguments: argparse.Namespace) -> int:
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:
-        print(json.dumps(plain(MessageToDict(output, preserving_proto_field_name=True))))
+        print_json(MessageToDict(output, preserving_proto_field_name=True))
         return 0
     print("\n\n".join(lines(one) for one in (output.info, *output.stages)))
     for silent in output.silent_stages:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cosyserve.commands.terminal.output import FAILED, report_failure
+from cosyserve.commands.terminal.server_package import ServerMissing
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {
@@ -40,18 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     module = f"tools.model.{arguments.step}"
-    as_json = "--json" in arguments.rest
+    arguments.json = "--json" in arguments.rest
     if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
-        return report_failure(
-            "",
-            f"model {arguments.step} is not part of this installation: run it in a checkout",
-            FAILED,
-            as_json=as_json,
-        )
+        raise ServerMissing(f"model {arguments.step} is not part of this installation: run it in a checkout")
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
-        needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve-server[cpu,engines]'"
-        return report_failure("", needed, FAILED, as_json=as_json)
+        needed = f"model {arguments.step} needs {' and '.join(missing)}"
+        raise ServerMissing(f"{needed}: pip install 'cosyserve-server[cpu,engines]'")
     return _become([sys.executable, "-m", module, *arguments.rest])
 
 

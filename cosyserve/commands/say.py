@@ -12,14 +12,14 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.arguments import pair, whole
-from cosyserve.commands.terminal.audio_output import deliver, require_writable
+from cosyserve.commands.terminal.audio_output import deliver
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.commands.terminal.standard_streams import read_text
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
+    check_usage,
     form_options,
     stream_options,
-    usage_problem,
 )
 
 HELP = "speak a text into a file or to standard output"
@@ -70,14 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    problem = usage_problem(arguments)
     if arguments.stream == bool(arguments.text):
-        problem = "say TEXT, or - to read it from standard input, or --stream to speak standard input as it arrives"
-    elif arguments.stream and arguments.unary:
-        problem = "--stream speaks as the text arrives, --unary as a whole: choose one"
-    if problem:
-        raise WrongUsage(problem)
-    require_writable(arguments.output)
+        raise WrongUsage(
+            "say TEXT, or - to read it from standard input, or --stream to speak standard input as it arrives"
+        )
+    if arguments.stream and arguments.unary:
+        raise WrongUsage("--stream speaks as the text arrives, --unary as a whole: choose one")
+    check_usage(arguments)
     if arguments.text == ["-"]:
         arguments.text = ["".join([piece async for piece in read_text(sys.stdin.fileno())])]
     arguments.text = " ".join(arguments.text)

@@ -8,7 +8,14 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, model_directory, serving
+from cosyserve.commands.terminal.arguments import (
+    add_gpu_sharing,
+    add_model,
+    add_serving,
+    model_directory,
+    serving,
+    serving_environ,
+)
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
@@ -130,16 +137,16 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
         return [make_plan(configuration, machine, model, forced=True) for configuration in runs]
     if arguments.force_config:
         return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
-    configuration, steps = choose_configuration(machine)
-    if steps and arguments.strict:
-        raise SettingsError(f"--strict: {steps[0].name} cannot run: {steps[0].reason}")
-    for step in steps:
-        _print(f"not {step.name}: {step.reason}")
+    configuration, skipped = choose_configuration(machine)
+    for name, reason in skipped.items():
+        if arguments.strict:
+            raise SettingsError(f"--strict: {name} cannot run: {reason}")
+        _print(f"not {name}: {reason}")
     if not arguments.benchmark:
         return [make_plan(configuration, machine, model, forced=False, noted=read_notes(model))]
     others, left = configurations_to_compare(machine, model, will_build=arguments.precompile)
-    for step in left:
-        _print(f"{step.name} is not measured: {step.reason}")
+    for name, reason in left.items():
+        _print(f"{name} is not measured: {reason}")
     return [
         make_plan(configuration, machine, model, forced=False),
         *(make_plan(other, machine, model, forced=True) for other in others if configuration.on_gpu),
@@ -165,7 +172,8 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
     if arguments.no_serve:
         return 0
     model = model_directory(arguments.model)
-    return await serve(model, serving(arguments), plan.backends, None, plan.environ, _print)
+    environ = {**plan.environ, **serving_environ(arguments)}
+    return await serve(model, plan.backends, None, environ, _print, **serving(arguments))
 
 
 def _show(trials: list[Trial]) -> None:

@@ -2,18 +2,15 @@
 
 import argparse
 import asyncio
-import importlib.util
-import json
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
-from cosyserve.commands.terminal.arguments import SERVER, add_json, model_directory, pair, voices_url
-from cosyserve.commands.terminal.arguments import server as server_address
-from cosyserve.commands.terminal.output import FAILED, plain, report_failure
+from cosyserve.commands.terminal.arguments import add_json, add_server, model_directory, pair, voices_url
+from cosyserve.commands.terminal.output import print_json
+from cosyserve.commands.terminal.server_package import require_engines, run_module
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
@@ -23,7 +20,8 @@ _TRANSFER = "services.frontend.speaker_transfer"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", help="default: list")
-    add_server_and_json(parser, SERVER)
+    add_server(parser)
+    add_json(parser)
     for name, help_ in (
         ("list", "list all voices"),
         ("show", "what is known of a voice"),
@@ -32,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=help_)
         if name != "list":
             action.add_argument("id", metavar="ID")
-        add_server_and_json(action, argparse.SUPPRESS)
+        _add_server_and_json(action)
     add = actions.add_parser("add", help="make a voice of a recording")
     add.add_argument(
         "recording", type=Path, metavar="FILE", help="WAV, FLAC, MP3 or Ogg, 1 to 30 s of one person, 16000 Hz or more"
@@ -75,19 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
 
 
-def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
-    """The options work before and after the action."""
-    parser.add_argument(
-        "--server",
-        type=server_address,
-        default=server,
-        metavar="HOST:PORT",
-        help=f"public endpoint (default: {SERVER})",
-    )
-    if server is argparse.SUPPRESS:
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
-    else:
-        add_json(parser)
+def _add_server_and_json(parser: argparse.ArgumentParser) -> None:
+    """The options of the command again, so that they work before and after the action."""
+    add_server(parser, default=argparse.SUPPRESS)
+    add_json(parser, default=argparse.SUPPRESS)
 
 
 def _add_labels(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +85,7 @@ def _add_labels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label", action="append", type=pair("KEY=VALUE"), metavar="KEY=VALUE", help="may be given again"
     )
-    add_server_and_json(parser, argparse.SUPPRESS)
+    _add_server_and_json(parser)
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -110,7 +99,7 @@ async def run(arguments: argparse.Namespace) -> int:
 async def _list(client: AsyncClient, arguments: argparse.Namespace) -> int:
     voices = await client.voices()
     if arguments.json:
-        print(json.dumps({"voices": plain([asdict(voice) for voice in voices])}))
+        print_json({"voices": [asdict(voice) for voice in voices]})
         return 0
     rows = [_COLUMNS, *(_cells(voice) for voice in voices)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
@@ -125,7 +114,10 @@ async def _show(client: AsyncClient, arguments: argparse.Namespace) -> int:
 
 async def _remove(client: AsyncClient, arguments: argparse.Namespace) -> int:
     await client.delete_voice(arguments.id)
-    print(json.dumps({"deleted": arguments.id}) if arguments.json else f"{arguments.id}: deleted")
+    if arguments.json:
+        print_json({"deleted": arguments.id})
+    else:
+        print(f"{arguments.id}: deleted")
     return 0
 
 
@@ -153,42 +145,28 @@ async def _set(client: AsyncClient, arguments: argparse.Namespace) -> int:
 
 
 async def _transfer(arguments: argparse.Namespace) -> int:
-    if any(importlib.util.find_spec(name) is None for name in ("services", "torch")):
-        needed = "this needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
-        return report_failure("", needed, FAILED, as_json=arguments.json)
+    require_engines(f"voices {arguments.action}", "services")
     where = ["--model", str(model_directory(arguments.model)), "--voices", arguments.voices or voices_url()]
     chosen = [option for voice_id in arguments.only for option in ("--only", voice_id)]
     layout = ["--layout", arguments.layout] if arguments.action == "export" else []
-    command = [sys.executable, "-m", _TRANSFER, arguments.action, str(arguments.file), *where, *chosen, *layout]
-    process = await asyncio.create_subprocess_exec(*command)
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    return await run_module(_TRANSFER, arguments.action, str(arguments.file), *where, *chosen, *layout)
 
 
 def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(plain(asdict(voice))))
+        print_json(asdict(voice))
         return 0
     print(f"{voice.id}: {_line(voice)}")
     for name in ("description", "transcript", "provenance"):
         if value := getattr(voice, name):
             print(f"  {name}: {_printable(value)}")
-    if voice.tokens_before_sound:
-        print(f"  first sound: {_first_sound(voice)}")
+    if now := voice.tokens_before_sound:
+        cut = voice.tokens_before_sound_if_cut
+        gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
+        print(f"  first sound: after {now} speech tokens{gain}")
     for key, value in voice.labels.items():
         print(f"  {key}={_printable(value)}")
     return 0
-
-
-def _first_sound(voice: VoiceDetails) -> str:
-    """Tokens before the first sound, and how many a cut prompt would save."""
-    now, cut = voice.tokens_before_sound, voice.tokens_before_sound_if_cut
-    gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
-    return f"after {now} speech tokens{gain}"
 
 
 def _printable(text: str) -> str:
@@ -198,14 +176,10 @@ def _printable(text: str) -> str:
 
 def _cells(voice: VoiceLine) -> tuple[str, ...]:
     """The cells of _COLUMNS; - for unknown values."""
-    language, sex = (_printable(said) or "-" for said in (voice.language_code, _sex(voice)))
+    labelled = next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
+    language, sex = (_printable(text) or "-" for text in (voice.language_code, labelled))
     name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
     return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
-
-
-def _sex(voice: VoiceLine) -> str:
-    """The sex of the speaker, from the labels of the voice."""
-    return next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
 
 
 def _prompt(voice: VoiceLine) -> str:

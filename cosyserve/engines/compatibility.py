@@ -1,28 +1,50 @@
-"""Checks whether an engine that was built earlier can be used on this machine now."""
+"""Whether one engine can take the place of another: replicas with equal identities, and engines
+that were built earlier.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cosyserve.errors import FailedPrecondition
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Fields as in EngineIdentity of identity.proto."""
+
+    model_hash: str
+    backend: str
+    precision: str
+    device: str
+
+    def require(self, expected: "Identity | None") -> None:
+        """Raise FailedPrecondition if a request was begun by an engine that differs from
+        this one.
+        """
+        if expected is not None and expected != self:
+            raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it again")
+
 
 _EXACT = "none"
+BUNDLED_IN = {"tensorrt": "tensorrt_llm"}
+"""Libraries that another one bundles in a version of its own: library to bundler."""
 
 
 def incompatibility(
     facts: Mapping[str, str],
     gpus: Sequence[Mapping[str, str]],
     libraries: Mapping[str, str],
-    *,
-    bundled_in: Mapping[str, str],
 ) -> str | None:
     """Why an engine built under `facts` cannot be loaded here, in words; None if it may be loaded.
 
     gpus: gpu, compute_capability and driver of each. libraries: versions of those installed here.
-    bundled_in: libraries that another one brings along in a version of its own, and that one; their
-    version is not compared for an engine of a library that is not installed here. A fact that is
-    unknown on either side is no reason.
+    The version of a library of BUNDLED_IN is not compared for an engine of its bundler if that one
+    is not installed here. A fact that is unknown on either side is no reason.
     """
     if facts.get("compatibility", _EXACT) != _EXACT:
         return None  # built to run on other GPUs too, at the cost of speed; only the library knows on which
     for name, version in libraries.items():
-        if bundled_in.get(name) in facts.keys() - libraries.keys():
+        if BUNDLED_IN.get(name) in facts.keys() - libraries.keys():
             continue
         if _release(facts.get(name, version)) != _release(version):
             return f"built with {name} {facts[name]}, here is {version}"

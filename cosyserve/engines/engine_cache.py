@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import MANIFEST, FileLock
 from cosyserve.settings import cache_directory
 
-MANIFEST = "manifest.json"
 _BUILDING, _BROKEN = ".building-", ".broken-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
 Build = Callable[[Path], None]
@@ -121,7 +120,15 @@ class EngineCache:
         were built; None without an entry.
         """
         directory = self.root / key.directory_name
-        return self._read(directory, key) if directory.is_dir() else None
+        if not directory.is_dir():
+            return None
+        engine = _manifest(directory)
+        if isinstance(engine, Refused):
+            return engine
+        if engine.key != key:
+            return Refused(directory, key.differences(engine.key) or "its manifest names another component")
+        wrong = _wrong_file(engine)
+        return engine if wrong is None else Refused(directory, wrong)
 
     def refused(self, key: EngineKey) -> list[Refused]:
         """Entries of the component that were built for other facts, each with the reason: for the
@@ -143,7 +150,7 @@ class EngineCache:
         if isinstance(entry, Engine):
             return entry
         self.root.mkdir(parents=True, exist_ok=True)
-        with self._locked(key):
+        with FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait):
             entry = self.find(key)
             if isinstance(entry, Engine):
                 return entry
@@ -161,18 +168,6 @@ class EngineCache:
                 read = _manifest(directory)
                 if isinstance(read, Engine):
                     yield read
-
-    def _locked(self, key: EngineKey) -> FileLock:
-        return FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait)
-
-    def _read(self, directory: Path, key: EngineKey) -> Engine | Refused:
-        engine = _manifest(directory)
-        if isinstance(engine, Refused):
-            return engine
-        if engine.key != key:
-            return Refused(directory, key.differences(engine.key) or "its manifest names another component")
-        wrong = _wrong_file(engine)
-        return engine if wrong is None else Refused(directory, wrong)
 
     def _built(self, key: EngineKey, build: Build) -> Engine:
         making = self.root / f"{_BUILDING}{key.directory_name}-{os.getpid()}-{time.monotonic_ns()}"

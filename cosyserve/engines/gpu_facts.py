@@ -18,12 +18,15 @@ from pathlib import Path
 PROGRAM = "nvidia-smi"
 TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
 """Distributions that contain TensorRT: of any CUDA, and of one."""
+TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton")
 RENAMED = ("vllm", "tensorrt_llm")
 """Modules that vendors publish under other names of distributions."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-_FACTS = ("name", "compute_cap", "driver_version")
+_FIELDS = ("name", "compute_cap", "driver_version", "memory.total", "memory.free")
+AMPERE = (8, 0)
+"""Least compute capability of our own engines: matrix units with bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +46,25 @@ class Gpu:
     @property
     def facts(self) -> dict[str, str]:
         """gpu, compute_capability and driver, as in `visible_gpus`."""
-        return _facts(
-            [self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver]
-        )
+        capability = ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]"
+        return {"gpu": self.name, "compute_capability": capability, "driver": self.driver}
 
 
 def gpus() -> list[Gpu]:
     """Every visible GPU; none without a working driver."""
-    rows = _asked("name", "compute_cap", "driver_version", "memory.total", "memory.free")
-    visible = []
-    for name, capability, driver, total, free in rows:
-        numbers = re.fullmatch(r"(\d+)\.(\d+)", capability)
-        # A GPU with MIG, or one that shares the memory of the machine, reports [N/A] for some
-        # fields.
-        visible.append(
-            Gpu(name, (int(numbers[1]), int(numbers[2])) if numbers else (0, 0), driver, _mib(total), _mib(free))
-        )
-    return visible
+    return [_gpu(*row) for row in _asked(*_FIELDS)]
 
 
 def visible_gpus() -> list[dict[str, str]]:
     """gpu, compute_capability and driver of every visible GPU; none without a driver."""
-    return [_facts(row) for row in _asked(*_FACTS)]
+    return [gpu.facts for gpu in gpus()]
 
 
 def machine_gpus() -> list[dict[str, str]]:
     """The same for all GPUs, including those that CUDA_VISIBLE_DEVICES hides, in the order of
     nvidia-smi.
     """
-    return [_facts(row) for row in _rows(*_FACTS)]
+    return [_gpu(*row).facts for row in _rows(*_FIELDS)]
 
 
 def hidden_gpus() -> bool:
@@ -88,30 +81,18 @@ def driver_version() -> str:
     except OSError:
         text = ""
     match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", text)
-    return match[1] if match else next((gpu["driver"] for gpu in machine_gpus()), "")
+    return match[1] if match else next((driver for (driver,) in _rows("driver_version")), "")
 
 
 def driver_cuda() -> tuple[int, int] | None:
     """The newest CUDA that the driver supports; None if unknown."""
-    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)", _output() or "")
+    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)\.(\d+)", _run()[0])
     return (int(match[1]), int(match[2])) if match else None
 
 
 def driver_complaint() -> str | None:
     """The error of nvidia-smi if it is installed and fails; None otherwise."""
-    program = shutil.which(PROGRAM)
-    if program is None:
-        return None
-    try:
-        done = subprocess.run([program], capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    lines = (done.stdout + done.stderr).split("\n")
-    return (
-        None
-        if done.returncode == 0
-        else next((line for line in lines if line.strip()), f"exit status {done.returncode}")
-    )
+    return _run()[1]
 
 
 def has_nvidia_device() -> bool:
@@ -123,7 +104,7 @@ def gpu_count() -> int:
     """Number of GPUs of this machine, including hidden ones: from nvidia-smi, else, as in a
     container without it, from the device files.
     """
-    return len(machine_gpus()) or len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return len(_rows("name")) or len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def library_versions(*names: str) -> dict[str, str]:
@@ -146,8 +127,13 @@ def tensorrt_version() -> str | None:
     return next(iter(library_versions(*TENSORRT).values()), None)
 
 
-def _facts(row: list[str]) -> dict[str, str]:
-    return dict(zip(("gpu", "compute_capability", "driver"), row, strict=True))
+def _gpu(name: str, capability: str, driver: str, total: str, free: str) -> Gpu:
+    """A GPU with MIG, or one that shares the memory of the machine, reports [N/A] for some
+    fields.
+    """
+    numbers = re.fullmatch(r"(\d+)\.(\d+)", capability)
+    mib = [int(text) if text.isdecimal() else 0 for text in (total, free)]
+    return Gpu(name, (int(numbers[1]), int(numbers[2])) if numbers else (0, 0), driver, *mib)
 
 
 def _asked(*fields: str) -> list[list[str]]:
@@ -169,21 +155,20 @@ def _asked(*fields: str) -> list[list[str]]:
 
 
 def _rows(*fields: str) -> list[list[str]]:
-    output = _output(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    rows = csv.reader((output or "").splitlines(), skipinitialspace=True)
-    return [row for row in rows if len(row) == len(fields)]
+    output, _ = _run(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    return [row for row in csv.reader(output.splitlines(), skipinitialspace=True) if len(row) == len(fields)]
 
 
-def _output(*arguments: str) -> str | None:
+def _run(*arguments: str) -> tuple[str, str | None]:
+    """The output of nvidia-smi, and its error if it fails; neither if it is not installed."""
     program = shutil.which(PROGRAM)
     if program is None:
-        return None
+        return "", None
     try:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _mib(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode == 0:
+        return done.stdout, None
+    lines = (done.stdout + done.stderr).split("\n")
+    return "", next((line for line in lines if line.strip()), f"exit status {done.returncode}")

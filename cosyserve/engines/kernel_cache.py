@@ -10,7 +10,6 @@ moved, or mounted elsewhere, is compiled again.
 import atexit
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -23,8 +22,8 @@ from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import driver_version
-from cosyserve.settings import VARIABLE, cache_directory
+from cosyserve.engines.gpu_facts import TRITON_DISTRIBUTIONS, driver_version, library_versions
+from cosyserve.settings import CACHE_DIRECTORY, cache_directory
 
 log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"
@@ -36,10 +35,7 @@ def triton_version() -> str:
     """Version of the installed Triton, which may have another distribution name; empty if there is
     none.
     """
-    for name in ("triton", "pytorch-triton"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return ""
+    return next(iter(library_versions(*TRITON_DISTRIBUTIONS).values()), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +70,13 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
     for file operations.
     """
     ours = cache_directory(environ)
-    if (named := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(named).is_relative_to(ours)):
+    if (named := environ.get(TRITON)) and not (environ.get(CACHE_DIRECTORY) and Path(named).is_relative_to(ours)):
         return Path(named)
     root = ours / "kernels"
     directory = root / key.directory
     try:
         ours.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for private in (root, directory) if environ.get(VARIABLE) else (ours, root, directory):
+        for private in (root, directory) if environ.get(CACHE_DIRECTORY) else (ours, root, directory):
             private.mkdir(mode=0o700, exist_ok=True)
             _check(private)
         _describe(directory, key)
@@ -94,7 +90,7 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
             "compiled kernels cannot be kept in %s (%s); they are compiled again at each start. %s names a directory",
             root,
             error,
-            VARIABLE,
+            CACHE_DIRECTORY,
         )
     environ[TRITON] = str(directory)
     return directory

@@ -5,15 +5,57 @@ hear.
 import asyncio
 import itertools
 import math
+import random
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.load.measurement import closed_loop, poisson
 from cosyserve.load.player import listen
+
+Ask = Callable[[int], Coroutine[Any, Any, None]]
+
+
+async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
+    """`streams` askers for `seconds`, each asking again as soon as its answer is complete. Returns
+    the number of requests.
+
+    Those under way at the end are waited for. ask: gets the number of the request, from `first`.
+    spread: seconds before `seconds` within which the askers begin, one after the other.
+    """
+    end, number = time.monotonic() + spread + seconds, first
+
+    async def asker(place: int) -> None:
+        nonlocal number
+        await asyncio.sleep(spread * place / streams)
+        while time.monotonic() < end:
+            number += 1
+            await ask(number - 1)
+
+    async with asyncio.TaskGroup() as group:
+        for place in range(streams):
+            group.create_task(asker(place))
+    return number - first
+
+
+async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
+    """Requests that know nothing of each other, `per_second` on average, for `seconds` and until
+    there are `least`. Returns their number; all are waited for."""
+    begin, at, number = time.monotonic(), 0.0, first
+    rng = random.Random(seed)  # noqa: S311 - arrivals that can be repeated, no secret
+    async with asyncio.TaskGroup() as group:
+        while True:
+            at += rng.expovariate(per_second)
+            # A moment that is over already is not skipped: a late request meets the work of the
+            # others, as it would have.
+            await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
+            if at >= seconds and number - first >= least:
+                return number - first
+            group.create_task(ask(number))
+            number += 1
+
 
 TEXTS = (
     "Thank you for calling, how can I help you today?",
@@ -123,7 +165,7 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
         raise faults[0]
     outcome, began = Outcome(), time.monotonic()
 
-    def ask(_: int) -> Awaitable[None]:
+    def ask(_: int) -> Coroutine[Any, Any, None]:
         return _counted(client, load, next(numbers), outcome)
 
     if load.rate:

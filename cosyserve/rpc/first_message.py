@@ -7,8 +7,6 @@ and its arguments are read here.
 """
 
 import asyncio
-import contextlib
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,7 +14,7 @@ import grpc
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.first_message_limit import FirstMessageLimit
-from cosyserve.rpc.interceptors import Context, abort, leaving, member
+from cosyserve.rpc.interceptors import Context, abort, kind_of, leaving, member, respond
 
 _HEALTH = "/grpc.health.v1."
 _HEALTH_AT_ONCE = 8
@@ -58,11 +56,10 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        kind = "_".join("stream" if s else "unary" for s in (handler.request_streaming, handler.response_streaming))
         of_health = details.method.startswith(_HEALTH)
         first = self._of_health if of_health else self._of_others
         served = _reading(
-            getattr(handler, kind), first, handler.request_deserializer, streamed=handler.request_streaming
+            getattr(handler, kind_of(handler)), first, handler.request_deserializer, streamed=handler.request_streaming
         )
         return grpc.stream_stream_rpc_method_handler(served, None, handler.response_serializer)
 
@@ -94,11 +91,7 @@ def _reading(
             if message is None and not streamed:
                 raise InvalidRequest("the call ended without a message")
             result = behaviour(_messages(message, context, decode) if streamed else message, context)
-            if inspect.isasyncgen(result):
-                async with contextlib.aclosing(result):
-                    async for response in result:
-                        await context.write(response)
-            elif (response := await result) is not None:
+            if (response := await respond(result, context)) is not None:
                 await context.write(response)
         except CosyserveError as error:
             await abort(context, error)

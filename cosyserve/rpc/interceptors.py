@@ -93,12 +93,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     if self._refusing:  # since its handler was chosen its first message was awaited
                         raise leaving()
-                    result = behaviour(request, context)
-                    if not inspect.isasyncgen(result):
-                        return await result
-                    async with contextlib.aclosing(result):
-                        async for message in result:
-                            await context.write(message)
+                    return await respond(behaviour(request, context), context)
                 except grpc.aio.AbortError:
                     raise
                 except asyncio.CancelledError:
@@ -114,9 +109,26 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         return call
 
 
+async def respond(result: Any, context: Context) -> Any:
+    """The response that the behaviour of a method gives; None for a generator, whose responses are
+    written.
+    """
+    if not inspect.isasyncgen(result):
+        return await result
+    async with contextlib.aclosing(result):
+        async for response in result:
+            await context.write(response)
+    return None
+
+
+def kind_of(handler: Any) -> str:
+    """Such as unary_stream: the attribute of a method handler that holds its behaviour."""
+    return "_".join("stream" if one else "unary" for one in (handler.request_streaming, handler.response_streaming))
+
+
 def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
     """`handler` with its behaviour wrapped."""
-    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    kind = kind_of(handler)
     return getattr(grpc, f"{kind}_rpc_method_handler")(
         wrap(getattr(handler, kind)), handler.request_deserializer, handler.response_serializer
     )

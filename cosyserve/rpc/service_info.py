@@ -1,14 +1,25 @@
-"""Facts about a service; see ServiceInfo in info.proto for each field."""
+"""Facts about a service, and InfoService, which reports them and does a warm-up run: the same on
+every service. Fields as in info.proto.
+"""
 
+import asyncio
+import contextlib
 import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from grpc.aio import ServicerContext
+
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.engine_load import Load
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
-from cosyserve.v1 import identity_pb2
+from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.rpc.peers import Peers
+from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +68,103 @@ def identity_to_proto(identity: Identity) -> identity_pb2.EngineIdentity:
     return identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
     )
+
+
+NAME = "cosyserve.v1.InfoService"
+Context = ServicerContext[Any, Any]
+WarmUp = Callable[[], Awaitable[None]]
+StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
+"""The ServiceInfo of the stages, and the names of those that did not answer."""
+Loads = Callable[[], Load | None]
+Admit = Callable[[], contextlib.AbstractContextManager[object]]
+Admitted = Callable[[], tuple[int, int]]
+"""Requests that are admitted at once now, and those running."""
+_LOADING = "this service is still loading; wait until its health is SERVING"
+_RETRY_SECONDS = 1.0
+
+
+class InfoServicer(info_pb2_grpc.InfoServiceServicer):
+    """service: full name of the main service of this process. peers: callers that may start a
+    warm-up.
+    """
+
+    def __init__(self, service: str, peers: Peers) -> None:
+        self._peers = peers
+        self._admit: Admit = contextlib.nullcontext
+        self._service, self._began = service, time.monotonic()
+        self._facts: ServiceFacts | None = None
+        self._warm_up: WarmUp | None = None
+        self._stages: StageInfos | None = None
+        self._load: Loads = lambda: None
+        self._admitted: Admitted = lambda: (0, 0)
+        self._warming = False
+        self._asking: asyncio.Task[tuple[list[info_pb2.ServiceInfo], list[str]]] | None = None
+        self.ready = False
+
+    def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
+        """Set what was loaded, and how to warm it up."""
+        self._facts, self._warm_up, self._stages = facts, warm_up, stages
+
+    def admit(self, admit: Admit) -> None:
+        """Set the context that a warm-up enters while it runs, as a request does; it raises
+        Overloaded if there is no place.
+        """
+        self._admit = admit
+
+    def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
+        """Set the functions that return values that change while the service runs."""
+        self._load, self._admitted = load or self._load, admitted or self._admitted
+
+    async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
+        """Answers at any time. Concurrent calls share one query of the stages."""
+        response = info_pb2.GetInfoResponse(info=self._info())
+        if self._stages is not None and self.ready:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(self._stages())
+            # A caller that hangs up must not cancel the query of the others.
+            stages, silent = await asyncio.shield(self._asking)
+            response.stages.extend(stages)
+            response.silent_stages.extend(silent)
+        return response
+
+    async def WarmUp(self, request: info_pb2.WarmUpRequest, context: Context) -> info_pb2.WarmUpResponse:
+        """Raises PermissionDenied for a caller that is no peer, Unavailable while loading,
+        Overloaded while another warm-up runs or no request would be admitted, and what the engine
+        raises.
+        """
+        self._peers.require(context.peer(), "WarmUp")
+        if self._warm_up is None or not self.ready:
+            raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
+        if self._warming:
+            raise Overloaded("a warm-up is under way", retry_after=_RETRY_SECONDS)
+        self._warming, began = True, time.monotonic()
+        try:
+            with self._admit():
+                await self._warm_up()
+        finally:
+            self._warming = False
+        return info_pb2.WarmUpResponse(milliseconds=(time.monotonic() - began) * 1000)
+
+    def _info(self) -> info_pb2.ServiceInfo:
+        facts = self._facts or ServiceFacts()
+        info = info_pb2.ServiceInfo(
+            service=self._service,
+            version=release(),
+            ready=self.ready,
+            uptime_seconds=time.monotonic() - self._began,
+            rung=facts.rung,
+            refused_rungs=[info_pb2.RefusedRung(rung=one.rung, reason=one.reason) for one in facts.refused],
+            buckets=facts.buckets,
+            limits=facts.limits,
+            libraries=facts.libraries,
+        )
+        if facts.identity is not None:
+            info.identity.CopyFrom(identity_to_proto(facts.identity))
+        if (load := self._load()) is not None:
+            info.load.CopyFrom(
+                info_pb2.EngineLoad(
+                    real_time_factor=load.real_time_factor, pieces=load.pieces, late_pieces=load.late_pieces
+                )
+            )
+        info.admitted_streams, info.active_streams = self._admitted()
+        return info

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import grpc
-from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors
+from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import OutputStream
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation

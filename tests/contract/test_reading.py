@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+
 from cosyserve.rpc.calls import answer, messages, read
 
 MESSAGE = bytes(100_000)

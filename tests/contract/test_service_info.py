@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service, running
-from cosyserve.rpc.service_info import ServiceFacts, nothing_to_warm
+from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
@@ -176,8 +176,8 @@ async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> Non
         return [info_pb2.ServiceInfo(rung=f"answer {asked}")], []
 
     async def load(service: Service) -> Close:
-        service.info.describe(ServiceFacts(), nothing_to_warm, stages)
-        return nothing_to_warm
+        service.info.describe(ServiceFacts(), AsyncMock(), stages)
+        return AsyncMock()
 
     told = settings(backend="fake", drain_seconds=0)
     async with running(llm.NAME, told, load) as service, grpc.aio.insecure_channel(address(service)) as channel:

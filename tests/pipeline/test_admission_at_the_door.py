@@ -6,14 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
-from cosyserve.rpc.calls import retry_delay
 
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_load import Load
-from cosyserve.rpc.service_info import ServiceFacts, nothing_to_warm
+from cosyserve.rpc.calls import retry_delay
+from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
 from tests.pipeline.calling import TEXT, busy, speak, status_of
 from tests.stacks.scripted_stages import Stack, stack
@@ -102,7 +103,7 @@ async def _limit(running: Stack, wanted: int) -> None:
 
 def _measures(running: Stack, stage: str, load: Load, device: str = "cpu AVX2") -> None:
     info = running.services[stage][0].info
-    info.describe(ServiceFacts(identity=Identity("0", "torch", "float32", device)), nothing_to_warm)
+    info.describe(ServiceFacts(identity=Identity("0", "torch", "float32", device)), AsyncMock())
     info.measure(load=lambda: load)
 
 

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from cosyserve.commands.terminal.output import Parser
 
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 from cosyserve.commands.terminal.output import Parser
-
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm

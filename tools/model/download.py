@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.commands.terminal.output import Parser
-
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 from tools.model.fetch.http_client import Web, WebError

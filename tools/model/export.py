@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
-from cosyserve.commands.terminal.output import Parser
 
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.decoders.engine_identity import WEIGHTS

@@ -17,13 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.commands.terminal.output import Parser
-
 from cosyserve.engines.compatibility import incompatibility
-from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
+from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.errors import ModelError
-from cosyserve.file_lock import exclusive_lock, is_locked
-from cosyserve.host.hardware import BUNDLED_IN
+from cosyserve.file_lock import MANIFEST, exclusive_lock, is_locked
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.artifacts import WRITER
@@ -52,7 +50,7 @@ class Inventory:
             return f"made of model {facts['model']}, which is none of those given"
         if facts.get("writer", WRITER) != WRITER:
             return "written by another release, which this one does not load"
-        return incompatibility(facts, self.gpus, self.libraries, bundled_in=BUNDLED_IN)
+        return incompatibility(facts, self.gpus, self.libraries)
 
 
 @dataclass(frozen=True)

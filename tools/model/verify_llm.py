@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from cosyserve.commands.terminal.output import Parser
 from torch import Tensor
 
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock

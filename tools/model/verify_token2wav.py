@@ -16,8 +16,8 @@ from pathlib import Path
 
 import onnx
 import torch
-from cosyserve.commands.terminal.output import Parser
 
+from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import SettingsError

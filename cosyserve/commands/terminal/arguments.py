@@ -1,25 +1,155 @@
-"""Command-line options that several commands share."""
+"""Command-line options that several commands share, and their argparse types; each type raises
+ArgumentTypeError for a value it refuses.
+"""
 
 import argparse
+import math
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from cosyserve.commands.terminal.arguments import backend, devices, ports, replicas, server
-from cosyserve.host.starting.serving import Serving
-from cosyserve.host.supervision.gpu_sharing import VARIABLE, WAYS
+from cosyserve.audio.encoding import Encoding
+from cosyserve.host.starting.serving import strictness
+from cosyserve.host.supervision.gpu_sharing import WAYS
+from cosyserve.host.supervision.layout import WITH_BACKEND
+from cosyserve.settings import GPU_SHARING
+
+
+def server(text: str) -> str:
+    """argparse type of host:port."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    if not 1 <= int(port) <= 65535:
+        raise argparse.ArgumentTypeError(f"the port of {text!r} is {port}, allowed 1 to 65535")
+    return text
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """argparse type of a whole number within a range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not allowed: {least} to {most}")
+        return value
+
+    return read
+
+
+def number(form: str, allowed: Callable[[float], bool]) -> Callable[[str], float]:
+    """argparse type of a number that is `allowed`; form: which numbers these are, in words."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not allowed(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {form}")
+        return value
+
+    return read
+
+
+def encoding(text: str) -> Encoding:
+    """argparse type of an audio encoding."""
+    try:
+        return Encoding(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(Encoding)}") from None
+
+
+def pair(form: str) -> Callable[[str], tuple[str, str]]:
+    """argparse type of two texts with = between them; form: how to write that, such as
+    "KEY=VALUE".
+    """
+
+    def split(text: str) -> tuple[str, str]:
+        first, equals, second = text.partition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        return first, second
+
+    return split
+
+
+def backend(text: str) -> str | dict[str, str]:
+    """argparse type of a name, or of e.g. "llm=vllm,token2wav=tensorrt"."""
+    if "=" not in text:
+        return text
+    named = _named(text, "llm=vllm,token2wav=tensorrt")
+    if not named.keys() <= set(WITH_BACKEND):
+        raise argparse.ArgumentTypeError(f"{text!r} names more than {' and '.join(WITH_BACKEND)}")
+    return named
+
+
+def replicas(text: str) -> dict[str, int]:
+    """argparse type of e.g. "token2wav=2,llm=1"."""
+    form = "token2wav=2,llm=1"
+    named = _named(text, form)
+    if not all(count.isdecimal() for count in named.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: int(count) for name, count in named.items()}
+
+
+def devices(text: str) -> dict[str, list[str]]:
+    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of
+    a service.
+    """
+    return _lists(text, "token2wav=cuda:0,cuda:1,llm=cuda:0")
+
+
+def ports(text: str) -> dict[str, list[int]]:
+    """argparse type of e.g. "frontend=50052,llm=50053,token2wav=50054,50060"."""
+    form = "frontend=50052,llm=50053,token2wav=50054"
+    named = _lists(text, form)
+    if not all(port.isdecimal() for listed in named.values() for port in listed):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: [int(port) for port in listed] for name, listed in named.items()}
+
+
+def _lists(text: str, form: str) -> dict[str, list[str]]:
+    """The list after each name, up to the next name."""
+    values: dict[str, list[str]] = {}
+    listed: list[str] | None = None
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if equals and name not in values:
+            listed = values.setdefault(name, [])
+        elif equals:
+            listed = None
+        if listed is None or not (value if equals else name) or (equals and not name):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        listed.append(value if equals else name)
+    return values
+
+
+def _named(text: str, form: str) -> dict[str, str]:
+    """The only value of each name."""
+    values = _lists(text, form)
+    if any(len(listed) > 1 for listed in values.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: value for name, (value,) in values.items()}
+
 
 SERVER = "127.0.0.1:50051"
 
 
-def add_server(parser: argparse.ArgumentParser) -> None:
+def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
     """--server"""
     parser.add_argument(
-        "--server", type=server, default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)"
+        "--server", type=server, default=default, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})"
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
     """--json"""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +186,7 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
         choices=WAYS,
         default=None,
         help="engines on one GPU; auto: at the same time, through NVIDIA MPS where it is there; off: in turns "
-        f"(default: {VARIABLE}, else auto)",
+        f"(default: {GPU_SHARING}, else auto)",
     )
 
 
@@ -107,15 +237,47 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serving(arguments: argparse.Namespace) -> Serving:
-    """What the options of `add_serving` and `add_gpu_sharing` say."""
-    return Serving(
-        listen=arguments.listen,
-        ports=arguments.ports,
-        devices=arguments.devices,
-        replicas=arguments.replicas,
-        voices=arguments.voices,
-        drain_seconds=arguments.drain,
-        strict=arguments.strict,
-        gpu_sharing=arguments.gpu_sharing,
-    )
+def serving(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`, except
+    those of `serving_environ`.
+    """
+    return {
+        "listen": arguments.listen,
+        "ports": arguments.ports,
+        "devices": arguments.devices,
+        "replicas": arguments.replicas,
+        "drain_seconds": arguments.drain,
+        "gpu_sharing": arguments.gpu_sharing,
+    }
+
+
+def serving_environ(arguments: argparse.Namespace) -> dict[str, str]:
+    """The variables that --strict and --voices set."""
+    return {
+        **strictness(arguments.strict),
+        "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
+    }
+
+
+_DEMO_MODEL = Path("models") / "demo"
+
+
+def model_directory(given: Path | None) -> Path:
+    """The requested directory, else the bundled model next to the package, else the one in the
+    working directory.
+    """
+    if given is not None:
+        return given
+    bundled = Path(__file__).resolve().parents[3] / _DEMO_MODEL
+    return bundled if bundled.is_dir() else _DEMO_MODEL
+
+
+def voices_url() -> str:
+    """Where `cosyserve up` stores voices by default: COSYSERVE_FRONTEND_VOICES_URL, else the data
+    directory of the user.
+    """
+    url = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
+    if url:
+        return url
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return str(Path(data) / "cosyserve" / "voices")

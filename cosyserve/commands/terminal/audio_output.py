@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,9 +11,9 @@ from pathlib import Path
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play
-from cosyserve.commands.terminal.output import FAILED, WrongUsage, report_failure
+from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
-from cosyserve.commands.terminal.standard_streams import run_in_daemon_thread
+from cosyserve.commands.terminal.standard_streams import write_bytes
 from cosyserve.errors import DeadlineExceeded
 
 ENDINGS = (".wav", ".wave", "")
@@ -22,27 +21,20 @@ ENDINGS = (".wav", ".wave", "")
 _STREAM = "-"
 
 
-def writable_ending(output: str) -> bool:
-    """Whether a file of this name would have the format of its ending."""
-    return output == _STREAM or Path(output).suffix.lower() in ENDINGS
-
-
-def unwritable_ending(output: str) -> str:
-    """The error message for a name for which `writable_ending` is false."""
-    known = ", ".join(ending for ending in ENDINGS if ending)
-    return (
-        f"{output}: no encoder writes {Path(output).suffix}; endings that work: {known}, or none (each a WAV file), "
-        "and - for raw audio"
-    )
-
-
-def require_writable(output: str | None) -> None:
-    """Raise OSError, before any work, with the reason why the file cannot be written. Creates
-    nothing.
+def check_output(output: str | None) -> None:
+    """Check, before any work, that a WAV file of this name can be written; None and - need no file.
+    Raises WrongUsage for the ending of another format, OSError with the reason for all else.
+    Creates nothing.
     """
     if output is None or output == _STREAM:
         return
     path = Path(output)
+    if path.suffix.lower() not in ENDINGS:
+        known = ", ".join(ending for ending in ENDINGS if ending)
+        raise WrongUsage(
+            f"{output}: no encoder writes {path.suffix}; endings that work: {known}, or none (each a WAV file), "
+            "and - for raw audio"
+        )
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(0, f"cannot be written, {folder} is no directory", output)
@@ -58,12 +50,9 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
     """Write the audio of `speak` to --output, play it with --play, and print the timings; returns
     the exit code.
 
-    Raises WrongUsage for an unusable name of the output, OSError for a file that cannot be written,
-    DeadlineExceeded when --timeout is over, and Unavailable without a server.
+    Raises OSError for a file that cannot be written, DeadlineExceeded when --timeout is over, and
+    Unavailable without a server.
     """
-    if arguments.output is not None and not writable_ending(arguments.output):
-        raise WrongUsage(unwritable_ending(arguments.output))
-    require_writable(arguments.output)
     try:
         player = Player(installed_player(), arguments.rate) if arguments.play else None
         out = _Output(arguments, player)
@@ -80,19 +69,13 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
         raise DeadlineExceeded(
             f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout"
         ) from error
-    except BrokenPipeError:
-        # The reader of our output has gone. Python would hit the broken pipe again when it closes
-        # standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     for warning in heard.summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    line = (
-        json.dumps(heard.as_dict() | {"output": arguments.output})
-        if arguments.json
-        else f"{arguments.output or 'played'}: {heard}"
-    )
-    print(line, file=sys.stderr if arguments.output == _STREAM else sys.stdout)
+    to_stderr = arguments.output == _STREAM
+    if arguments.json:
+        print_json(heard.as_dict() | {"output": arguments.output}, to_stderr=to_stderr)
+    else:
+        print(f"{arguments.output or 'played'}: {heard}", file=sys.stderr if to_stderr else sys.stdout)
     return 0
 
 
@@ -124,7 +107,7 @@ class _Output:
     async def play(self, audio: bytes) -> None:
         if self._arguments.output == _STREAM:
             # A reader that reads nothing must not block a command whose time is over.
-            await run_in_daemon_thread(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+            await write_bytes(sys.stdout.fileno(), audio)
         elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
         self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
@@ -147,12 +130,3 @@ class _Output:
         if self._file is None:
             self._file = WavWriter(Path(self._arguments.output), self._arguments.rate, self._arguments.encoding)
         self._file.write(audio)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    """Write all of `content`; blocks. Bypasses the buffer of Python, because an abandoned thread
-    would keep its lock from the interpreter.
-    """
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

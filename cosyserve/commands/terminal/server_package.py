@@ -2,7 +2,9 @@
 brings.
 """
 
+import asyncio
 import importlib.util
+import sys
 
 from cosyserve.errors import SettingsError
 
@@ -28,6 +30,25 @@ def require(command: str) -> None:
             f"{command} needs the package cosyserve-server, which is not installed here: "
             "pip install 'cosyserve-server[cpu]'"
         )
+
+
+def require_engines(command: str, package: str) -> None:
+    """Return if `package` and the engines that it uses are installed. Raises ServerMissing."""
+    if not (_is_there(package) and _is_there("torch")):
+        raise ServerMissing(
+            f"{command} needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
+        )
+
+
+async def run_module(module: str, *arguments: str) -> int:
+    """Run `python -m module` and return its exit status; it is killed if this is cancelled."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def _is_there(package: str) -> bool:

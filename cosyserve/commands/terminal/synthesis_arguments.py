@@ -2,13 +2,15 @@
 
 import argparse
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.types import Prompt
-from cosyserve.commands.terminal.arguments import add_json, add_server, decimal, encoding, seconds, whole
-from cosyserve.commands.terminal.audio_output import unwritable_ending, writable_ending
+from cosyserve.commands.terminal.arguments import add_json, add_server, encoding, number, whole
+from cosyserve.commands.terminal.audio_output import check_output
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.commands.terminal.players import PROGRAMS
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
@@ -39,7 +41,13 @@ def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...
     parser.add_argument(
         "--seed", type=whole(0, 2**64 - 1), metavar="N", help="same seed, same samples (default: chosen by the server)"
     )
-    parser.add_argument("--speed", type=decimal, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
+    parser.add_argument(
+        "--speed",
+        type=number("number", lambda value: not math.isnan(value)),
+        default=1.0,
+        metavar="X",
+        help="0.5 to 2.0 (default: %(default)s)",
+    )
     parser.add_argument(
         "--rate",
         type=whole(1, 2**31 - 1),
@@ -78,25 +86,28 @@ def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...
         "(default: 3)",
     )
     parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)"
+        "--timeout",
+        type=number("number of seconds above 0", lambda value: 0 < value < math.inf),
+        metavar="SECONDS",
+        help="give up so long after connecting began (default: never)",
     )
     add_server(parser)
     add_json(parser)
 
 
-def usage_problem(arguments: argparse.Namespace) -> str | None:
-    """The first conflict among the options of `add_synthesis_options`, if any."""
+def check_usage(arguments: argparse.Namespace) -> None:
+    """Raise WrongUsage for the first conflict among the options of `add_synthesis_options`, and
+    what `check_output` raises.
+    """
     if arguments.prompt is None and (arguments.transcript or arguments.prompt_language or arguments.cut_prompt):
-        return "--transcript, --prompt-language and --cut-prompt need --prompt"
+        raise WrongUsage("--transcript, --prompt-language and --cut-prompt need --prompt")
     if arguments.prompt is not None and arguments.voice:
-        return "--voice and --prompt: speak like one of them"
+        raise WrongUsage("--voice and --prompt: speak like one of them")
     if arguments.output is None and not arguments.play:
-        return "where to: -o FILE, -o - for standard output, or --play"
+        raise WrongUsage("where to: -o FILE, -o - for standard output, or --play")
     if arguments.play and arguments.encoding is not Encoding.LINEAR16:
-        return "--play plays linear16, and no other encoding"
-    if arguments.output is not None and not writable_ending(arguments.output):
-        return unwritable_ending(arguments.output)
-    return None
+        raise WrongUsage("--play plays linear16, and no other encoding")
+    check_output(arguments.output)
 
 
 async def form_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
+from cosyserve.engines.gpu_facts import AMPERE, VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.host.doctor.finding import Finding, State, note, ok, problem
-from cosyserve.host.hardware import AMPERE, TIERS, Machine
+from cosyserve.host.hardware import TIERS, Machine
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"

@@ -5,15 +5,14 @@ first, which have been measured, the fastest first, then those of other librarie
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.host.hardware import (
-    AMPERE,
     SUPPORTED_LIBRARIES,
     TIERS,
     Machine,
     Recommendation,
     format_version,
     on_cpu,
-    parse_version,
     recommended,
 )
 
@@ -69,9 +68,7 @@ def _library(machine: Machine, name: str) -> str | None:
     version = machine.version(*library.distributions)
     if version is None:
         return f"{name} is not installed: pip install {library.install}"
-    if parse_version(version)[: len(library.oldest)] < library.oldest or (
-        library.below is not None and parse_version(version) >= library.below
-    ):
+    if not library.supports(version):
         oldest = format_version(library.oldest)
         return f"{name} {version} is not supported: pip install {library.install} ({oldest} is the oldest)"
     return None

@@ -1,13 +1,21 @@
-"""Engines of a configuration: whether they exist, and the commands that build them."""
+"""Engines of a configuration: whether they exist, the commands that build them, and how these are
+run.
+"""
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.host.hardware import BUNDLED_IN, Machine, parse_version
+from cosyserve.errors import ModelError
+from cosyserve.host.hardware import Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.settings import cache_directory
@@ -60,8 +68,7 @@ def engines_are_built(
     existing = {
         key.component
         for key in keys
-        if wanted.items() <= key.facts.items()
-        and incompatibility(key.facts, gpus, libraries, bundled_in=BUNDLED_IN) is None
+        if wanted.items() <= key.facts.items() and incompatibility(key.facts, gpus, libraries) is None
     }
     return components <= existing
 
@@ -120,3 +127,43 @@ def _plan_options(environ: Mapping[str, str]) -> list[str]:
 
 def _given(name: str, value: str | None) -> list[str]:
     return [name, value] if value else []
+
+
+_STOP_SECONDS = 10.0
+
+
+async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> None:
+    """Run the steps one after another, with their own progress on this terminal. Raises ModelError
+    if one fails.
+    """
+    for step in steps:
+        command_line = shlex.join(["cosyserve", "model", *step])
+        report(command_line)
+        # In a process group of its own: processes that a step has started, such as trtllm-build,
+        # are stopped with it.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cosyserve", "model", *step, process_group=0
+        )
+        try:
+            status = await process.wait()
+        finally:
+            if process.returncode is None:
+                await _stop(process)
+        if status != 0:
+            raise ModelError(f"{command_line} ended with status {status}; its own lines above say why")
+
+
+async def _stop(group: asyncio.subprocess.Process) -> None:
+    """Stop as Ctrl-C does, which keeps finished results; kill the group if that takes too long."""
+    _signal(group, signal.SIGINT)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_SECONDS):
+            await group.wait()
+    # Also if the step itself has ended: its child processes may still run.
+    _signal(group, signal.SIGKILL)
+    await group.wait()
+
+
+def _signal(group: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty
+        os.killpg(group.pid, number)

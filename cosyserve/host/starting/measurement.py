@@ -1,9 +1,13 @@
-"""Speaks one sentence twice on a new deployment: time to the first audible sample, cold and warm,
-and a check of the sound.
+"""Measures a deployment: time to the first audible sample, cold and warm, and a check of the sound.
+A trial starts one configuration, measures it and stops it.
 """
 
 import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +15,13 @@ from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
-from cosyserve.engines.gpu_facts import visible_gpus
+from cosyserve.engines.benchmark_note import Note, NotedService, facts, read_note, write
+from cosyserve.engines.gpu_facts import TENSORRT, visible_gpus
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.host.starting.configurations import BY_NAME, rating
+from cosyserve.host.starting.engine_builds import LLM_WEIGHTS, PRECISION, WEIGHTS, cache, llm_cache
+from cosyserve.host.starting.plan import Plan
+from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 
 TEXT = (
     "Hello! This sentence went through four services before you heard it, "
@@ -86,3 +96,129 @@ def _fault(heard: Heard, audio: bytes, again: bytes) -> str | None:
     if audio != again:
         return "the same request with the same seed gave other samples"
     return None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Result of one configuration."""
+
+    name: str
+    start_seconds: float = 0.0
+    """Seconds until the public service was SERVING."""
+    measured: Measured | None = None
+    """None if it did not speak, for `reason`."""
+    reason: str = ""
+
+    @property
+    def real_time_factor(self) -> float:
+        """Of the warm request; infinite if it did not speak."""
+        return float("inf") if self.measured is None else self.measured.warm.real_time_factor
+
+
+async def run_trial(
+    plan: Plan,
+    model: Path,
+    gpu_sharing: str | None,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
+) -> Trial:
+    """Start all services with this plan, overridden by `environ`, speak, and stop them."""
+    began = time.monotonic()
+    variables = {**plan.environ, **(environ or {})}
+    stack_of = local_deployment(model, backend=plan.backends, environ=variables, gpu_sharing=gpu_sharing, report=report)
+    try:
+        async with stack_of as stack, AsyncClient(stack.address) as client:
+            seconds = time.monotonic() - began
+            measured = await measure(client)
+    except (DeploymentFailed, CosyserveError, SettingsError, ModelError, OSError) as error:
+        return Trial(plan.name, reason=next(reversed(str(error).splitlines()), type(error).__name__).strip())
+    if measured.fault:
+        return Trial(plan.name, seconds, reason=measured.fault)
+    return Trial(plan.name, seconds, measured)
+
+
+def table(trials: list[Trial]) -> str:
+    """A row for each, the fastest first; those that did not speak last, with the reason."""
+    lines = [f"{'configuration':<14}{'start':>8}{'first byte':>13}{'audible':>10}{'warm':>10}{'RTF':>7}  rating"]
+    for trial in sorted(trials, key=lambda trial: trial.real_time_factor):
+        if trial.measured is None:
+            lines.append(f"{trial.name:<14}not run: {trial.reason}")
+            continue
+        cold, warm = trial.measured.cold, trial.measured.warm
+        cells = (
+            f"{trial.start_seconds:.1f} s",
+            milliseconds(cold.first_sound_seconds),
+            milliseconds(cold.first_audible_seconds),
+            milliseconds(warm.first_audible_seconds),
+        )
+        figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{cells[3]:>10}{trial.real_time_factor:>7.2f}"
+        lines.append(f"{trial.name:<14}{figures}  {rating(trial.real_time_factor)}")
+    return "\n".join(lines)
+
+
+LLM, TOKEN2WAV = "llm", "token2wav"
+SERVICES = {
+    LLM: NotedService(LLM, ("tensorrt_llm", "vllm"), LLM_WEIGHTS, ("torch", "triton", "tensorrt_llm", "vllm")),
+    TOKEN2WAV: NotedService(TOKEN2WAV, ("tensorrt",), WEIGHTS, ("torch", "triton", *TENSORRT)),
+}
+"""Equal to what each service declares, so that it finds the notes (checked by a test)."""
+FASTER = 0.9
+"""Another engine must be below this share of our own real-time factor: one measured sentence is
+accurate to about a tenth.
+"""
+
+
+def read_notes(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """By service, the hosted engine that was measured to be faster on this machine. Blocks while
+    checkpoints are hashed.
+    """
+    results = {
+        name: read_note(_root(name, environ), service, model, _precision(name, environ))
+        for name, service in SERVICES.items()
+    }
+    return {service: engine for service, engine in results.items() if engine}
+
+
+def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Write a note for each service of which a hosted engine was measured as well as our own.
+    Returns by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError.
+    """
+    preferred = {}
+    for service in SERVICES:
+        factors = _factors(trials, service)
+        own = [factor for name, factor in factors.items() if BY_NAME[name].hosted is None]
+        others = {hosted[1]: factors[name] for name in factors if (hosted := BY_NAME[name].hosted) is not None}
+        if not own or not others:
+            continue
+        best = min(others, key=lambda engine: others[engine])
+        preferred[service] = best if others[best] <= FASTER * min(own) else ""
+        write(
+            _root(service, environ),
+            facts(SERVICES[service], model, _precision(service, environ)),
+            Note(preferred[service], factors),
+        )
+    return preferred
+
+
+def _factors(trials: Sequence[Trial], service: str) -> dict[str, float]:
+    """Real-time factors of the configurations that spoke: our own on a GPU, and those whose hosted
+    engine is this service's.
+    """
+    results = {}
+    for trial in trials:
+        configuration = BY_NAME[trial.name]
+        counts = configuration.hosted is None or configuration.hosted[0] == service
+        if trial.measured is not None and counts and configuration.on_gpu:
+            results[trial.name] = trial.real_time_factor
+    return results
+
+
+def _root(service: str, environ: Mapping[str, str]) -> Path:
+    return llm_cache(environ) if service == LLM else cache(environ).root
+
+
+def _precision(service: str, environ: Mapping[str, str]) -> str:
+    """Precision of the exported estimator that was measured: from the environment of the user, else
+    of the configuration.
+    """
+    return environ.get(PRECISION) or BY_NAME["trt+fp16"].environ[PRECISION] if service == TOKEN2WAV else ""

@@ -38,14 +38,6 @@ class Plan:
         return self.configuration.name
 
 
-@dataclass(frozen=True)
-class StepDown:
-    """A preferred configuration that cannot run, and the reason."""
-
-    name: str
-    reason: str
-
-
 def make_plan(
     configuration: Configuration,
     machine: Machine,
@@ -85,37 +77,39 @@ def make_plan(
 
 def configurations_to_compare(
     machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
-) -> tuple[list[Configuration], list[StepDown]]:
-    """Configurations of hosted engines that can be measured, and why others cannot; none if the
-    user has named an engine.
+) -> tuple[list[Configuration], dict[str, str]]:
+    """Configurations of hosted engines that can be measured, and by name why others cannot; none if
+    the user has named an engine.
     """
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
-        return [], []
-    configurations, steps = [], list[StepDown]()
+        return [], {}
+    configurations, left = [], dict[str, str]()
     for configuration in CONFIGURATIONS:
         if configuration.hosted is None or configuration.lacks(machine) is not None:
             continue
         if will_build or engines_are_built(configuration, machine, model, environ):
             configurations.append(configuration)
         else:
-            steps.append(StepDown(configuration.name, f"no engines for this model, GPU, driver and library; {BUILD}"))
-    return configurations, steps
+            left[configuration.name] = f"no engines for this model, GPU, driver and library; {BUILD}"
+    return configurations, left
 
 
 def _wanted_llm(backend: str, environ: Mapping[str, str]) -> str:
     return environ.get("COSYSERVE_LLM_AUTO_FIRST", "") if backend == "auto" else backend
 
 
-def choose_configuration(machine: Machine) -> tuple[Configuration, list[StepDown]]:
-    """The first configuration of our own engines that runs, and the ones before it."""
-    steps: list[StepDown] = []
+def choose_configuration(machine: Machine) -> tuple[Configuration, dict[str, str]]:
+    """The first configuration of our own engines that runs, and by name why those before it
+    cannot.
+    """
+    skipped: dict[str, str] = {}
     for configuration in CONFIGURATIONS:
         if not configuration.automatic:
             continue
         reason = configuration.lacks(machine)
         if reason is None:
-            return configuration, steps
-        steps.append(StepDown(configuration.name, reason))
+            return configuration, skipped
+        skipped[configuration.name] = reason
     raise AssertionError("the last configuration lacks nothing")
 
 

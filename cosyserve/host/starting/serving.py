@@ -2,67 +2,35 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from cosyserve.commands.terminal.arguments import voices_url
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 
-@dataclass(frozen=True, kw_only=True)
-class Serving:
-    """Where and how the services run."""
-
-    listen: str
-    """host:port of the public endpoint; port 0 takes a free one."""
-    ports: Mapping[str, Sequence[int]]
-    """Ports of the replicas of each stage; stages that are not named take free ones."""
-    devices: Mapping[str, Sequence[str]]
-    """Devices of each stage, one replica on each."""
-    replicas: Mapping[str, int]
-    """Replicas of each stage; one where nothing is given."""
-    voices: str | None
-    """Directory or object store of the voices; None: the default of this machine."""
-    drain_seconds: float
-    """How long a stop waits for calls."""
-    strict: bool
-    """Whether the fastest engine has to serve, or none."""
-    gpu_sharing: str | None
-    """How engines share a GPU, one of `gpu_sharing.WAYS`; None: as the environment says."""
-
-
 async def serve(
     model: Path,
-    serving: Serving,
     backend: str | Mapping[str, str] | None,
     device: str | None,
     environ: Mapping[str, str],
     log: Callable[[str], None],
+    **options: Any,
 ) -> int:
     """Run all services with `environ` until Ctrl-C; returns the exit code. log: takes each line of
-    output.
+    output. options: further arguments of `local_deployment`.
     """
     stop = StopSignals()
     try:
         async with local_deployment(
             model,
-            listen=serving.listen,
-            replicas=serving.replicas,
-            devices=serving.devices,
-            ports=serving.ports,
             backend=backend,
             device=device,
-            gpu_sharing=serving.gpu_sharing,
-            environ={
-                **environ,
-                **strictness(serving.strict),
-                "COSYSERVE_FRONTEND_VOICES_URL": serving.voices or voices_url(),
-            },
-            drain_seconds=serving.drain_seconds,
+            environ=environ,
             log=log,
             report=lambda line: log(f"{'cosyserve':<14} | {line}"),
+            **options,
         ) as stack:
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)
@@ -73,7 +41,6 @@ async def serve(
         if not stop.received:
             raise
         log("stopped")
-        return 0
     return 0
 
 

@@ -20,8 +20,8 @@ from typing import cast
 from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
+from cosyserve.settings import GPU_SHARING
 
-VARIABLE = "COSYSERVE_GPU_SHARING"
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
@@ -41,9 +41,9 @@ def wanted_way(environ: Mapping[str, str], option: str | None = None) -> str:
     """auto or off: `option`, else COSYSERVE_GPU_SHARING, else auto. Raises SettingsError for any
     other value.
     """
-    way = option or environ.get(VARIABLE) or "auto"
+    way = option or environ.get(GPU_SHARING) or "auto"
     if way not in WAYS:
-        raise SettingsError(f"{VARIABLE}={way!r} is none of {', '.join(WAYS)}")
+        raise SettingsError(f"{GPU_SHARING}={way!r} is none of {', '.join(WAYS)}")
     return way
 
 
@@ -61,57 +61,51 @@ async def shared_gpu(places: list[ProcessSpec], way: str, report: Report) -> Asy
     A daemon of our own serves all GPUs that several engines share. `report` gets one line for each
     shared GPU; if none is shared, nothing is reported or done. Device settings never change.
     """
+    async with contextlib.AsyncExitStack() as daemon:
+        yield await _shared(places, way, report, daemon)
+
+
+async def _shared(
+    places: list[ProcessSpec], way: str, report: Report, daemon: contextlib.AsyncExitStack
+) -> list[ProcessSpec]:
+    """As `shared_gpu`; a daemon of our own is ended with `daemon`."""
+
+    def in_turns(groups: Sequence[Sequence[ProcessSpec]], reason: str, mark: str = "warning: ") -> list[ProcessSpec]:
+        for names in _names(groups):
+            report(f"{mark}{names} share a GPU in turns: {reason}")
+        return places
+
+    def together(groups: Sequence[Sequence[ProcessSpec]], server: str, environ: Mapping[str, str]) -> list[ProcessSpec]:
+        for names in _names(groups):
+            report(f"{names} run on one GPU at the same time, through {server}")
+        return _with_variables(places, groups, environ)
+
     groups = _groups(places)
-    if not groups:
-        yield places
-        return
-    if way == "off":
-        _each(groups, report, lambda names: f"{names} share a GPU in turns: {VARIABLE}=off")
-        yield places
-        return
-
-    def in_turns(reason: str) -> Callable[[str], str]:
-        return lambda names: f"warning: {names} share a GPU in turns: {reason}"
-
-    def together(daemon: str) -> Callable[[str], str]:
-        return lambda names: f"{names} run on one GPU at the same time, through {daemon}"
-
+    if not groups or way == "off":
+        return in_turns(groups, f"{GPU_SHARING}=off", mark="")
     environ = groups[0][0].environ
     if finds_a_daemon(environ):
         if await _answers(environ):
-            _each(groups, report, together("the MPS daemon that is there"))
-            yield _with_variables(places, groups, {})
-            return
+            return together(groups, "the MPS daemon that is there", {})
         if _PIPES in environ:
-            _each(groups, report, in_turns(f"{_PIPES} is set, but no MPS daemon answers there"))
-            yield places
-            return
+            return in_turns(groups, f"{_PIPES} is set, but no MPS daemon answers there")
     # Two decoders would both compute all the time, and only one process per GPU may launch kernels
     # with a grid-wide barrier.
     crowded = [group for group in groups if sum(place.service == "token2wav" for place in group) > 1]
-    _each(crowded, report, in_turns("more than one of them is token2wav; give each a GPU of its own"))
+    in_turns(crowded, "more than one of them is token2wav; give each a GPU of its own")
     groups = [group for group in groups if group not in crowded]
-    if not groups:
-        yield places
-        return
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
-    if program is None:
-        _each(groups, report, in_turns(f"{PROGRAM} is not on this machine"))
-        yield places
-        return
-    async with _MpsKeeper(program, environ, report) as keeper:
-        if keeper.pipes is None:
-            _each(groups, report, in_turns(keeper.reason))
-            yield places
-        else:
-            _each(groups, report, together("an MPS daemon of their own"))
-            yield _with_variables(places, groups, {_PIPES: keeper.pipes})
+    if not groups or program is None:
+        return in_turns(groups, f"{PROGRAM} is not on this machine")
+    pipes, reason = await daemon.enter_async_context(_mps_keeper(program, environ, report))
+    if pipes is None:
+        return in_turns(groups, reason)
+    return together(groups, "an MPS daemon of their own", {_PIPES: pipes})
 
 
-def _each(groups: Sequence[Sequence[ProcessSpec]], report: Report, line: Callable[[str], str]) -> None:
-    """Report one line for each GPU; `line` formats the names of those that share it."""
-    for group in groups:
-        report(line(", ".join(place.label for place in group)))
+def _names(groups: Sequence[Sequence[ProcessSpec]]) -> list[str]:
+    """The names of those that share a GPU, for each GPU."""
+    return [", ".join(place.label for place in group) for group in groups]
 
 
 def _groups(places: Sequence[ProcessSpec]) -> list[list[ProcessSpec]]:
@@ -182,61 +176,48 @@ async def _answers(environ: Mapping[str, str]) -> bool:
     return asking.returncode == 0
 
 
-class _MpsKeeper:
-    """`mps_keeper` as a child, while the block runs."""
-
-    def __init__(self, program: str, environ: Mapping[str, str], report: Report) -> None:
-        self._program, self._environ, self._report = program, environ, report
-        self._process: asyncio.subprocess.Process
-        self._watching: asyncio.Task[None] | None = None
-        self.pipes: str | None = None
-        """Directory in which the daemon listens; None if it does not run."""
-        self.reason = ""
-
-    async def __aenter__(self) -> "_MpsKeeper":
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "cosyserve.host.supervision.mps_keeper",
-            self._program,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, **self._environ},
-            process_group=0,
-        )
+@contextlib.asynccontextmanager
+async def _mps_keeper(
+    program: str, environ: Mapping[str, str], report: Report
+) -> AsyncIterator[tuple[str | None, str]]:
+    """`mps_keeper` as a child while the block runs: the directory in which its daemon listens, or
+    None and the reason why there is no daemon.
+    """
+    keeper = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cosyserve.host.supervision.mps_keeper",
+        program,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environ},
+        process_group=0,
+    )
+    watching: asyncio.Task[None] | None = None
+    try:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                line = await cast("asyncio.StreamReader", self._process.stdout).readline()
-            reply = json.loads(line)
-            self.pipes, self.reason = reply.get("pipes"), reply.get("failed", "")
+                reply = json.loads(await cast("asyncio.StreamReader", keeper.stdout).readline())
         except TimeoutError:
-            self.reason = f"{PROGRAM} did not answer within {_ANSWER_SECONDS:g} s"
+            reply = {"failed": f"{PROGRAM} did not answer within {_ANSWER_SECONDS:g} s"}
         except ValueError:
-            self.reason = f"the keeper of {PROGRAM} ended without output"
-        except BaseException:
-            await self._end()
-            raise
-        if self.pipes is not None:
-            self._watching = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-        await self._end()
-
-    async def _watch(self) -> None:
-        await self._process.wait()
-        self._report(
-            "warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others"
-        )
-
-    async def _end(self) -> None:
-        cast("asyncio.StreamWriter", self._process.stdin).close()
+            reply = {"failed": f"the keeper of {PROGRAM} ended without output"}
+        if "pipes" in reply:
+            watching = asyncio.create_task(_report_end(keeper, report))
+        yield reply.get("pipes"), reply.get("failed", "")
+    finally:
+        if watching is not None:
+            watching.cancel()
+        cast("asyncio.StreamWriter", keeper.stdin).close()
         try:
             async with asyncio.timeout(_STOP_SECONDS):
-                await self._process.wait()
+                await keeper.wait()
         except TimeoutError:
-            self._report(f"the keeper of {PROGRAM} did not end in time and is killed")
-            self._process.kill()
-            await self._process.wait()
+            report(f"the keeper of {PROGRAM} did not end in time and is killed")
+            keeper.kill()
+            await keeper.wait()
+
+
+async def _report_end(keeper: asyncio.subprocess.Process, report: Report) -> None:
+    await keeper.wait()
+    report("warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others")

@@ -1,15 +1,157 @@
-"""The service processes of one machine: their addresses and variables."""
+"""The service processes of one machine: their ports, devices, addresses and variables."""
 
 import dataclasses
+import itertools
 import os
+import random
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cosyserve.engines.gpu_facts import gpu_count
 from cosyserve.errors import SettingsError
-from cosyserve.host.supervision.layout import checked_devices, chosen_ports, variables
 from cosyserve.settings import require_meant
+
+_FIRST, _LAST = 20_000, 32_000
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different free ports.
+
+    They lie below the range of the kernel for outgoing connections, so that the port of a dead
+    child is still free when it is restarted. Raises OSError if there are not enough.
+    """
+    ports: list[int] = []
+    for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
+        if len(ports) == count:
+            return ports
+        if _bind_error(host, port) is None:
+            ports.append(port)
+    raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+
+
+def chosen_ports(
+    counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int
+) -> tuple[dict[str, list[int]], int]:
+    """The ports of the replicas of each stage, and a spare one for the public service.
+
+    wanted: of a stage the ports of its first replicas; the others have those that follow. Other
+    stages have free ones. public: port of the public service, 0 if it takes the spare one. Raises
+    SettingsError for an unknown stage, more ports than replicas, a port outside 1 to 65535, one
+    that is given twice, and one that is in use.
+    """
+    named = {stage: _continued(stage, counts, ports) for stage, ports in wanted.items()}
+    owners = {public: "the public door"} if public else {}
+    for stage, ports in named.items():
+        for replica, port in enumerate(ports):
+            owner = f"{stage}.{replica}"
+            if not 1 <= port <= 65535:
+                raise SettingsError(f"--ports: {owner} would listen on port {port}; allowed are 1 to 65535")
+            if port in owners:
+                raise SettingsError(f"--ports: {owner} would listen on port {port}, which {owners[port]} has")
+            owners[port] = owner
+            if _bind_error("127.0.0.1", port) is not None:
+                raise SettingsError(
+                    f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this user"
+                )
+    missing = sum(count for stage, count in counts.items() if stage not in named) + 1
+    spare = iter([port for port in free_ports(missing + len(owners)) if port not in owners])
+    return {stage: named.get(stage) or [next(spare) for _ in range(count)] for stage, count in counts.items()}, next(
+        spare
+    )
+
+
+def _continued(stage: str, counts: Mapping[str, int], ports: Sequence[int]) -> list[int]:
+    if stage not in counts:
+        raise SettingsError(f"--ports: {stage!r} is no stage; there are {', '.join(counts)}")
+    more = counts[stage] - len(ports)
+    if more < 0:
+        raise SettingsError(
+            f"--ports names {len(ports)} ports for {stage}, which has {counts[stage]} "
+            f"replica{'s' * (counts[stage] != 1)}"
+        )
+    return [*ports, *range(ports[-1] + 1, ports[-1] + 1 + more)]
+
+
+def _bind_error(host: str, port: int) -> str | None:
+    """Why this process cannot listen on this address, None if it can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return None
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")
+
+
+def checked_devices(
+    services: Sequence[str], devices: Mapping[str, Sequence[str]], replicas: Mapping[str, int]
+) -> dict[str, int]:
+    """Number of replicas of each service: one for each of its devices, else as `replicas` says.
+
+    services: those that have an engine. Raises SettingsError for another service, a device that is
+    neither cpu nor cuda:N, and a number of replicas that contradicts the devices.
+    """
+    for service, names in devices.items():
+        if service not in services:
+            raise SettingsError(
+                f"--devices: {service!r} has no engine; services that can have devices: {', '.join(services)}"
+            )
+        for name in names:
+            if not _FORM.fullmatch(name):
+                raise SettingsError(
+                    f"--devices: {name!r} of {service} is no device; expected cpu, or cuda:N such as cuda:0"
+                )
+        asked = replicas.get(service)
+        if asked is not None and asked != len(names):
+            raise SettingsError(
+                f"--devices names {len(names)} for {service} and --replicas asks for {asked} of it: each replica has "
+                "one device, "
+                "so leave --replicas out, or name a device once for each replica that shall use it"
+            )
+    return {**replicas, **{service: len(names) for service, names in devices.items()}}
+
+
+def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables of the process of a replica on device `name`. environ: of all processes.
+
+    A process sees only its own GPU, as number 0: engines and their libraries use the first visible
+    GPU for some things, whatever device they are given. cuda:N counts as CUDA does: from 0, among
+    those in CUDA_VISIBLE_DEVICES if it is set. Raises SettingsError for a GPU that does not exist.
+    """
+    variable = f"COSYSERVE_{service.upper()}_DEVICE"
+    match = _FORM.fullmatch(name)
+    if match is None or match["number"] is None:
+        return {variable: name}
+    number = int(match["number"])
+    visible_gpus = (
+        named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
+    )
+    if number >= len(visible_gpus):
+        among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(visible_gpus)}" if VISIBLE in environ else ""
+        count = gpu_count()
+        raise SettingsError(
+            f"--devices: {service} is to use {name}, but this machine has {count} NVIDIA GPU{'s' * (count != 1)}{among}"
+        )
+    return {variable: "cuda", VISIBLE: visible_gpus[number]}
+
+
+def named_gpus(visible: str) -> list[str]:
+    """The GPUs in a value of CUDA_VISIBLE_DEVICES; CUDA ignores all from the first invalid
+    one on.
+    """
+    return list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
+
+
+def _names_a_gpu(name: str) -> bool:
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
+
 
 STAGES = ("frontend", "llm", "token2wav")
 ORCHESTRATOR = "orchestrator"
@@ -69,9 +211,10 @@ def lay_out(
             raise SettingsError(f"{count} replicas of {service} were asked for, allowed are 1 to {_MOST_REPLICAS}")
     require_meant(os.environ)
     counts = {stage: replicas.get(stage, 1) for stage in STAGES}
-    chosen, spare = chosen_ports(counts, ports or {}, _port_of(listen))
+    host, port = checked_address(listen)
+    chosen, spare = chosen_ports(counts, ports or {}, port)
     addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
-    public = _public(listen, spare)
+    public = listen if port else f"{host}:{spare}"
     everyone = {**os.environ, **environ}
 
     def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> ProcessSpec:
@@ -106,21 +249,6 @@ def checked_address(listen: str) -> tuple[str, int]:
         raise SettingsError(f"{listen!r} is not an address to listen on; expected host:port, such as 127.0.0.1:50051")
     if port == "0":
         return host, 0
-    bare = host.strip("[]")
-    with socket.socket(socket.AF_INET6 if ":" in bare else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((bare, int(port)))
-        except OSError as error:
-            raise SettingsError(f"cannot listen on {listen}: {error.strerror}") from error
+    if (reason := _bind_error(host.strip("[]"), int(port))) is not None:
+        raise SettingsError(f"cannot listen on {listen}: {reason}")
     return host, int(port)
-
-
-def _port_of(listen: str) -> int:
-    """Port of the public service; 0 for a free one. Raises SettingsError as `checked_address`."""
-    return int(listen.rpartition(":")[2]) if checked_address(listen)[1] else 0
-
-
-def _public(listen: str, spare: int) -> str:
-    host, port = checked_address(listen)
-    return listen if port else f"{host}:{spare}"

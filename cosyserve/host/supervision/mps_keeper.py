@@ -38,11 +38,11 @@ class _Daemon:
     """A daemon with pipes and logs in `directory`. Raises _Refused."""
 
     def __init__(self, program: str, directory: Path) -> None:
-        self._program, self._pipes, logs = program, directory / "pipes", directory / "logs"
+        self._program, self.pipes, logs = program, directory / "pipes", directory / "logs"
         self._said = directory / "said"
-        self._pipes.mkdir()
+        self.pipes.mkdir()
         logs.mkdir()
-        directories = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        directories = {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
         # A daemon with visible devices renumbers them for its clients, whose own choice must count
         # all devices.
         self._environ = {
@@ -59,10 +59,6 @@ class _Daemon:
             raise _Refused(
                 f"{program} -d ended with status {code}{_last_line(self._said) or _last_line(logs / 'control.log')}"
             )
-
-    @property
-    def pipes(self) -> Path:
-        return self._pipes
 
     def until_over(self, descriptor: int) -> bool:
         """Wait until `descriptor` or the daemon has ended; True for the former."""
@@ -102,7 +98,7 @@ class _Daemon:
 
     def _pid(self) -> int | None:
         try:
-            return int((self._pipes / _PID_FILE).read_text())
+            return int((self.pipes / _PID_FILE).read_text())
         except (OSError, ValueError):
             return None
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
-from cosyserve.rpc.calls import as_error
 
 from cosyserve import errors
+from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 
 log = logging.getLogger(__name__)

@@ -171,7 +171,7 @@ def test_an_error_is_one_line_and_leaves_no_file(
         (("demo", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3"),
         (("say", "x", "-o", "y", "--seed", "-1"), "argument --seed: -1 is not allowed: 0 to 18446744073709551615"),
         (("say", "x", "-o", "y", "--rate", "fast"), "argument --rate: 'fast' is no whole number"),
-        (("say", "x", "-o", "y", "--timeout", "0"), "argument --timeout: 0 is not allowed: more than 0 seconds"),
+        (("say", "x", "-o", "y", "--timeout", "0"), "argument --timeout: '0' is no number of seconds above 0"),
         (
             ("say", "x", "-o", "y", "--server", "localhost:99999"),
             "the port of 'localhost:99999' is 99999, allowed 1 to 65535",

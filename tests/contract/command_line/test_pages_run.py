@@ -1,4 +1,6 @@
-"""The commands that the pages show, run as they stand against a running system."""
+"""The commands that the pages show, run as they stand: against a running system, and those of the
+engines page on the bundled model.
+"""
 
 import os
 import re
@@ -7,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from cosyserve.commands.model import _STEPS
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -46,3 +50,57 @@ def test_cosyserve_lines_of_the_readme(command: str, endpoint: str, tmp_path: Pa
     assert answer.returncode == 0, answer.stderr
     for file in re.findall(r"-o (\S+\.wav)", command):
         assert (tmp_path / file).stat().st_size > 10_000
+
+
+LINES = commands("docs/engines.md", "cosyserve model")
+NEEDS_A_GPU = ("cosyserve model build models", "cosyserve model build token2wav")
+MIRRORED = (
+    "cosyvoice2.yaml",
+    "llm.pt",
+    "flow.pt",
+    "hift.pt",
+    "campplus.onnx",
+    "speech_tokenizer_v2.onnx",
+    "CosyVoice-BlankEN/config.json",
+)
+TOKENIZER = ("vocab.json", "merges.txt", "tokenizer_config.json")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with the bundled model, and a mirror: that model with the small one's
+    tokenizer, which it has none of.
+    """
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "models").symlink_to(ROOT / "models")
+    for name in MIRRORED:
+        target = folder / "build" / "mirror" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(ROOT / "models" / "demo" / name)
+    for name in TOKENIZER:
+        (folder / "build" / "mirror" / "CosyVoice-BlankEN" / name).symlink_to(
+            ROOT / "tests" / "golden" / "tiny" / "CosyVoice-BlankEN" / name
+        )
+    return folder
+
+
+def test_the_page_shows_every_step_that_runs_without_a_gpu() -> None:
+    assert {line.split()[2] for line in LINES} >= {
+        "download",
+        "inspect",
+        "convert",
+        "build",
+        "prune",
+        "export",
+        "verify",
+    }
+    assert {line.split()[2] for line in LINES} <= set(_STEPS)
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.startswith(NEEDS_A_GPU)])
+def test_lines_of_the_page(line: str, place: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(place / "cache")}
+    command = [sys.executable, "-m", *line.split("#")[0].split()]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

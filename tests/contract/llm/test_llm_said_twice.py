@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from cosyserve.rpc.calls import as_error
 
 from cosyserve.errors import Repeated
+from cosyserve.rpc.calls import as_error
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation
 from services.llm.settings import LlmSettings

@@ -1,16 +1,54 @@
 """What the services count, read from a real OTLP/gRPC receiver."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from tests.fuzz.upload_seeds import seeds
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
-from tests.contract.telemetry.metrics_receiver import metrics_receiver
+from tests.stacks.scripted_server import listening
 from tests.stacks.up_process import TINY
+
+Labels = frozenset[tuple[str, str]]
+
+
+class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
+    """The last value of each counter and gauge, by name, process and labels: counters are
+    cumulative.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str, Labels], int] = {}
+
+    async def Export(self, request: Any, context: Any) -> Any:
+        for resource in request.resource_metrics:
+            process = str(resource.resource.SerializeToString(deterministic=True))
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                for point in (*metric.sum.data_points, *metric.gauge.data_points):
+                    labels = frozenset((pair.key, pair.value.string_value) for pair in point.attributes)
+                    self._values[metric.name, process, labels] = point.as_int
+        return metrics_service_pb2.ExportMetricsServiceResponse()
+
+    def total(self, name: str, **labels: str) -> int:
+        """The sum over all processes of what was counted under these labels."""
+        wanted = set(labels.items())
+        return sum(value for (found, _, has), value in self._values.items() if found == name and wanted <= has)
+
+
+@contextlib.asynccontextmanager
+async def metrics_receiver() -> AsyncIterator[tuple[MetricsReceiver, dict[str, str]]]:
+    """A receiver, and the environment that sends a service's metrics there."""
+    receiver = MetricsReceiver()
+    async with listening(metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server, receiver) as address:
+        yield receiver, {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://{address}"}
+
 
 PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
 

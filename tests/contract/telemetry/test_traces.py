@@ -1,9 +1,7 @@
 """One trace per request, read from a real OTLP/gRPC receiver."""
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.scripted_server import listening
 from tests.stacks.up_process import TINY
 
 DOOR = "cosyserve.v1.SynthesisService/Synthesize"
@@ -57,18 +56,6 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
 
-@contextlib.asynccontextmanager
-async def _receiver() -> AsyncIterator[tuple[Receiver, str]]:
-    receiver, server = Receiver(), grpc.aio.server()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(receiver, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield receiver, f"http://127.0.0.1:{port}"
-    finally:
-        await server.stop(0)
-
-
 async def _speak(stub: Any, text: str, **metadata: str) -> int:
     """Synthesize; the number of audio messages."""
     call = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, seed=3), metadata=tuple(metadata.items()))
@@ -76,9 +63,10 @@ async def _speak(stub: Any, text: str, **metadata: str) -> int:
 
 
 async def test_one_trace_per_request_with_every_stage_below_it() -> None:
-    async with _receiver() as (receiver, url):
+    receiver = Receiver()
+    async with listening(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, receiver) as address:
         # Leaving the stack makes every service send what it still holds.
-        stack_of = local_deployment(TINY, backend="fake", environ={"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        stack_of = local_deployment(TINY, backend="fake", environ={"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}"})
         async with stack_of as stack, grpc.aio.insecure_channel(stack.address) as channel:
             stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
             chunks, *_ = await asyncio.gather(

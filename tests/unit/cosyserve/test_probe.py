@@ -4,11 +4,11 @@ import asyncio
 import socket
 import sys
 
-import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cosyserve import probe
+from tests.stacks.scripted_server import listening
 
 
 async def asked(port: int) -> tuple[int, str]:
@@ -22,20 +22,16 @@ async def asked(port: int) -> tuple[int, str]:
 
 
 async def test_it_is_well_when_it_serves_and_not_before() -> None:
-    server, checks = grpc.aio.server(), health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
+    checks = health.aio.HealthServicer()
+    async with listening(health_pb2_grpc.add_HealthServicer_to_server, checks) as address:
+        port = int(address.rpartition(":")[2])
         await checks.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         assert await asked(port) == (1, f"port {port}: NOT_SERVING\n")
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         assert await asked(port) == (0, "")
-    finally:
-        await server.stop(0)
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines import gpu_facts
-from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
-from cosyserve.file_lock import FileLock, is_locked, shared_engine_lock
+from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey
+from cosyserve.file_lock import MANIFEST, FileLock, is_locked, shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.decoders.engine_identity import WEIGHTS

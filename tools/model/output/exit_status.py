@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 
 from cosyserve.commands.terminal.output import FAILED, WRONG_USAGE, WrongUsage, interrupts_enabled, report_failure
-
 from cosyserve.errors import ModelError, SettingsError
 
 _INTERRUPTED = 130

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -15,10 +15,13 @@ from opentelemetry import trace
 
 from cosyserve import Client
 from cosyserve.client import AsyncClient
+from cosyserve.client.loop_thread import LoopThread
 from cosyserve.errors import CosyserveError, DeadlineExceeded, NotFound, Unavailable
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
+from tests.unit.cosyserve.client.serving import SETTINGS
+from tests.unit.cosyserve.rpc.small_service import NAME, loading
 
 PIECES = [bytes([n]) * 40 for n in range(1, 5)]
 
@@ -72,149 +75,120 @@ class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
         yield pb.SynthesizeResponse(chunk_index=len(PIECES), start_sample=end, summary=pb.SynthesisSummary(sentences=1))
 
 
-async def served(use: Callable[[Client, Scripted], None]) -> None:
-    """Run `use` in a thread that has no event loop, with a client of a scripted server."""
-    scripted = Scripted()
-
-    async def nothing() -> None:
-        return None
-
-    async def load(service: Service) -> Any:
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(scripted, service.handlers)
-        return nothing
-
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-
-    def connected() -> None:
-        with Client(f"127.0.0.1:{service.port}") as client:
-            client.connect(10)
-            use(client, scripted)
-
-    async with running("cosyserve.v1.SynthesisService", settings, load) as service:
-        await asyncio.to_thread(connected)
+@pytest.fixture
+def scripted() -> Scripted:
+    return Scripted()
 
 
-async def test_chunks_arrive_one_by_one_and_as_a_whole() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        with client.synthesize("Hello.", seed=7) as speech:
-            assert speech.header is None
-            assert [chunk.audio for chunk in speech] == PIECES
-            assert speech.header is not None
-            assert speech.summary is not None
-            assert (speech.header.seed, speech.summary.sentences, speech.resumed) == (7, 1, 0)
-            assert next(speech, None) is None
-        assert client.synthesize("Hello.").read() == b"".join(PIECES)
-        audio, header, summary = client.synthesize_unary("Hello.")
-        assert (audio, header.seed, summary.sentences) == (PIECES[0], 5, 1)
-        assert [voice.id for voice in client.voices()] == ["narrator"]
-
-    await served(use)
+@pytest.fixture
+def client(scripted: Scripted) -> Iterator[Client]:
+    """A client of a scripted server, for a test without an event loop: the server has one in its
+    own thread.
+    """
+    loop = LoopThread()
+    server = running(NAME, SETTINGS, loading(scripted))
+    service = loop.run(server.__aenter__())
+    with Client(f"127.0.0.1:{service.port}") as client:
+        client.connect(10)
+        yield client
+    loop.run(server.__aexit__(None, None, None))
+    loop.stop()
 
 
-async def test_text_is_sent_while_it_is_written() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        def fragments() -> Iterator[str]:
-            yield "Hel"
-            time.sleep(0.05)  # an iterator may block
-            yield "lo."
-
-        assert client.streaming_synthesize(fragments()).read() == b"".join(PIECES)
-        with client.streaming_synthesize() as speech:
-            speech.write("By ")
-            speech.write("hand.")
-            speech.finish()
-            assert speech.read() == b"".join(PIECES)
-        assert "".join(scripted.texts) == "Hello.By hand."
-
-    await served(use)
+def test_chunks_arrive_one_by_one_and_as_a_whole(client: Client) -> None:
+    with client.synthesize("Hello.", seed=7) as speech:
+        assert speech.header is None
+        assert [chunk.audio for chunk in speech] == PIECES
+        assert speech.header is not None
+        assert speech.summary is not None
+        assert (speech.header.seed, speech.summary.sentences, speech.resumed) == (7, 1, 0)
+        assert next(speech, None) is None
+    assert client.synthesize("Hello.").read() == b"".join(PIECES)
+    audio, header, summary = client.synthesize_unary("Hello.")
+    assert (audio, header.seed, summary.sentences) == (PIECES[0], 5, 1)
+    assert [voice.id for voice in client.voices()] == ["narrator"]
 
 
-async def test_errors_are_those_of_the_other_client() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        with pytest.raises(NotFound, match="no voice 'nobody'"):
-            client.synthesize("Hello.", voice="nobody").read()
+def test_text_is_sent_while_it_is_written(client: Client, scripted: Scripted) -> None:
+    def fragments() -> Iterator[str]:
+        yield "Hel"
+        time.sleep(0.05)  # an iterator may block
+        yield "lo."
 
-    await served(use)
-
-
-async def test_leaving_early_cancels_the_call() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        with client.synthesize("Wait.") as speech:
-            assert next(speech).audio == PIECES[0]
-        assert scripted.cancelled.wait(5)
-
-    await served(use)
+    assert client.streaming_synthesize(fragments()).read() == b"".join(PIECES)
+    with client.streaming_synthesize() as speech:
+        speech.write("By ")
+        speech.write("hand.")
+        speech.finish()
+        assert speech.read() == b"".join(PIECES)
+    assert "".join(scripted.texts) == "Hello.By hand."
 
 
-async def test_several_threads_share_a_client() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        heard: list[bytes] = []
-        threads = [threading.Thread(target=lambda: heard.append(client.synthesize("Hello.").read())) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-        assert heard == [b"".join(PIECES)] * 8
-
-    await served(use)
+def test_errors_are_those_of_the_other_client(client: Client) -> None:
+    with pytest.raises(NotFound, match="no voice 'nobody'"):
+        client.synthesize("Hello.", voice="nobody").read()
 
 
-async def test_a_trace_of_the_caller_goes_on() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        context = trace.SpanContext(0xAB << 120, 0xCD, is_remote=False, trace_flags=trace.TraceFlags(1))
-        with trace.use_span(trace.NonRecordingSpan(context)):
-            client.synthesize("Hello.").read()
-        assert [value.split("-")[1] for value in scripted.traces] == [f"{0xAB << 120:032x}"]
-
-    await served(use)
+def test_leaving_early_cancels_the_call(client: Client, scripted: Scripted) -> None:
+    with client.synthesize("Wait.") as speech:
+        assert next(speech).audio == PIECES[0]
+    assert scripted.cancelled.wait(5)
 
 
-async def test_an_iterator_of_text_that_fails_ends_the_stream_and_nothing_else() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        def failing(error: BaseException) -> Iterator[str]:
-            yield "Hello."
-            raise error
-
-        for error in (ValueError("no text"), SystemExit(3)):
-            with pytest.raises((ValueError, RuntimeError)):
-                client.streaming_synthesize(failing(error)).read()
-        assert client.synthesize("Hello.").read() == b"".join(PIECES)
-
-    await served(use)
+def test_several_threads_share_a_client(client: Client) -> None:
+    heard: list[bytes] = []
+    threads = [threading.Thread(target=lambda: heard.append(client.synthesize("Hello.").read())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert heard == [b"".join(PIECES)] * 8
 
 
-async def test_a_stream_that_ends_early_stops_asking_its_iterator() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        def endless() -> Iterator[str]:
-            while True:
-                yield "On and on. "
-
-        with pytest.raises(DeadlineExceeded):
-            client.streaming_synthesize(endless(), timeout=0.5).read()
-        for thread in [thread for thread in threading.enumerate() if thread.name == "cosyserve-fragments"]:
-            thread.join(5)
-            assert not thread.is_alive()
-
-    await served(use)
+def test_a_trace_of_the_caller_goes_on(client: Client, scripted: Scripted) -> None:
+    context = trace.SpanContext(0xAB << 120, 0xCD, is_remote=False, trace_flags=trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        client.synthesize("Hello.").read()
+    assert [value.split("-")[1] for value in scripted.traces] == [f"{0xAB << 120:032x}"]
 
 
-async def test_closing_a_client_ends_what_waits_for_it() -> None:
-    def use(client: Client, scripted: Scripted) -> None:
-        ended = threading.Event()
+def test_an_iterator_of_text_that_fails_ends_the_stream_and_nothing_else(client: Client) -> None:
+    def failing(error: BaseException) -> Iterator[str]:
+        yield "Hello."
+        raise error
 
-        def wait() -> None:
-            with contextlib.suppress(CosyserveError):
-                client.synthesize("Wait.").read()
-            ended.set()
+    for error in (ValueError("no text"), SystemExit(3)):
+        with pytest.raises((ValueError, RuntimeError)):
+            client.streaming_synthesize(failing(error)).read()
+    assert client.synthesize("Hello.").read() == b"".join(PIECES)
 
-        threading.Thread(target=wait, daemon=True).start()
-        assert scripted.waiting.wait(10)
-        client.close()
-        assert ended.wait(10)
-        with pytest.raises(Unavailable, match="the client is closed"):
-            client.voices()
 
-    await served(use)
+def test_a_stream_that_ends_early_stops_asking_its_iterator(client: Client) -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield "On and on. "
+
+    with pytest.raises(DeadlineExceeded):
+        client.streaming_synthesize(endless(), timeout=0.5).read()
+    for thread in [thread for thread in threading.enumerate() if thread.name == "cosyserve-fragments"]:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_closing_a_client_ends_what_waits_for_it(client: Client, scripted: Scripted) -> None:
+    ended = threading.Event()
+
+    def wait() -> None:
+        with contextlib.suppress(CosyserveError):
+            client.synthesize("Wait.").read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    assert scripted.waiting.wait(10)
+    client.close()
+    assert ended.wait(10)
+    with pytest.raises(Unavailable, match="the client is closed"):
+        client.voices()
 
 
 def test_no_thread_is_left_and_a_closed_client_closes_again() -> None:

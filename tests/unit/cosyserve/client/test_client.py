@@ -13,8 +13,8 @@ from cosyserve import errors
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Chunk, Header, Prompt
-from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
+from tests.unit.cosyserve.client.serving import serving
 
 WHOLE = bytes(range(200))
 RESPONSE = synthesis_pb2.SynthesizeResponse
@@ -94,21 +94,8 @@ class Door(synthesis_pb2_grpc.SynthesisServiceServicer):
 @contextlib.asynccontextmanager
 async def _door(*answers: Answer) -> AsyncIterator[tuple[AsyncClient, Door]]:
     door = Door(answers)
-
-    async def load(service: Service) -> Any:
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(door, service.handlers)
-        return _nothing
-
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-    async with (
-        running("cosyserve.v1.SynthesisService", settings, load) as service,
-        AsyncClient(f"127.0.0.1:{service.port}") as client,
-    ):
+    async with serving(door) as client:
         yield client, door
-
-
-async def _nothing() -> None:
-    pass
 
 
 async def _complete(request: Any, context: Any) -> AsyncIterator[Any]:

@@ -15,6 +15,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.scripted_server import listening
 
 RESPONSE = synthesis_pb2.SynthesizeResponse
 FORMAT = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_LINEAR16, sample_rate_hertz=24_000)
@@ -51,16 +52,8 @@ class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
             yield message
 
 
-@contextlib.asynccontextmanager
-async def served(door: Breaking) -> AsyncIterator[int]:
-    server = grpc.aio.server()
-    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(door, server)
-    found = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield found
-    finally:
-        await server.stop(0)
+def served(door: Breaking) -> contextlib.AbstractAsyncContextManager[str]:
+    return listening(synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server, door)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +62,7 @@ async def served(door: Breaking) -> AsyncIterator[int]:
 async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None:
     """While it waits for the time to ask again."""
     door = Breaking()
-    async with served(door) as port, AsyncClient(f"127.0.0.1:{port}") as client:
+    async with served(door) as address, AsyncClient(address) as client:
         speech = open_it(client)
         heard = 0
 
@@ -97,8 +90,8 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
     """Nothing listens when it is taken up: it waits for the connection, for up to 30 s."""
     async with contextlib.AsyncExitStack() as exits:
         door = Breaking()
-        port = await exits.enter_async_context(served(door))
-        async with AsyncClient(f"127.0.0.1:{port}") as client:
+        address = await exits.enter_async_context(served(door))
+        async with AsyncClient(address) as client:
             speech = client.synthesize("x")
             await anext(speech)
             await exits.aclose()
@@ -116,7 +109,7 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
 )
 async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> None:
     door = Breaking()
-    async with served(door) as port, AsyncClient(f"127.0.0.1:{port}") as client:
+    async with served(door) as address, AsyncClient(address) as client:
         speech = open_it(client)
         await speech.close()
         with pytest.raises(asyncio.CancelledError):

@@ -2,18 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 
-from cosyserve.client import AsyncClient
 from cosyserve.errors import NotFound
 from cosyserve.load.measurement import Load, Outcome, as_dict, measure, percentile
-from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
+from tests.unit.cosyserve.client.serving import serving
 
 LOUD = b"\x00\x40" * 2400
 """A tenth of a second."""
@@ -49,23 +47,6 @@ class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
         header = pb.SynthesisHeader(seed=request.seed, audio_format=request.audio_format)
         summary = pb.SynthesisSummary(audio_seconds=0.2, sentences=1)
         return pb.SynthesizeUnaryResponse(audio=LOUD + LOUD, header=header, summary=summary)
-
-
-@asynccontextmanager
-async def serving(scripted: Scripted) -> AsyncIterator[AsyncClient]:
-    async def nothing() -> None:
-        return None
-
-    async def load(service: Service) -> Any:
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(scripted, service.handlers)
-        return nothing
-
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-    async with (
-        running("cosyserve.v1.SynthesisService", settings, load) as service,
-        AsyncClient(f"127.0.0.1:{service.port}") as client,
-    ):
-        yield client
 
 
 def test_percentiles_are_values_that_occurred() -> None:

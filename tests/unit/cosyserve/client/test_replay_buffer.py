@@ -10,8 +10,8 @@ import pytest
 from cosyserve import errors
 from cosyserve.client import AsyncClient
 from cosyserve.client import streaming_speech as written
-from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.unit.cosyserve.client.serving import serving
 
 RESPONSE = synthesis_pb2.SynthesizeResponse
 
@@ -61,19 +61,7 @@ class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
 @contextlib.asynccontextmanager
 async def speller(*breaks: int) -> AsyncIterator[tuple[AsyncClient, Speller]]:
     door = Speller(list(breaks))
-
-    async def nothing() -> None:
-        pass
-
-    async def load(service: Service) -> Any:
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(door, service.handlers)
-        return nothing
-
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-    async with (
-        running("cosyserve.v1.SynthesisService", settings, load) as service,
-        AsyncClient(f"127.0.0.1:{service.port}") as client,
-    ):
+    async with serving(door) as client:
         yield client, door
 
 

@@ -4,20 +4,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
+from tests.stacks.up_process import ROOT, run_cosyserve
 from tests.unit.cosyserve.host.fake_gpu import H200, put_program
-
-ROOT = Path(__file__).parents[4]
 
 
 def doctor(*options: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "cosyserve", "doctor", "--listen", "127.0.0.1:0", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return run_cosyserve("doctor", "--listen", "127.0.0.1:0", *options, **environ)
 
 
 def test_a_cpu_serves_and_is_told_so(tmp_path: Path) -> None:
@@ -75,8 +69,7 @@ def test_no_tensor_library_is_loaded(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["findings"]
 
 
-@pytest.mark.parametrize("variable", ["COSYSERVE_CACHE_DIR"])
-def test_the_disk_of_the_cache_directory_is_looked_at(variable: str, tmp_path: Path) -> None:
-    told = json.loads(doctor("--json", **{variable: str(tmp_path / "cache")}).stdout)
+def test_the_disk_of_the_cache_directory_is_looked_at(tmp_path: Path) -> None:
+    told = json.loads(doctor("--json", COSYSERVE_CACHE_DIR=str(tmp_path / "cache")).stdout)
     (disk,) = [finding for finding in told["findings"] if finding["check"] == "disk"]
     assert str(tmp_path / "cache") in disk["found"]

@@ -26,10 +26,7 @@ class Clock:
         self.meter.ends(work)
 
     def hang_up(self, busy_seconds: float) -> None:
-        work = self.meter.begins()
-        self.now += busy_seconds
-        self.meter.made(work, 0.0)
-        self.meter.ends(work)
+        self.speak(0.0, busy_seconds)
 
     @property
     def factor(self) -> float:

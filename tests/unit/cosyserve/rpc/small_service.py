@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -18,22 +19,43 @@ NOT_SERVING, SERVING = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.He
 Behaviour = Callable[[Any, Any], Any]
 
 
-def loader(behaviour: Behaviour, gate: asyncio.Event | None = None) -> Callable[[Service], Awaitable[Any]]:
-    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
-        Synthesize = staticmethod(behaviour)
-        ListVoices = staticmethod(behaviour)
+def loading(
+    servicer: synthesis_pb2_grpc.SynthesisServiceServicer, gate: asyncio.Event | None = None
+) -> Callable[[Service], Awaitable[Any]]:
+    """The `load` argument of `running` for `servicer`, which is loaded when `gate` is set."""
 
     async def load(service: Service) -> Any:
         if gate is not None:
             await gate.wait()
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
+        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)
         return nothing
 
     return load
 
 
+def loader(
+    behaviour: Behaviour, gate: asyncio.Event | None = None, streaming: Behaviour | None = None
+) -> Callable[[Service], Awaitable[Any]]:
+    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
+        Synthesize = staticmethod(behaviour)
+        ListVoices = staticmethod(behaviour)
+        StreamingSynthesize = staticmethod(streaming or behaviour)
+
+    return loading(Servicer(), gate)
+
+
 async def nothing() -> None:
     pass
+
+
+@contextlib.asynccontextmanager
+async def reached(load: Callable[[Service], Awaitable[Any]], **settings: Any) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to the service of `load` while the block runs."""
+    async with (
+        running(NAME, replace(SETTINGS, **settings), load) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        yield channel
 
 
 async def one_chunk(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -42,10 +64,7 @@ async def one_chunk(request: Any, context: Any) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def served(behaviour: Behaviour) -> AsyncIterator[synthesis_pb2_grpc.SynthesisServiceStub]:
-    async with (
-        running(NAME, SETTINGS, loader(behaviour)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with reached(loader(behaviour)) as channel:
         yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
 
 

@@ -7,9 +7,10 @@ import contextlib
 
 import pytest
 
-from cosyserve.errors import DeadlineExceeded, Overloaded, Unavailable
+from cosyserve.errors import DeadlineExceeded, Overloaded, PermissionDenied, Unavailable
 from cosyserve.rpc import first_message_limit as limit
 from cosyserve.rpc.first_message_limit import FirstMessageLimit, Turn
+from cosyserve.rpc.peers import Peers
 
 HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"
 
@@ -192,3 +193,23 @@ async def test_a_caller_that_hangs_up_while_waiting_leaves_nothing() -> None:
         await asyncio.gather(holding[-1], return_exceptions=True)
     async with asyncio.timeout(0.1), gate.turn(HERE):
         assert gate.receiving == 1
+
+
+@pytest.mark.parametrize(
+    "peer", ["ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock"]
+)
+def test_this_host_always_may(peer: str) -> None:
+    Peers(()).require(peer, "WarmUp")
+
+
+@pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:50123", "ipv6:[::ffff:10.1.2.3]:5", "ipv6:%5Bfc00::7%5D:1"])
+def test_peers_may_where_their_network_is_named(peer: str) -> None:
+    Peers(("10.0.0.0/8", "fc00::/7")).require(peer, "WarmUp")
+    with pytest.raises(PermissionDenied, match="WarmUp may be called from the host of the service"):
+        Peers(()).require(peer, "WarmUp")
+
+
+@pytest.mark.parametrize("peer", ["ipv4:8.8.8.8:443", "ipv6:[2001:db8::1]:443", "vsock:3:4", "ipv4:nonsense", ""])
+def test_others_may_not(peer: str) -> None:
+    with pytest.raises(PermissionDenied):
+        Peers(("10.0.0.0/8",)).require(peer, "WarmUp")

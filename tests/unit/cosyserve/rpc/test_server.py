@@ -9,7 +9,6 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve import errors
 from cosyserve.rpc.server import ServerSettings, running
@@ -21,6 +20,7 @@ from tests.unit.cosyserve.rpc.small_service import (
     SETTINGS,
     loader,
     one_chunk,
+    reached,
     served,
     status_of,
 )
@@ -65,19 +65,6 @@ async def test_who_owns_its_health_publishes_it() -> None:
         await service.set_serving(True)
         assert (await watch.read()).status == SERVING
         watch.cancel()
-
-
-async def test_reflection_names_the_service() -> None:
-    async with (
-        running(NAME, SETTINGS, loader(one_chunk)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        answer = await stub.ServerReflectionInfo(
-            iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-        ).read()
-        names = {listed.name for listed in answer.list_services_response.service}
-    assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names
 
 
 @pytest.mark.parametrize(
@@ -141,10 +128,7 @@ async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.Lo
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented() -> None:
-    async with (
-        running(NAME, SETTINGS, loader(one_chunk)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with reached(loader(one_chunk)) as channel:
         status = await status_of(channel.unary_unary(f"/{NAME}/Nothing")(b""))
     assert status.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -172,6 +156,11 @@ async def test_hanging_up_ends_the_handler() -> None:
         ({"drain_seconds": -3.0}, "drain_seconds is -3; it must not be negative"),
         ({"drain_seconds": float("nan")}, "drain_seconds is nan; it must not be negative"),
         ({"max_message_bytes": -7}, "max_message_bytes is -7, allowed are 65536 to 2147483647"),
+        ({"max_connections": 0}, "allowed are 1 to 65536"),
+        ({"max_streams_per_connection": 70_000}, "allowed are 1 to 65536"),
+        ({"max_incoming_messages": 0}, "allowed are 1 to 1024"),
+        ({"first_message_seconds": 0.0}, "allowed are 0.1 to 600"),
+        ({"warm_up_from": ("10.0.0.1/8",)}, "has host bits set"),
         ({"log_level": "LOUD"}, "log_level is 'LOUD', allowed are CRITICAL"),
     ],
 )

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from cosyserve.rpc.calls import retry_delay
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import errors
+from cosyserve.rpc.calls import retry_delay
 from cosyserve.rpc.server import ServerSettings, Service, ServiceBroken, running, serve
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.unit.cosyserve.rpc.small_service import (
@@ -27,31 +27,24 @@ from tests.unit.cosyserve.rpc.small_service import (
 
 
 async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
-    finish, leave, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    ports: list[int] = []
+    finish = asyncio.Event()
 
     async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
         yield synthesis_pb2.SynthesizeResponse(audio=b"first")
         await finish.wait()
         yield synthesis_pb2.SynthesizeResponse(audio=b"last")
 
-    async def serve() -> None:
-        async with running(NAME, SETTINGS, loader(behaviour)) as service:
-            ports.append(service.port)
-            ready.set()
-            await leave.wait()
-
-    serving = asyncio.create_task(serve())
-    await ready.wait()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+    server = contextlib.AsyncExitStack()
+    service = await server.enter_async_context(running(NAME, SETTINGS, loader(behaviour)))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
         accepted = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
         assert (await accepted.read()).audio == b"first"
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
-        leave.set()
+        leaving = asyncio.create_task(server.aclose())
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as newcomer:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as newcomer:
             for late in (newcomer, channel):
                 status = await status_of(
                     synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest())
@@ -60,7 +53,7 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
         finish.set()
         assert (await accepted.read()).audio == b"last"
         assert await accepted.read() is grpc.aio.EOF
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(leaving, 5)
 
 
 async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> None:
@@ -76,33 +69,18 @@ async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> N
             yield synthesis_pb2.SynthesizeResponse()
             await asyncio.sleep(2)
 
-    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
-        StreamingSynthesize = staticmethod(behaviour)
-
-    async def load(service: Service) -> Any:
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
-        return nothing
-
-    leave, ready = asyncio.Event(), asyncio.Event()
-    ports: list[int] = []
-
-    async def serve_until_left() -> None:
-        async with running(NAME, replace(SETTINGS, max_incoming_messages=2), load) as service:
-            ports.append(service.port)
-            ready.set()
-            await leave.wait()
-
-    serving = asyncio.create_task(serve_until_left())
-    await ready.wait()
+    settings = replace(SETTINGS, max_incoming_messages=2)
+    server = contextlib.AsyncExitStack()
+    service = await server.enter_async_context(running(NAME, settings, loader(one_chunk, streaming=behaviour)))
     message = synthesis_pb2.StreamingSynthesizeRequest()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         accepted = stub.StreamingSynthesize()
         await accepted.write(message)
         await accepted.read()
         unread = [stub.StreamingSynthesize() for _ in range(3)]
         await asyncio.sleep(0.2)
-        leave.set()
+        leaving = asyncio.create_task(server.aclose())
         await unread[0].write(message)
         for call in unread:
             status = await asyncio.wait_for(status_of(call), 1)
@@ -112,7 +90,7 @@ async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> N
         await accepted.done_writing()
         assert await accepted.read() is grpc.aio.EOF
         assert await accepted.code() is grpc.StatusCode.OK
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(leaving, 5)
     assert begun == 1
 
 

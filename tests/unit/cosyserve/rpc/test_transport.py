@@ -1,9 +1,18 @@
-"""Every channel and every server of the product gets its options from one place."""
+"""Channels: their options, and a server that cannot be reached."""
 
 import re
+import socket
+import time
 from pathlib import Path
 
+import grpc
+import pytest
+
+from cosyserve.client import AsyncClient
+from cosyserve.errors import Unavailable
+from cosyserve.rpc.server import running
 from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_options, server_options
+from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk
 
 ROOT = Path(__file__).parents[4]
 _MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
@@ -38,3 +47,37 @@ def test_nothing_in_the_product_makes_a_channel_or_server_of_its_own_options() -
         text = (ROOT / maker).read_text(encoding="utf-8")
         assert "from cosyserve.rpc.transport import" in text, maker
         assert not re.search(r"\(\"grpc\.(?:http2|keepalive|max_)", text), maker
+
+
+async def test_a_server_that_is_there_is_found() -> None:
+    async with (
+        running(NAME, SETTINGS, loader(one_chunk)) as service,
+        AsyncClient(f"127.0.0.1:{service.port}") as client,
+    ):
+        await client.connect()
+
+
+async def test_a_closed_port_is_reported_at_once() -> None:
+    begin = time.monotonic()
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(
+            Unavailable, match=r"server at 127\.0\.0\.1:1: nothing can be reached there; is it running\? cosyserve up"
+        ):
+            await client.connect()
+    assert time.monotonic() - begin < 3
+
+
+async def test_a_silent_address_is_waited_for_as_long_as_is_given() -> None:
+    """It takes connections and says nothing, as a server does that has no time yet: the channel
+    gives up at once, `connect` does not.
+    """
+
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        door.listen()
+        async with AsyncClient(f"127.0.0.1:{door.getsockname()[1]}") as client:
+            begin = time.monotonic()
+            with pytest.raises(Unavailable, match=r"no answer within 1 s; is it running\?"):
+                await client.connect(1.0)
+            assert time.monotonic() - begin >= 1
+            assert client._channel.get_state() is not grpc.ChannelConnectivity.READY

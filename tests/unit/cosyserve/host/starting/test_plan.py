@@ -8,10 +8,14 @@ from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
-from cosyserve.host.starting.configurations import BY_NAME, Configuration
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration, rating
 from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
+from cosyserve.settings import load
+from services.llm.settings import LlmSettings
+from services.token2wav.__main__ import Token2WavSettings
+from services.token2wav.decoders.backend import BACKENDS
 from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
 from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
@@ -53,25 +57,23 @@ def test_names_are_those_of_the_service() -> None:
 
 def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
     environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
-    assert (choose_configuration(FULL)[0].name, choose_configuration(FULL)[1]) == ("compile+fp16", [])
+    assert choose_configuration(FULL) == (BY_NAME["compile+fp16"], {})
     found, left = configurations_to_compare(FULL, MODEL, will_build=False, environ=environ)
-    assert (found, [step.name for step in left]) == ([], ["trt+fp16"])
-    assert "--precompile builds them" in left[0].reason
-    assert configurations_to_compare(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert (found, list(left)) == ([], ["trt+fp16"])
+    assert "--precompile builds them" in left["trt+fp16"]
+    assert configurations_to_compare(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], {})
     fill(tmp_path / "engines")
-    assert configurations_to_compare(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert configurations_to_compare(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], {})
     assert configurations_to_compare(
         FULL, MODEL, will_build=True, environ=environ | {"COSYSERVE_LLM_BACKEND": "vllm"}
-    ) == ([], [])
-    assert configurations_to_compare(machine(), MODEL, will_build=True, environ=environ) == ([], [])
+    ) == ([], {})
+    assert configurations_to_compare(machine(), MODEL, will_build=True, environ=environ) == ([], {})
     vllm = machine(gpu(), triton="3.7.1", vllm="0.33.0")
-    assert [step.name for step in configurations_to_compare(vllm, MODEL, will_build=False, environ=environ)[1]] == [
-        "vllm+fp16"
-    ]
+    assert list(configurations_to_compare(vllm, MODEL, will_build=False, environ=environ)[1]) == ["vllm+fp16"]
     directory = converted_directory(MODEL, "vllm", environ)
     directory.mkdir(parents=True)
     (directory / "manifest.json").write_text("{}")
-    assert configurations_to_compare(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], [])
+    assert configurations_to_compare(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], {})
 
 
 def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp_path: Path) -> None:
@@ -125,11 +127,9 @@ def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -
     )
 
 
-def test_steps_down_say_why() -> None:
-    taken, steps = choose_configuration(machine())
-    assert taken.name == "cpu"
-    assert [step.name for step in steps] == ["compile+fp16", "fp16"]
-    assert {step.reason for step in steps} == {"there is no NVIDIA GPU"}
+def test_skipped_configurations_come_with_the_reason() -> None:
+    reason = "there is no NVIDIA GPU"
+    assert choose_configuration(machine()) == (BY_NAME["cpu"], {"compile+fp16": reason, "fp16": reason})
 
 
 def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
@@ -216,3 +216,70 @@ def test_commands_make_what_the_settings_will_look_for(tmp_path: Path) -> None:
     }
     file = str(MODEL / "flow.decoder.estimator.fp32.onnx")
     assert steps(trt, FULL, environ | published) == [["export", str(MODEL), "--precision", "fp32", "--published", file]]
+
+
+TENSORRT = {"tensorrt__cu12": "10.13.0.35"}
+LIBRARIES = {"triton": "3.7.1", "onnxruntime": "1.31.1"}
+
+
+@pytest.mark.parametrize(
+    ("found", "runs"),
+    [
+        (machine(onnxruntime="1.31.1"), ["onnx", "cpu"]),
+        (machine(), ["cpu"]),
+        (machine(gpu(1_024), **LIBRARIES, **TENSORRT), ["onnx", "cpu"]),
+        (machine(gpu(capability=(7, 5)), **LIBRARIES, **TENSORRT), ["fp16", "trt+fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES), ["compile+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, **TENSORRT), ["compile+fp16", "fp16", "trt+fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, compiler=None), ["fp16", "onnx", "cpu"]),
+        (machine(gpu(), triton="3.3.0", tensorrt="8.6.1"), ["fp16", "cpu"]),
+        (machine(gpu(), **LIBRARIES, tensorrt="11.4.0.106"), ["compile+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, tensorrt_llm="1.2.1"), ["compile+fp16", "fp16", "trtllm+fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, vllm="0.33.0"), ["compile+fp16", "fp16", "vllm+fp16", "onnx", "cpu"]),
+    ],
+)
+def test_what_runs_where(found: Machine, runs: list[str]) -> None:
+    assert [configuration.name for configuration in CONFIGURATIONS if configuration.lacks(found) is None] == runs
+
+
+def test_what_is_missing_is_said_with_what_to_install() -> None:
+    assert "pip install tensorrt-cu13==" in str(BY_NAME["trt+fp16"].lacks(machine(gpu())))
+    assert "triton 3.3.0 is not supported" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(), triton="3.3.0")))
+    assert "older than Ampere" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(capability=(7, 5)), triton="3.7.1")))
+    assert BY_NAME["fp16"].lacks(machine()) == "there is no NVIDIA GPU"
+
+
+@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("memory", [3_072, 8_188, 81_559])
+def test_the_services_take_every_setting(name: str, memory: int) -> None:
+    configuration = BY_NAME[name]
+    found = machine(gpu(memory), **LIBRARIES, **TENSORRT)
+    environ = configuration.settings(found, 2_500 << 20).environ | {
+        f"COSYSERVE_{service}_{variable}": value
+        for service in ("LLM", "TOKEN2WAV")
+        for variable, value in (
+            ("LISTEN", "127.0.0.1:0"),
+            ("MODEL", "models/demo"),
+            ("BACKEND", configuration.backends[service.lower()]),
+        )
+    }
+    llm, flow = load(LlmSettings, "COSYSERVE_LLM_", environ), load(Token2WavSettings, "COSYSERVE_TOKEN2WAV_", environ)
+    assert flow.backend in BACKENDS
+    assert flow.device == ("cuda" if configuration.on_gpu else "cpu")
+    assert llm.device == ("cuda" if configuration.on_gpu and memory > 4_000 else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("factor", "word"),
+    [
+        (0.1, "very fast"),
+        (0.2999, "very fast"),
+        (0.3, "fast"),
+        (0.69, "fast"),
+        (0.7, "acceptable"),
+        (1.0, "acceptable"),
+        (1.01, "slow"),
+    ],
+)
+def test_ratings(factor: float, word: str) -> None:
+    assert rating(factor) == word

@@ -1,5 +1,5 @@
-"""How engines on one GPU share it: who is counted, what they are told, and a daemon that starts,
-refuses, hangs, dies or is there.
+"""How engines on one GPU share it: which are counted, which variables they get, and a daemon that
+starts, refuses, hangs, dies or is there.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
 from cosyserve.host.supervision.layout import ProcessSpec
 from tests.unit.cosyserve.host.supervision.fake_mps import put_program
 
-Told = Callable[..., list[ProcessSpec]]
+MakePlaces = Callable[..., list[ProcessSpec]]
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+def make_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlaces:
     """Makes the places of a stack that finds the fake program."""
     (tmp_path / "bin").mkdir()
     put_program(tmp_path / "bin")
@@ -57,6 +57,12 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     return places
 
 
+@pytest.fixture
+def lines() -> list[str]:
+    """What is reported."""
+    return []
+
+
 def _calls(directory: Path) -> list[list[str]]:
     return (
         [line.split("|") for line in (directory / "calls").read_text().splitlines()]
@@ -77,9 +83,10 @@ def _left(directory: Path) -> list[Path]:
     return list(directory.glob("cosyserve-mps-*"))
 
 
-async def test_engines_on_one_gpu_get_a_daemon_of_their_own(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    async with shared_gpu(told(), "auto", lines.append) as places:
+async def test_engines_on_one_gpu_get_a_daemon_of_their_own(
+    make_places: MakePlaces, lines: list[str], tmp_path: Path
+) -> None:
+    async with shared_gpu(make_places(), "auto", lines.append) as places:
         environ = {place.service: place.environ for place in places}
         pipes = environ["llm"]["CUDA_MPS_PIPE_DIRECTORY"]
         assert environ["token2wav"]["CUDA_MPS_PIPE_DIRECTORY"] == pipes
@@ -99,8 +106,8 @@ async def test_engines_on_one_gpu_get_a_daemon_of_their_own(told: Told, tmp_path
     assert _calls(tmp_path) == [["-d", "", pipes], ["quit -t 3", "", pipes]]
 
 
-async def test_priorities_that_somebody_chose_stay(told: Told) -> None:
-    async with shared_gpu(told(CUDA_MPS_CLIENT_PRIORITY="0"), "auto", lambda line: None) as places:
+async def test_priorities_of_the_environment_stay(make_places: MakePlaces) -> None:
+    async with shared_gpu(make_places(CUDA_MPS_CLIENT_PRIORITY="0"), "auto", lambda line: None) as places:
         assert {place.environ["CUDA_MPS_CLIENT_PRIORITY"] for place in places} == {"0"}
 
 
@@ -112,25 +119,25 @@ async def test_priorities_that_somebody_chose_stay(told: Told) -> None:
         (("cuda", "cuda"), "-1,0"),
     ],
 )  # fmt: skip
-async def test_nobody_shares(told: Told, devices: tuple[str, str], visible: str, tmp_path: Path) -> None:
-    lines: list[str] = []
-    before = told(devices=devices, CUDA_VISIBLE_DEVICES=visible)
+async def test_engines_that_do_not_share(
+    make_places: MakePlaces, lines: list[str], devices: tuple[str, str], visible: str, tmp_path: Path
+) -> None:
+    before = make_places(devices=devices, CUDA_VISIBLE_DEVICES=visible)
     async with shared_gpu(before, "auto", lines.append) as places:
         assert places is before
     assert (lines, _calls(tmp_path)) == ([], [])
 
 
 async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    make_places: MakePlaces, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines: list[str] = []
-    fake = told(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
+    fake = make_places(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
     monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: False)
-    for before in (fake, told(devices=("auto", "auto")), told(devices=("", ""))):
+    for before in (fake, make_places(devices=("auto", "auto")), make_places(devices=("", ""))):
         async with shared_gpu(before, "auto", lines.append) as places:
             assert places is before
     monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: True)
-    async with shared_gpu(told(devices=("auto", "")), "auto", lines.append) as places:
+    async with shared_gpu(make_places(devices=("auto", "")), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" in places[1].environ
     assert len(lines) == 1
 
@@ -143,44 +150,49 @@ async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
         (("cuda:1", "cuda"), ("GPU-a,GPU-b", "GPU-b")),
     ],
 )
-async def test_one_gpu_by_several_names(told: Told, devices: tuple[str, str], visible: tuple[str, str]) -> None:
-    places = told("refuses", devices=devices)
+async def test_one_gpu_by_several_names(
+    make_places: MakePlaces, lines: list[str], devices: tuple[str, str], visible: tuple[str, str]
+) -> None:
+    places = make_places("refuses", devices=devices)
     places[1:3] = [
         replace(place, environ={**place.environ, "CUDA_VISIBLE_DEVICES": seen})
         for place, seen in zip(places[1:3], visible, strict=True)
     ]
-    lines: list[str] = []
     async with shared_gpu(places, "auto", lines.append):
         assert lines[0].startswith("warning: llm.0, token2wav.0 share a GPU in turns")
 
 
-async def test_two_that_render_get_no_daemon_and_use_one_that_is_there(told: Told, tmp_path: Path) -> None:
+async def test_two_decoders_on_one_gpu_get_no_daemon_and_use_one_that_is_there(
+    make_places: MakePlaces, lines: list[str], tmp_path: Path
+) -> None:
     def two(**more: str) -> list[ProcessSpec]:
-        places = told(**more)
+        places = make_places(**more)
         return [*places, replace(places[2], replica=1)]
 
-    lines: list[str] = []
-    async with shared_gpu(two(), "auto", lines.append) as places:
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
-    assert lines[0].endswith("in turns: more than one of them is token2wav; give each a GPU of its own")
-    async with shared_gpu(told(), "auto", lambda line: None) as there:
+    before = two()
+    async with shared_gpu(before, "auto", lines.append) as places:
+        assert places == before
+    assert not _calls(tmp_path)
+    assert lines == [
+        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each "
+        "a GPU of its own"
+    ]
+    async with shared_gpu(make_places(), "auto", lambda line: None) as there:
         (tmp_path / "usual").symlink_to(there[1].environ["CUDA_MPS_PIPE_DIRECTORY"])
         async with shared_gpu(two(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "usual")), "auto", lines.append):
             assert lines[1].endswith("run on one GPU at the same time, through the MPS daemon that is there")
 
 
-async def test_off(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    before = told()
+async def test_off(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
+    before = make_places()
     async with shared_gpu(before, "off", lines.append) as places:
         assert places is before
     assert lines == ["llm.0, token2wav.0 share a GPU in turns: COSYSERVE_GPU_SHARING=off"]
     assert _calls(tmp_path) == []
 
 
-async def test_a_daemon_that_refuses_is_one_warning(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    async with shared_gpu(told("refuses"), "auto", lines.append) as places:
+async def test_a_daemon_that_refuses_is_one_warning(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
+    async with shared_gpu(make_places("refuses"), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
     assert len(lines) == 1
     assert lines[0].startswith("warning: llm.0, token2wav.0 share a GPU in turns: ")
@@ -188,18 +200,17 @@ async def test_a_daemon_that_refuses_is_one_warning(told: Told, tmp_path: Path) 
     assert not _left(tmp_path)
 
 
-async def test_without_the_program(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    async with shared_gpu(told(PATH=str(tmp_path)), "auto", lines.append) as places:
+async def test_without_the_program(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
+    async with shared_gpu(make_places(PATH=str(tmp_path)), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
     assert lines == ["warning: llm.0, token2wav.0 share a GPU in turns: nvidia-cuda-mps-control is not on this machine"]
 
 
 def test_a_daemon_that_hangs_is_given_up(
-    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_places: MakePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mps_keeper, "START_SECONDS", 0.5)
-    for name, value in told("hangs")[0].environ.items():
+    for name, value in make_places("hangs")[0].environ.items():
         monkeypatch.setenv(name, value)
     assert mps_keeper.main(str(tmp_path / "bin" / "nvidia-cuda-mps-control")) == 1
     assert capsys.readouterr().out.strip().endswith('nvidia-cuda-mps-control -d did not come back within 0.5 s"}')
@@ -208,11 +219,11 @@ def test_a_daemon_that_hangs_is_given_up(
 
 @pytest.mark.parametrize("way", ["stubborn", "deaf"])
 def test_a_daemon_that_does_not_listen_is_killed(
-    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    make_places: MakePlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(mps_keeper, "QUIT_SECONDS", 0)
     monkeypatch.setattr(mps_keeper, "_MARGIN_SECONDS", 0.5)
-    for name, value in told(way)[0].environ.items():
+    for name, value in make_places(way)[0].environ.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "run").mkdir()
     daemon = mps_keeper._Daemon(str(tmp_path / "bin" / "nvidia-cuda-mps-control"), tmp_path / "run")
@@ -221,8 +232,7 @@ def test_a_daemon_that_does_not_listen_is_killed(
     assert _gone(process)
 
 
-async def test_a_daemon_that_dies_is_told(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
+async def test_the_end_of_a_daemon_is_reported(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
     dead = asyncio.Event()
 
     def report(line: str) -> None:
@@ -230,7 +240,7 @@ async def test_a_daemon_that_dies_is_told(told: Told, tmp_path: Path) -> None:
         if "ended" in line:
             dead.set()
 
-    async with shared_gpu(told(), "auto", report) as places:
+    async with shared_gpu(make_places(), "auto", report) as places:
         _daemon(places[1].environ["CUDA_MPS_PIPE_DIRECTORY"]).kill()
         await asyncio.wait_for(dead.wait(), 20)
     assert lines[1:] == [
@@ -239,11 +249,12 @@ async def test_a_daemon_that_dies_is_told(told: Told, tmp_path: Path) -> None:
     assert not _left(tmp_path)
 
 
-async def test_a_daemon_that_is_there_is_used_and_left_alone(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    async with shared_gpu(told(), "auto", lambda line: None) as there:
+async def test_a_daemon_that_is_there_is_used_and_left_alone(
+    make_places: MakePlaces, lines: list[str], tmp_path: Path
+) -> None:
+    async with shared_gpu(make_places(), "auto", lambda line: None) as there:
         pipes = there[1].environ["CUDA_MPS_PIPE_DIRECTORY"]
-        async with shared_gpu(told(CUDA_MPS_PIPE_DIRECTORY=pipes), "auto", lines.append) as places:
+        async with shared_gpu(make_places(CUDA_MPS_PIPE_DIRECTORY=pipes), "auto", lines.append) as places:
             assert places[2].environ["CUDA_MPS_PIPE_DIRECTORY"] == pipes
             assert places[2].environ["CUDA_MPS_CLIENT_PRIORITY"] == "1"
         assert _daemon(pipes).is_running()
@@ -251,9 +262,10 @@ async def test_a_daemon_that_is_there_is_used_and_left_alone(told: Told, tmp_pat
     assert [call[0] for call in _calls(tmp_path)] == ["-d", "get_server_list", "quit -t 3"]
 
 
-async def test_pipes_without_a_daemon_are_one_warning(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
-    before = told(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
+async def test_pipes_without_a_daemon_are_one_warning(
+    make_places: MakePlaces, lines: list[str], tmp_path: Path
+) -> None:
+    before = make_places(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
     async with shared_gpu(before, "auto", lines.append) as places:
         assert places is before
     assert lines == [
@@ -272,16 +284,16 @@ async def hold():
         ProcessSpec(name, 0, "", {**os.environ, f"COSYSERVE_{name.upper()}_DEVICE": "cuda"})
         for name in ("llm", "token2wav")
     ]
-    async with shared_gpu(places, "auto", lambda line: None) as told:
-        print(told[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
+    async with shared_gpu(places, "auto", lambda line: None) as make_places:
+        print(make_places[0].environ["CUDA_MPS_PIPE_DIRECTORY"], flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(hold())
 """
 
 
-def test_no_daemon_outlives_a_killed_stack(told: Told) -> None:
-    environ = {**os.environ, **told()[0].environ}
+def test_no_daemon_outlives_a_killed_stack(make_places: MakePlaces) -> None:
+    environ = {**os.environ, **make_places()[0].environ}
     with subprocess.Popen([sys.executable, "-c", _HOLDER], env=environ, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         pipes = holder.stdout.readline().strip()
@@ -293,8 +305,8 @@ def test_no_daemon_outlives_a_killed_stack(told: Told) -> None:
     assert not Path(pipes).parent.exists()
 
 
-def test_signals_end_no_daemon_that_the_stack_still_needs(told: Told, tmp_path: Path) -> None:
-    environ = {**os.environ, **told()[0].environ}
+def test_signals_end_no_daemon_that_the_stack_still_needs(make_places: MakePlaces, tmp_path: Path) -> None:
+    environ = {**os.environ, **make_places()[0].environ}
     command = [
         sys.executable,
         "-m",
@@ -324,25 +336,9 @@ def test_which_way_is_wanted() -> None:
         wanted_way({"COSYSERVE_GPU_SHARING": "mps"})
 
 
-async def test_two_decoders_on_one_gpu_take_turns(told: Told, tmp_path: Path) -> None:
-    """Programs of one launch wait for each other: half of two launches at the same time could wait
-    for ever.
-    """
-    lines: list[str] = []
-    places = told()
-    places.append(ProcessSpec("token2wav", 1, "127.0.0.1:2", places[2].environ))
-    async with shared_gpu(places, "auto", lines.append) as found:
-        assert found == places
-    assert lines == [
-        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each "
-        "a GPU of its own"
-    ]
-    assert not _calls(tmp_path)
-
-
-def _spread(told: Told, *engines: tuple[str, str]) -> list[ProcessSpec]:
+def _spread(make_places: MakePlaces, *engines: tuple[str, str]) -> list[ProcessSpec]:
     """Engines by service and the one GPU that each sees."""
-    environ = told()[0].environ
+    environ = make_places()[0].environ
     return [
         ProcessSpec(
             service,
@@ -354,10 +350,11 @@ def _spread(told: Told, *engines: tuple[str, str]) -> list[ProcessSpec]:
     ]
 
 
-async def test_each_gpu_that_is_shared_is_told_by_itself_and_one_daemon_serves_all(told: Told, tmp_path: Path) -> None:
-    lines: list[str] = []
+async def test_each_shared_gpu_is_reported_and_one_daemon_serves_all(
+    make_places: MakePlaces, lines: list[str], tmp_path: Path
+) -> None:
     engines = (("llm", "0"), ("token2wav", "0"), ("llm", "1"), ("token2wav", "1"), ("token2wav", "2"))
-    async with shared_gpu(_spread(told, *engines), "auto", lines.append) as places:
+    async with shared_gpu(_spread(make_places, *engines), "auto", lines.append) as places:
         pipes = [place.environ.get("CUDA_MPS_PIPE_DIRECTORY") for place in places]
     assert len(set(pipes[:4])) == 1
     assert pipes[0] is not None
@@ -367,10 +364,11 @@ async def test_each_gpu_that_is_shared_is_told_by_itself_and_one_daemon_serves_a
     assert [call[0] for call in _calls(tmp_path)] == ["-d", "quit -t 3"]
 
 
-async def test_two_decoders_on_one_gpu_leave_the_other_gpu_its_daemon(told: Told) -> None:
-    lines: list[str] = []
+async def test_two_decoders_on_one_gpu_leave_the_other_gpu_its_daemon(
+    make_places: MakePlaces, lines: list[str]
+) -> None:
     engines = (("token2wav", "0"), ("token2wav", "0"), ("llm", "1"), ("token2wav", "1"))
-    async with shared_gpu(_spread(told, *engines), "auto", lines.append) as places:
+    async with shared_gpu(_spread(make_places, *engines), "auto", lines.append) as places:
         assert [bool(place.environ.get("CUDA_MPS_PIPE_DIRECTORY")) for place in places] == [False, False, True, True]
     assert lines == [
         "warning: token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU "

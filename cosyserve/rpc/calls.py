@@ -1,8 +1,16 @@
-"""Translates the gRPC status of a failed call into an exception of `cosyserve.errors`."""
+"""The caller's side of a call: reads that may be cancelled, and its status as an exception of
+`cosyserve.errors`.
 
+grpcio (1.71 to 1.85) frees the native memory of a read only if the waiting task receives its
+result: each read whose task is cancelled leaks a hundred bytes, and the whole message if one has
+just arrived (github.com/grpc/grpc/issues/43360). So a read is never cancelled: the call is, and the
+read ends by itself.
+"""
+
+import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 from google.protobuf import any_pb2
@@ -10,6 +18,48 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import errors
+
+_LATE_SECONDS = 1.0
+Response = TypeVar("Response")
+StreamedCall = grpc.aio.UnaryStreamCall[Any, Response] | grpc.aio.StreamStreamCall[Any, Response]
+
+
+async def read(call: StreamedCall[Response]) -> Response | None:
+    """The next message, None after the last one. Cancelling it cancels the call. Raises AioRpcError
+    as `call.read` does.
+    """
+    try:
+        message = await asyncio.shield(call.read())
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+    return None if message is grpc.aio.EOF else cast("Response", message)
+
+
+async def messages(call: StreamedCall[Response]) -> AsyncIterator[Response]:
+    """All further messages, as by `read`."""
+    while (message := await read(call)) is not None:
+        yield message
+
+
+async def answer(call: Awaitable[Response]) -> Response:
+    """The response of a unary call, which is a single read from its start. Cancelling it cancels
+    the call a second later, when most calls have ended.
+    """
+    answering = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(answering)
+    except asyncio.CancelledError:
+        hanging_up = asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
+
+        def ended(_: object) -> None:
+            hanging_up.cancel()
+            if not answering.cancelled():
+                answering.exception()  # else asyncio logs an error as one that was forgotten
+
+        answering.add_done_callback(ended)
+        raise
+
 
 # grpc.aio replaces the true status by this text if a write crosses the end of the call.
 _LOST_STATUS: Final = "Internal error from Core"

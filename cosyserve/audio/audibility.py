@@ -1,13 +1,27 @@
-"""Time to the first audible sample: the time to the first byte plus the silence at the start of the
-audio.
+"""Which samples are loud enough to be heard, and the time to the first of them: the time to the
+first byte plus the silence at the start of the audio.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.audio import g711
-from cosyserve.audio.audibility import AUDIBLE_DBFS, samples_above
 from cosyserve.audio.encoding import Encoding
+
+_FULL_SCALE = 32768
+ONSET_DBFS = -50.0
+"""Quieter samples at both ends of an utterance are silence, which ONSET_TRIMMED removes."""
+LEAD_MILLISECONDS = 20
+"""Milliseconds of silence kept before the first louder sample: consonants begin below the level."""
+AUDIBLE_DBFS = -40.0
+"""The first louder sample is the first audible one."""
+
+
+def samples_above(samples: NDArray[np.int16], dbfs: float) -> NDArray[np.intp]:
+    """Ascending indices of the samples ([n] int16) whose magnitude is above `dbfs`."""
+    limit = _FULL_SCALE * 10 ** (dbfs / 20)
+    # Not abs(): that of -32768 is no int16.
+    return np.flatnonzero((samples > limit) | (samples < -limit))
 
 
 class FirstAudible:

@@ -1,0 +1,271 @@
+"""The hardware and libraries of this machine (in a container, what the container may use), which
+versions of libraries are supported, and recommended settings.
+
+The settings are variables of the services; they are calculated, not measured. Sizes are those of
+CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB; token2wav 0.6 GB; a
+CUDA context and its graphs half a GB a process; a second of sound in the state of token2wav 116 MB
+in bfloat16, 231 MB in float32.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cosyserve.engines.gpu_facts import AMPERE, TENSORRT, TRITON_DISTRIBUTIONS, Gpu, driver_cuda, gpus, library_versions
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Library:
+    """The supported versions of one library."""
+
+    name: str
+    distributions: tuple[str, ...]
+    """Its distribution names, any of them."""
+    oldest: Version
+    """First supported version."""
+    below: Version | None
+    """First unsupported version; None: no upper bound."""
+    seen: str
+    """Versions with which it has been run, or read against where it could not run."""
+    needed: Literal["always", "gpu", "choice"]
+    """Always, on a GPU, or for an optional engine."""
+    what: str
+    """The feature that needs it."""
+    install: str
+    """Argument of pip install."""
+
+    @property
+    def allowed(self) -> str:
+        """The supported versions in words."""
+        below = f", below {format_version(self.below)}" if self.below else ""
+        return f"from {format_version(self.oldest)} on{below}"
+
+    def supports(self, version: str) -> bool:
+        """Whether `version` is one of the supported ones."""
+        numbers = parse_version(version)
+        return numbers[: len(self.oldest)] >= self.oldest and (self.below is None or numbers < self.below)
+
+
+SUPPORTED_LIBRARIES = (
+    Library("torch", ("torch",), (2, 6), None, "2.13 (CPU), 2.11 (H200)", "always", "the engines", "torch==2.13.0"),
+    Library("triton", TRITON_DISTRIBUTIONS, (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow",
+    "triton==3.7.1"),
+    Library(
+        "tensorrt", TENSORRT, (10, 10), (11,), "types of 10.13", "choice",
+        "backend tensorrt of token2wav", "tensorrt-cu13==10.13.3.9",
+    ),
+    Library(
+        "tensorrt_llm", ("tensorrt_llm",), (0, 20), (2,), "sources of 0.20 to 1.4", "choice",
+        "backend tensorrt_llm of llm",
+        "tensorrt_llm==1.0.0",
+    ),
+    Library("vllm", ("vllm",), (0, 11), None, "0.32 (CPU), sources of 0.11 to 0.33", "choice", "backend vllm of llm",
+    "'vllm>=0.11'"),
+    Library(
+        "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), (1, 20), None, "1.31", "always",
+        "voices of recordings, backend onnxruntime",
+        "onnxruntime==1.31.1",
+    ),
+    Library("grpcio", ("grpcio",), (1, 71, 2), None, "1.71 and 1.85", "always", "every service", "grpcio==1.85.1"),
+    Library("protobuf", ("protobuf",), (5, 29), None, "5.29 and 7.36", "always", "every service", "protobuf==7.36.2"),
+)  # fmt: skip
+
+
+def parse_version(text: str) -> Version:
+    """The numbers at the start of a version: "1.0.0rc2+cu128" is (1, 0, 0)."""
+    match = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def format_version(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+LIBRARIES = (
+    *(name for library in SUPPORTED_LIBRARIES for name in library.distributions),
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-runtime-cu12",
+)
+"""Distributions whose versions matter."""
+_GROUP = Path("/sys/fs/cgroup")
+_MEMORY = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware and libraries of a machine."""
+
+    gpus: tuple[Gpu, ...]
+    """By number."""
+    cuda: tuple[int, int] | None
+    """Newest CUDA version of the driver."""
+    cores: float
+    """Cores that this process may use; may be a fraction."""
+    memory: int
+    """Bytes."""
+    free_memory: int
+    """Bytes."""
+    versions: dict[str, str]
+    """Versions of those of LIBRARIES that are installed."""
+    compiler: str | None
+    """Path of the C compiler."""
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU that services use by default."""
+        return self.gpus[0] if self.gpus else None
+
+    def version(self, *names: str) -> str | None:
+        """Version of the first of the distributions that is installed."""
+        return next((self.versions[name] for name in names if name in self.versions), None)
+
+
+def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> Machine:
+    """Examine this machine; blocks while nvidia-smi runs."""
+    found = tuple(gpus())
+    memory, free = memory_bytes()
+    return Machine(
+        found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler()
+    )
+
+
+def c_compiler(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The compiler that Triton would use for its launchers: CC, or the first installed one of
+    three.
+    """
+    wanted = environ.get("CC")
+    found = (shutil.which(name, path=environ.get("PATH")) for name in ((wanted,) if wanted else ("gcc", "clang", "cc")))
+    return next((path for path in found if path), None)
+
+
+def usable_cores(group: Path = _GROUP) -> float:
+    """Cores that this process may use: its affinity, or the share of the container if that
+    is less.
+    """
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = (group / "cpu.max").read_text().split()
+        return cores if quota == "max" else min(cores, int(quota) / int(period))
+    except (OSError, ValueError):
+        return cores
+
+
+def memory_bytes(group: Path = _GROUP, meminfo: Path = _MEMORY) -> tuple[int, int]:
+    """Memory in bytes, all and free: of the machine, or the limit of the container if that
+    is less.
+    """
+    values = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    total, free = (int(values[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    try:
+        limit, used = int((group / "memory.max").read_text()), int((group / "memory.current").read_text())
+    except (OSError, ValueError):
+        return total, free
+    return min(total, limit), min(free, max(0, limit - used))
+
+
+LARGE_MODEL = 200 << 20
+"""Bytes of weights from which more than one thread for an operation pays off."""
+_MIB = 1 << 20
+_USABLE = 0.92
+_LEAST_PAGES_MIB = 512
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Settings for a size of GPU memory."""
+
+    name: str
+    at_least: int
+    """GPU memory in MiB."""
+    keys: int
+    """Memory of keys and values of the LLM, in MiB."""
+    sentences: int
+    """Sentences at once in the LLM."""
+    streams: int
+    """Streams at once in token2wav."""
+
+
+TIERS = (
+    Tier("data-centre, 40 GB and more", 39_000, 4096, 64, 64),
+    Tier("8 GB and more", 7_900, 1024, 16, 16),
+    Tier("4 to 8 GB", 3_900, 256, 4, 4),
+    Tier("2 to 4 GB", 1_900, 256, 1, 1),
+)
+"""A card of 8 GB reports a little less."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Recommended settings."""
+
+    tier: str
+    """The kind of machine, in words."""
+    environ: dict[str, str]
+    """Variables for the services."""
+    why: tuple[str, ...] = ()
+    """Reasons for settings that are not obvious, one line each."""
+
+
+def recommended(machine: Machine, weights: int) -> Recommendation:
+    """weights: bytes of the checkpoints; a small model uses one thread."""
+    gpu = machine.gpu
+    tier = next((tier for tier in TIERS if gpu is not None and gpu.memory_mib >= tier.at_least), None)
+    if gpu is None or tier is None:
+        reason = (
+            "no GPU" if gpu is None else f"{gpu.name} has {gpu.memory_mib} MiB, 2 GB are the least that holds an engine"
+        )
+        return on_cpu(machine, weights, reason)
+    return _on_gpu(machine, gpu, tier, weights)
+
+
+def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
+    """Settings with both engines on the CPU."""
+    environ = {"COSYSERVE_LLM_DEVICE": "cpu", "COSYSERVE_TOKEN2WAV_DEVICE": "cpu"}
+    threads = _threads(machine, weights, 2)
+    if threads > 1:
+        environ |= {"COSYSERVE_LLM_THREADS": str(threads), "COSYSERVE_TOKEN2WAV_THREADS": str(threads)}
+    return Recommendation("CPU", environ, (reason,))
+
+
+def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendation:
+    half = gpu.capability >= AMPERE
+    usable = int(gpu.memory_mib * _USABLE)
+    language_model, acoustic = (1500, 1100) if half else (3100, 1100)
+    why = []
+    if not half:
+        why.append("older than Ampere (8.0): the readable engines serve, in float32")
+    environ = {"COSYSERVE_TOKEN2WAV_DEVICE": "cuda", "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(tier.streams)}
+    pages = usable - acoustic - language_model - tier.keys
+    if pages >= _LEAST_PAGES_MIB:
+        environ |= {"COSYSERVE_LLM_DEVICE": "cuda", "COSYSERVE_LLM_KV_BUDGET_MIB": str(tier.keys)}
+    else:
+        pages = usable - acoustic
+        environ["COSYSERVE_LLM_DEVICE"] = "cpu"
+        why.append(
+            "both engines have no room in this memory: the flow, which computes most, gets the GPU, the LLM the CPU"
+        )
+        if (threads := _threads(machine, weights, 1)) > 1:
+            environ["COSYSERVE_LLM_THREADS"] = str(threads)
+    prompts = min(2048, pages // 4)
+    environ |= {
+        "COSYSERVE_LLM_MAX_SEQUENCES": str(tier.sentences),
+        "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(prompts * _MIB),
+        "COSYSERVE_TOKEN2WAV_STATE_BYTES": str((pages - prompts) * _MIB),
+        "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(tier.streams),
+    }
+    seconds = (pages - prompts) * _MIB / (116e6 if half else 231e6)
+    why.append(
+        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, plus {prompts} MiB of prompts "
+        "that are kept"
+    )
+    return Recommendation(tier.name, dict(sorted(environ.items())), tuple(why))
+
+
+def _threads(machine: Machine, weights: int, sharers: int) -> int:
+    return max(1, int(machine.cores) // sharers) if weights >= LARGE_MODEL else 1

@@ -1,1 +1,0 @@
-"""Facts of the machine and its libraries, and the settings that suit them."""
