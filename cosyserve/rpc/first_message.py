@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import grpc
 
@@ -23,6 +23,25 @@ _HEALTH_AT_ONCE = 8
 _HEALTH_UNDISTURBED_SECONDS = 0.1
 """A health request is a few bytes, which arrive with the call."""
 Decode = Callable[[bytes], Any]
+Setup = TypeVar("Setup", covariant=True)
+
+
+class Request(Protocol[Setup]):
+    """A message of a bidirectional method: its oneof `part` is the setup or something else."""
+
+    @property
+    def setup(self) -> Setup: ...
+    def WhichOneof(self, oneof_group: Literal["part"], /) -> str | None: ...  # noqa: N802 - as protobuf
+
+
+async def setup_of(requests: AsyncIterator[Request[Setup]]) -> Setup:
+    """The setup of a call, which must be its first message. Raises InvalidRequest if it is not."""
+    first = await anext(aiter(requests), None)
+    part = None if first is None else first.WhichOneof("part")
+    if first is None or part != "setup":
+        received = "no message came" if first is None else f"the first message carries {part or 'nothing'}"
+        raise InvalidRequest(f"{received}, expected the setup")
+    return first.setup
 
 
 class FirstMessageInterceptor(grpc.aio.ServerInterceptor):

@@ -10,6 +10,7 @@ import grpc
 from cosyserve import errors
 from cosyserve.audio.encoding import OutputStream
 from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.conversion import convert
@@ -66,8 +67,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         self, requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest], context: Context
     ) -> None:
         settings = self._settings
-        requests = aiter(requests)
-        utterance, waiting = validation.arriving(await _setup_of(requests), settings.idle_seconds)
+        utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
         preemptible = PreemptiblePlace(settings.idle_seconds)
         with self.admission.admit(ARRIVING_TEXT, preemptible=preemptible) as place:
             # Initial metadata confirm the setup: a write of the caller that crosses a refusal would
@@ -127,21 +127,6 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
 
 def _bytes(text: str) -> int:
     return len(text.encode())
-
-
-async def _setup_of(
-    requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest],
-) -> synthesis_pb2.StreamingSynthesizeSetup:
-    """The setup, which must be the first message. The server has already waited for that message
-    (cosyserve.rpc.first_message).
-    """
-    first = await anext(requests, None)
-    if first is None or first.WhichOneof("part") != "setup":
-        received = (
-            "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
-        )
-        raise errors.InvalidRequest(f"{received}, expected the setup")
-    return first.setup
 
 
 async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest]) -> AsyncIterator[Fragment]:
