@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
+from cosyserve.changes import Changes
 from cosyserve.client.replay_buffer import MessageReplayBuffer
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
@@ -53,7 +54,7 @@ class StreamingSpeech(Speech):
         """The only task that writes to the call."""
         self._sent = 0
         """Parts that the current call has sent."""
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
@@ -134,21 +135,15 @@ class StreamingSpeech(Speech):
                 await (call.done_writing() if part is None else call.write(part))
                 self._sent += 1
                 self._written.passed(self._sent)
-                self._move()
+                self._changes.notify()
                 if part is None:
                     return
-            await self._moved.wait()
-
-    def _move(self) -> None:
-        # A new event for the next change: each task that waits on the old one is woken exactly
-        # once.
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+            await self._changes.wait()
 
     def _on_sent(self, sending: "asyncio.Task[None]") -> None:
         if not sending.cancelled():
             sending.exception()  # raised by `_write`, and by the iteration
-        self._move()
+        self._changes.notify()
 
     async def _write(self, part: Request | None) -> None:
         """part: None for the end of the text. Returns when the call has sent it, or when the call
@@ -158,7 +153,7 @@ class StreamingSpeech(Speech):
             how = "its text was ended" if self._written.ended else "it was closed"
             raise InvalidRequest(f"nothing can be written to this synthesis: {how}")
         place = self._written.add(part)
-        self._move()
+        self._changes.notify()
         if self._call is None:
             self._call = self._begin_call()
         while self._sent < place:
@@ -167,7 +162,7 @@ class StreamingSpeech(Speech):
                 if not self._may_resume(error):
                     raise error
                 return
-            await self._moved.wait()
+            await self._changes.wait()
 
     async def _error(self) -> CosyserveError:
         """What ended the call."""

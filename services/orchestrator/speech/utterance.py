@@ -1,10 +1,10 @@
 """A request as the pipeline sees it: validated, with defaults filled in, without protobuf."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
+from cosyserve.changes import Changes
 from services.orchestrator.speech.conditioning import Prompting
 
 
@@ -107,7 +107,7 @@ class OpenSentence:
         self.length = 0
         """Number of ids so far."""
         self.complete = False
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord] = ()) -> None:
         """words: the words of `token_ids`."""
@@ -115,11 +115,11 @@ class OpenSentence:
         if token_ids:
             self.pieces.append(token_ids)
             self.length += len(token_ids)
-            self._wake()
+            self._changes.notify()
 
     def end(self) -> None:
         self.complete = True
-        self._wake()
+        self._changes.notify()
 
     async def read(self) -> AsyncIterator[tuple[int, ...]]:
         """All pieces from the first one."""
@@ -131,11 +131,7 @@ class OpenSentence:
             elif self.complete:
                 return
             else:
-                await self._changed.wait()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+                await self._changes.wait()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

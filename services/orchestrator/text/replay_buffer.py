@@ -2,9 +2,10 @@
 stage reads it, and reads it again after a failure.
 """
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
+
+from cosyserve.changes import Changes
 
 _LONGEST_PIECE = 4_000
 
@@ -40,12 +41,12 @@ class TextReplayBuffer:
         self._text = ""
         self._flushes: deque[tuple[int, Flush]] = deque()
         self._flushes_forgotten = 0
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def feed(self, fragment: str) -> None:
         self._text += fragment
         self.received += len(fragment)
-        self._wake()
+        self._changes.notify()
 
     def flush(self, flush: Flush) -> None:
         """Add a flush. One at which no text waits, or a repeated one, is ignored: so there are no
@@ -56,18 +57,17 @@ class TextReplayBuffer:
         ):
             return
         self._flushes.append((self.received, flush))
-        self._wake()
+        self._changes.notify()
 
     def end(self) -> None:
         self.ended = True
-        self._wake()
+        self._changes.notify()
 
     async def room(self) -> None:
         """Wait until fewer than `most_waiting` characters are held. A document is held whole: the
         frontend limits its size.
         """
-        while len(self._text) >= self._most_waiting and not self._is_document:
-            await self._changed.wait()
+        await self._changes.wait_for(lambda: len(self._text) < self._most_waiting or self._is_document)
 
     def start(self) -> ReadPosition:
         """The position of a new reader."""
@@ -91,7 +91,7 @@ class TextReplayBuffer:
                 return flush
             if self.ended:
                 return None
-            await self._changed.wait()
+            await self._changes.wait()
 
     def forget(self, until: int) -> None:
         """Drop the text up to this position, and its flushes."""
@@ -100,14 +100,10 @@ class TextReplayBuffer:
         while self._flushes and self._flushes[0][0] <= until:
             self._flushes.popleft()
             self._flushes_forgotten += 1
-        self._wake()
+        self._changes.notify()
 
     def keep_whole(self) -> None:
         """The text is a document, all of which the frontend needs until its end."""
         if not self._is_document:
             self._is_document = True
-            self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+            self._changes.notify()
