@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.changes import Changes
 from cosyserve.client.replay_buffer import MessageReplayBuffer
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.rpc.status import as_error
+from cosyserve.tasks import Changes, retrieve_error
 from cosyserve.v1 import synthesis_pb2
 
 Request = synthesis_pb2.StreamingSynthesizeRequest
@@ -141,8 +141,7 @@ class StreamingSpeech(Speech):
             await self._changes.wait()
 
     def _on_sent(self, sending: "asyncio.Task[None]") -> None:
-        if not sending.cancelled():
-            sending.exception()  # raised by `_write`, and by the iteration
+        retrieve_error(sending)  # raised by `_write`, and by the iteration
         self._changes.notify()
 
     async def _write(self, part: Request | None) -> None:

@@ -17,6 +17,7 @@ import grpc
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.first_message_limit import FirstMessageLimit
 from cosyserve.rpc.interceptors import Context, abort, leaving, member
+from cosyserve.tasks import retrieve_error
 
 _HEALTH = "/grpc.health.v1."
 _HEALTH_AT_ONCE = 8
@@ -130,9 +131,10 @@ async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
     begun = asyncio.get_running_loop().time()
     async with limit.turn(context.peer()) as turn:
         left = begun + limit.seconds - asyncio.get_running_loop().time()
-        # A cancelled read leaks memory (cosyserve.rpc.reads); this one ends with the call.
+        # A cancelled read leaks memory (cosyserve.rpc.reads); this one ends with the call, and may
+        # fail after the call was answered.
         reading = asyncio.ensure_future(context.read())
-        reading.add_done_callback(_seen)
+        reading.add_done_callback(retrieve_error)
         lost = asyncio.ensure_future(turn.lost.wait())
         try:
             await asyncio.wait((reading, lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
@@ -160,9 +162,3 @@ async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterat
     yield first
     while (message := await context.read()) is not grpc.aio.EOF:
         yield decoded(message, decode)
-
-
-def _seen(reading: "asyncio.Future[Any]") -> None:
-    """Retrieve the error of a read that failed after its call was answered."""
-    if not reading.cancelled():
-        reading.exception()

@@ -12,6 +12,8 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from cosyserve.tasks import retrieve_error
+
 _LATE_SECONDS = 1.0
 Response = TypeVar("Response")
 StreamedCall = grpc.aio.UnaryStreamCall[Any, Response] | grpc.aio.StreamStreamCall[Any, Response]
@@ -45,10 +47,6 @@ async def answer(call: Awaitable[Response]) -> Response:
     except asyncio.CancelledError:
         hanging_up = asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
 
-        def ended(_: object) -> None:
-            hanging_up.cancel()
-            if not answering.cancelled():
-                answering.exception()  # else asyncio logs an error as one that was forgotten
-
-        answering.add_done_callback(ended)
+        answering.add_done_callback(lambda _: hanging_up.cancel())
+        answering.add_done_callback(retrieve_error)
         raise

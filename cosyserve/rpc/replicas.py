@@ -13,8 +13,8 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.changes import Changes
 from cosyserve.rpc.transport import channel_options
+from cosyserve.tasks import Changes
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.load_control.limit_updater import LimitUpdater
+from services.orchestrator.load_control.adaptive_limit import LimitUpdater
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
@@ -19,7 +19,6 @@ from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
@@ -58,12 +57,11 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     reading = RetryPolicy(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
     stages = Stages(
         FrontendStage(frontend, policy),
-        PromptStage(frontend, policy, reading),
+        VoiceStage(frontend, policy, reading),
         LlmStage(llm, policy, settings.guards),
         Token2WavStage(token2wav, policy, settings.guards),
     )
-    voices = VoiceStage(frontend, policy, reading)
-    servicer = SynthesisServicer(stages, voices, settings)
+    servicer = SynthesisServicer(stages, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     asked = StageInfo(replica_sets)
@@ -89,7 +87,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    warming = VoiceWarming(stages.prompts, voices, stages.token2wav, settings.warm_voices)
+    warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
     engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":

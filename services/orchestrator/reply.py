@@ -12,15 +12,13 @@ import grpc
 from cosyserve import errors, spec
 from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
+from cosyserve.tasks import retrieve_error
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
 from services.orchestrator.request_log import Figures, set_figures
-from services.orchestrator.sound.silence import Play
-from services.orchestrator.sound.silence_trimming import Trimming
+from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.speech.word_times import WordTime
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.text.text_warnings import TextWarning
+from services.orchestrator.stages.failover import Engines
 
 _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
@@ -109,13 +107,13 @@ class Reply:
         message.retried_sentences.extend(retried[self._reported_retries :])
         self._reported_retries = len(retried)
         warnings = self._metrics.warnings.known
-        message.warnings.extend(warning_message(warning) for warning in warnings[self._reported_warnings :])
+        message.warnings.extend(warnings[self._reported_warnings :])
         self._reported_warnings = len(warnings)
         message.words.extend(take_words(self._metrics))
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
-        self._writing.add_done_callback(_seen)
+        self._writing.add_done_callback(retrieve_error)
         with self._sending():
             await self._written(self._writing)
 
@@ -135,14 +133,6 @@ class Reply:
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
 
 
-def _seen(writing: "asyncio.Future[None]") -> None:
-    """Retrieve the failure of a write that no task waits for any more; the call itself
-    reports it.
-    """
-    if not writing.cancelled():
-        writing.exception()
-
-
 def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     """The words that became known since the last call, with their times in the audio that is sent;
     none before those times are known.
@@ -150,24 +140,15 @@ def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     if not metrics.trimming.settled:
         return []
     words, metrics.retry_state.words = metrics.retry_state.words, []
-    return [_word_message(word, metrics.trimming) for word in words]
-
-
-def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
-    return synthesis_pb2.WordTime(
-        text=word.text,
-        start_seconds=trimming.sent_seconds(word.start),
-        end_seconds=trimming.sent_seconds(word.end),
-        sentence=word.sentence,
-    )
-
-
-def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
-    """TextWarning of warning.proto."""
-    kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
-    return warning_pb2.TextWarning(
-        kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence
-    )
+    return [
+        synthesis_pb2.WordTime(
+            text=word.text,
+            start_seconds=metrics.trimming.sent_seconds(word.start),
+            end_seconds=metrics.trimming.sent_seconds(word.end),
+            sentence=word.sentence,
+        )
+        for word in words
+    ]
 
 
 def output_of(utterance: Utterance) -> OutputStream:
@@ -211,7 +192,7 @@ def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudi
         first_audible_milliseconds=1000 * (audible.seconds or 0.0),
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
         removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
-        warnings=[warning_message(warning) for warning in metrics.warnings.known],
+        warnings=metrics.warnings.known,
     )
 
 

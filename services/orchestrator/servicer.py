@@ -1,6 +1,9 @@
-"""SynthesisService: translates requests to `Utterance` and sound to responses."""
+"""SynthesisService: translates requests to `Utterance` and sound to responses. Voices are stored by
+the frontend, which answers the voice methods.
+"""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -11,22 +14,19 @@ from cosyserve import errors
 from cosyserve.audio.encoding import OutputStream
 from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.rpc.first_message import setup_of
-from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator import validation
-from services.orchestrator.conversion import convert
-from services.orchestrator.load_control.admission import Admission, request_deadline
-from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
 from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
-from services.orchestrator.pipeline import RequestMetrics, Stages, refuse_longer, speak
+from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import logged, set_figures
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.sound.silence import Play
+from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, listen
 from services.orchestrator.text.replay_buffer import TextReplayBuffer
-from services.orchestrator.voice_servicer import VoiceMethods
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
@@ -34,16 +34,18 @@ _UNARY_BYTES = 4_000_000
 """gRPC's default limit on a received message is 4 MiB."""
 
 
-class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceServicer):
-    def __init__(self, stages: Stages, voices: VoiceStage, settings: OrchestratorSettings) -> None:
-        super().__init__(voices, settings.max_voice_makings)
+class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
+    """The public service."""
+
+    def __init__(self, stages: Stages, settings: OrchestratorSettings) -> None:
         self._stages = stages
+        self._makings = Admission(settings.max_voice_makings, "places for new voices")
         self._settings = settings
         self.admission = Admission(settings.max_streams)
 
     @logged
     async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call
-        self, request: synthesis_pb2.SynthesizeRequest, context: Context
+        self, request: pb.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
         with self.admission.admit(TEXT, _bytes(utterance.text)):
@@ -54,7 +56,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
 
     @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize
-        self, request: synthesis_pb2.ConvertVoiceRequest, context: Context
+        self, request: pb.ConvertVoiceRequest, context: Context
     ) -> None:
         utterance = validation.conversion(request)
         with self.admission.admit(RECORDING, len(request.audio)):
@@ -64,7 +66,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
-        self, requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest], context: Context
+        self, requests: AsyncIterator[pb.StreamingSynthesizeRequest], context: Context
     ) -> None:
         settings = self._settings
         utterance, waiting = validation.arriving(await setup_of(requests), settings.idle_seconds)
@@ -91,9 +93,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
                     await reply.break_off()
 
     @logged
-    async def SynthesizeUnary(
-        self, request: synthesis_pb2.SynthesizeUnaryRequest, context: Context
-    ) -> synthesis_pb2.SynthesizeUnaryResponse:
+    async def SynthesizeUnary(self, request: pb.SynthesizeUnaryRequest, context: Context) -> pb.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
         out, metrics, pieces = output_of(utterance), RequestMetrics(), list[bytes]()
 
@@ -111,12 +111,38 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         metrics.sounded()
         audible.arrived(metrics.milliseconds / 1000, audio)
         set_figures(partial(figures_of, metrics, out.position / out.sample_rate, audible))
-        return synthesis_pb2.SynthesizeUnaryResponse(
+        return pb.SynthesizeUnaryResponse(
             audio=audio,
             header=header_of(utterance, metrics),
             summary=summary_of(metrics, out.position / utterance.sample_rate, audible),
             words=take_words(metrics),
         )
+
+    async def ListVoices(self, request: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
+        voices, token = await self._stages.voices.page(request.page_size, request.page_token)
+        return pb.ListVoicesResponse(voices=voices, next_page_token=token)
+
+    async def GetVoice(
+        self, request: pb.SynthesisServiceGetVoiceRequest, context: Context
+    ) -> pb.SynthesisServiceGetVoiceResponse:
+        return pb.SynthesisServiceGetVoiceResponse(voice=await self._stages.voices.describe(request.id))
+
+    async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
+        draft = request.draft
+        validation.require_size("draft.audio", draft.audio)
+        with self._makings.admit():
+            draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
+            draft.request_id = draft.request_id or secrets.token_hex(16)
+            return pb.CreateVoiceResponse(voice=await self._stages.voices.create(draft))
+
+    async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:
+        return pb.UpdateVoiceResponse(
+            voice=await self._stages.voices.update(request.id, request.metadata, request.update_mask.paths)
+        )
+
+    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
+        await self._stages.voices.delete(request.id)
+        return pb.DeleteVoiceResponse()
 
     def _longest_unary(self, out: OutputStream) -> float:
         """Longest audio in seconds: what fits into one message as most gRPC clients accept it, or
@@ -129,7 +155,7 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest]) -> AsyncIterator[Fragment]:
+async def _fragments(requests: AsyncIterator[pb.StreamingSynthesizeRequest]) -> AsyncIterator[Fragment]:
     async for request in requests:
         part = request.WhichOneof("part")
         if part not in ("text", "flush", "cancel"):

@@ -5,7 +5,7 @@ import collections
 import re
 from collections.abc import Callable
 
-from cosyserve.changes import Changes
+from cosyserve.tasks import Changes
 
 _CHANGE = re.compile(r"\b(?P<stage>\w+) at (?P<target>\S+) is (?P<state>serving|not serving)$")
 

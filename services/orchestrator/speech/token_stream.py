@@ -5,9 +5,9 @@ them, and reads them again after a failure.
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from cosyserve.changes import Changes
 from cosyserve.errors import SpeechFault
-from services.orchestrator.speech.utterance import OpenSentence, Sentence
+from cosyserve.tasks import Changes
+from services.orchestrator.speech.utterance import Sentence
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TokenStream:
     start. Bounded by the longest sentence of the LLM.
     """
 
-    def __init__(self, sentence: Sentence | OpenSentence, seed: int, attempt: int = 0) -> None:
+    def __init__(self, sentence: Sentence, seed: int, attempt: int = 0) -> None:
         self.sentence = sentence
         self.seed = seed
         """The seed of this attempt, for all stages."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.tasks import retrieve_error
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 FEWEST_DELAYED_WORDS = 4
@@ -68,7 +69,7 @@ async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, wait
     read may lose a message and leaks native memory (cosyserve.rpc.reads). It ends with the call.
     """
     reading = asyncio.ensure_future(anext(fragments, None))
-    reading.add_done_callback(_seen)
+    reading.add_done_callback(retrieve_error)
     if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
         if await _done(reading, waiting.delay_seconds):
             return reading.result()
@@ -87,11 +88,3 @@ async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, wait
 async def _done(reading: "asyncio.Future[Fragment | None]", seconds: float) -> bool:
     done, _ = await asyncio.wait((reading,), timeout=seconds)
     return bool(done)
-
-
-def _seen(reading: "asyncio.Future[Fragment | None]") -> None:
-    """Retrieve the error of a read that no task waits for any more, so that asyncio does not log
-    it: the call is over.
-    """
-    if not reading.cancelled():
-        reading.exception()

@@ -3,9 +3,10 @@ stage reads it, and reads it again after a failure.
 """
 
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from cosyserve.changes import Changes
+from cosyserve.tasks import Changes
 
 _LONGEST_PIECE = 4_000
 
@@ -15,14 +16,6 @@ class Flush:
     """The text up to here is to be spoken now. least_words: as AnalyzeFlush of frontend.proto."""
 
     least_words: int = 0
-
-
-@dataclass
-class ReadPosition:
-    """Position of a reader: characters of the whole text, and flushes."""
-
-    characters: int
-    flushes: int
 
 
 class TextReplayBuffer:
@@ -69,29 +62,27 @@ class TextReplayBuffer:
         """
         await self._changes.wait_for(lambda: len(self._text) < self._most_waiting or self._is_document)
 
-    def start(self) -> ReadPosition:
-        """The position of a new reader."""
-        return ReadPosition(self.begin, self._flushes_forgotten)
-
-    async def read(self, place: ReadPosition) -> str | Flush | None:
-        """The next part after `place`, which moves on: text, in pieces of at most 4000 characters,
-        a flush, or None at the end.
+    async def read(self) -> AsyncIterator[str | Flush]:
+        """What is held and what follows, to the end: text, in pieces of at most 4000 characters,
+        and flushes.
         """
+        place, flushes = self.begin, self._flushes_forgotten
         while True:
-            place.flushes = max(place.flushes, self._flushes_forgotten)
-            ahead = place.flushes - self._flushes_forgotten
+            flushes = max(flushes, self._flushes_forgotten)
+            ahead = flushes - self._flushes_forgotten
             border, flush = self._flushes[ahead] if ahead < len(self._flushes) else (self.received, None)
-            if border > place.characters:
-                offset = place.characters - self.begin
-                piece = self._text[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
-                place.characters += len(piece)
-                return piece
-            if flush is not None:
-                place.flushes += 1
-                return flush
-            if self.ended:
-                return None
-            await self._changes.wait()
+            if border > place:
+                offset = place - self.begin
+                piece = self._text[offset : offset + min(border - place, _LONGEST_PIECE)]
+                place += len(piece)
+                yield piece
+            elif flush is not None:
+                flushes += 1
+                yield flush
+            elif self.ended:
+                return
+            else:
+                await self._changes.wait()
 
     def forget(self, until: int) -> None:
         """Drop the text up to this position, and its flushes."""

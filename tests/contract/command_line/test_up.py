@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.changes import Changes
 from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.host.supervision import supervisor as stack_module
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
+from cosyserve.tasks import Changes
 from tests.stacks.roster import Roster
 from tests.stacks.up_process import TINY, Up
 

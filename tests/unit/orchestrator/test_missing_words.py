@@ -3,9 +3,9 @@
 import pytest
 
 from cosyserve.errors import LeftOut
-from services.orchestrator.speech.missing_words import require_all_words
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
+from services.orchestrator.speech.utterance import Sentence, SpokenWord
+from services.orchestrator.speech.word_alignment import require_all_words
 
 WORDS = (SpokenWord("or", 0, 2), SpokenWord("me", 2, 3), SpokenWord("a", 5, 1), SpokenWord("/nˈIki/", 6, 6))
 """By their ids they need 1, 2, no and 3 tokens."""
@@ -17,7 +17,7 @@ def timing(*starts: int) -> GenerationTiming:
     return GenerationTiming(0.0, 0.0, 0.0, starts)
 
 
-def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence | OpenSentence = SENTENCE) -> str:
+def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence = SENTENCE) -> str:
     try:
         require_all_words(sentence, timing(*starts), tokens)
     except LeftOut as fault:
@@ -55,7 +55,7 @@ def test_a_sentence_without_times_or_words_is_passed_over() -> None:
 
 
 def test_a_sentence_that_was_written_meanwhile_is_judged_alike() -> None:
-    sentence = OpenSentence(3)
+    sentence = Sentence(3, whole=False)
     sentence.extend((0, 1, 2, 3), WORDS[:1])
     sentence.extend(tuple(range(4, 12)), WORDS[1:])
     assert not left_out(SPOKEN, 20, sentence)

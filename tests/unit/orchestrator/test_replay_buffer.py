@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.speech.utterance import OpenSentence, Sentence
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
-from services.orchestrator.text.deduplication import SentenceDeduplicator
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 
 
 async def told(text: TextReplayBuffer) -> list[str | Flush]:
-    """All that a new reader is told, up to the end, pieces between two flushes joined."""
-    place, found = text.start(), list[str | Flush]()
-    while (piece := await text.read(place)) is not None:
+    """All that a new reader gets, up to the end, pieces between two flushes joined."""
+    found = list[str | Flush]()
+    async for piece in text.read():
         if isinstance(piece, str) and found and isinstance(found[-1], str):
             found[-1] += piece
         else:
@@ -135,23 +133,3 @@ async def test_too_much_text_and_a_cancel_end_it() -> None:
         await listen(messages(Fragment("abc"), Fragment("def")), TextReplayBuffer(100), PATIENT, 5)
     with pytest.raises(CancelledByCaller):
         await listen(messages(Fragment("abc"), Fragment(cancel=True)), TextReplayBuffer(100), PATIENT, 5)
-
-
-async def test_a_sentence_told_again_is_taken_once() -> None:
-    taken: list[Sentence | OpenSentence] = []
-
-    async def take(sentence: Sentence | OpenSentence) -> None:
-        taken.append(sentence)
-
-    sentences = SentenceDeduplicator(take)
-    for again in range(2):
-        sentences.restart()
-        await sentences.add(Sentence(0, (1, 2)), whole=False, unfinished=True)
-        await sentences.add(Sentence(0, (3,)), whole=False, unfinished=False)
-        await sentences.add(Sentence(1, (4,) if again == 0 else (4, 5)), whole=False, unfinished=True)
-    await sentences.add(Sentence(1, (6,)), whole=False, unfinished=False)
-    first, second = taken
-    assert isinstance(first, OpenSentence)
-    assert isinstance(second, OpenSentence)
-    assert (first.pieces, first.complete) == ([(1, 2), (3,)], True)
-    assert (second.pieces, second.complete) == ([(4,), (5,), (6,)], True)

@@ -1,8 +1,8 @@
-"""Change notification between the tasks of one event loop."""
+"""Tasks of one event loop: change notification, and errors that no task awaits."""
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -31,3 +31,11 @@ class Changes:
         while not (value := predicate()):
             await self._next.wait()
         return value
+
+
+def retrieve_error(future: "asyncio.Future[Any]") -> None:
+    """Done callback of a future that may have no waiting task any more when it fails: asyncio does
+    not log its error as one that was never retrieved.
+    """
+    if not future.cancelled():
+        future.exception()
