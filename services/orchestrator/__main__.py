@@ -4,6 +4,7 @@ of its settings.
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from cosyserve.rpc.process import run
@@ -38,15 +39,11 @@ _DOOR_LIMITS = (
 async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
     changed = asyncio.Event()
-    warming: VoiceWarming | None = None
-    watch: LimitUpdater | None = None
+    notified: list[Callable[[], None]] = [changed.set]
 
     def on_change() -> None:
-        changed.set()
-        if warming is not None:
-            warming.changed()
-        if watch is not None:
-            watch.changed()
+        for notify in notified:
+            notify()
 
     replica_sets = [
         ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, on_change)
@@ -88,10 +85,12 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await changed.wait()
 
     warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
+    notified.append(warming.changed)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
     engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":
         watch = LimitUpdater(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        notified.append(watch.changed)
         tasks.append(asyncio.create_task(watch.run()))
 
     async def close() -> None:

@@ -40,7 +40,7 @@ class Reply:
         sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """reader_seconds: longest time in seconds that the caller may take to read one message.
-        sending: entered while a message is being sent.
+        sending: entered while sound is on its way to the caller.
         """
         self._utterance = utterance
         self._reader_seconds = reader_seconds
@@ -84,9 +84,10 @@ class Reply:
 
     async def _play(self, audio: bytes) -> None:
         self._metrics.engines.require()
-        ready = self._out.feed(audio)
-        if ready:
-            await self._write(ready, None)
+        # Also for samples that a resumed request skips.
+        with self._sending():
+            if ready := self._out.feed(audio):
+                await self._write(ready, None)
 
     async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
         """last_seconds: length of all audio, given with the last message only."""

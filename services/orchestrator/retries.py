@@ -77,7 +77,7 @@ async def write(
 
 
 class Speaker:
-    """Plays the sentences of one request in order, again with another seed where that is allowed."""
+    """Plays the sentences of one request in order, again with another seed where allowed."""
 
     def __init__(
         self,

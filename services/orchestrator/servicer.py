@@ -23,10 +23,8 @@ from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refu
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import logged, set_figures
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.speech.silence import Play
-from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, listen
-from services.orchestrator.text.replay_buffer import TextReplayBuffer
+from services.orchestrator.text.caller_messages import CancelledByCaller, listen
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
@@ -81,12 +79,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 try:
                     async with asyncio.TaskGroup() as group:
                         reclaiming = group.create_task(preemptible.until_reclaimed())
-                        group.create_task(
-                            listen(
-                                _noted(_fragments(requests), preemptible), text, waiting, settings.max_stream_characters
-                            )
-                        )
-                        await reply.stream(partial(_speak_in, preemptible, utterance, self._stages, text))
+                        parts = _parts(requests, preemptible)
+                        group.create_task(listen(parts, text, waiting, settings.max_stream_characters))
+                        await reply.stream(partial(speak, utterance, self._stages, text=text))
                         reclaiming.cancel()
                 except* CancelledByCaller:
                     place.cut_short = True
@@ -155,40 +150,27 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-async def _fragments(requests: AsyncIterator[pb.StreamingSynthesizeRequest]) -> AsyncIterator[Fragment]:
+async def _parts(
+    requests: AsyncIterator[pb.StreamingSynthesizeRequest], place: PreemptiblePlace
+) -> AsyncIterator[str | Flush]:
+    """The text and flushes of the messages after the setup. Marks the place as used for each,
+    except for blank text, which only keeps the stream alive. Raises CancelledByCaller.
+    """
     async for request in requests:
         part = request.WhichOneof("part")
-        if part not in ("text", "flush", "cancel"):
-            raise errors.InvalidRequest(
-                f"a message after the first carries {part or 'nothing'}, expected text, flush or cancel"
-            )
         if len(request.text) > _LONGEST_FRAGMENT:
             raise errors.InvalidRequest(
                 f"text has {len(request.text)} characters in one message, allowed are at most {_LONGEST_FRAGMENT}"
             )
-        yield Fragment(text=request.text, flush=part == "flush", cancel=part == "cancel")
-
-
-async def _noted(fragments: AsyncIterator[Fragment], place: PreemptiblePlace) -> AsyncIterator[Fragment]:
-    """Pass `fragments` on and mark the place as used for each; blank fragments only keep the stream
-    alive and do not count as use.
-    """
-    async for fragment in fragments:
-        if fragment.text.strip():
+        if request.text.strip():
             place.used()
-        yield fragment
-
-
-async def _speak_in(
-    place: PreemptiblePlace,
-    utterance: Utterance,
-    stages: Stages,
-    text: TextReplayBuffer,
-    play: Play,
-    metrics: RequestMetrics,
-) -> None:
-    async def noted(audio: bytes) -> None:
-        place.used()
-        await play(audio)
-
-    await speak(utterance, stages, noted, metrics, text=text)
+        if part == "text":
+            yield request.text
+        elif part == "flush":
+            yield Flush()
+        elif part == "cancel":
+            raise CancelledByCaller
+        else:
+            raise errors.InvalidRequest(
+                f"a message after the first carries {part or 'nothing'}, expected text, flush or cancel"
+            )

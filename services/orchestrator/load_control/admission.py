@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
-from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKind, WaitEstimator
+from services.orchestrator.load_control.wait_estimate import ANYTHING, ActiveRequest, RequestKind, WaitEstimator
 
 _RETRY_SECONDS = 1.0
 
@@ -77,14 +77,6 @@ class PreemptiblePlace:
         )
 
 
-class AdmittedRequest:
-    """A request that was admitted. cut_short: its caller ended it early, so its duration says
-    nothing about others.
-    """
-
-    cut_short = False
-
-
 class Admission:
     """Counts requests in flight. There is no queue: a talking agent is better served by another
     replica now than by this one later.
@@ -114,7 +106,7 @@ class Admission:
     @contextlib.contextmanager
     def admit(
         self, kind: RequestKind = ANYTHING, size: float = 1.0, preemptible: PreemptiblePlace | None = None
-    ) -> Iterator["AdmittedRequest"]:
+    ) -> Iterator[ActiveRequest]:
         """Hold a place while the block runs. kind, size: determine how long the request is expected
         to take. preemptible: the place, if another request may take it while it is idle. Raises
         Overloaded with a retry hint if no place is free.
@@ -131,10 +123,10 @@ class Admission:
             self._preemptible.append(preemptible)
         request = self._departures.begins(kind, size, self._now())
         self.changed()
-        place, completed = AdmittedRequest(), False
+        completed = False
         try:
-            yield place
-            completed = not place.cut_short
+            yield request
+            completed = not request.cut_short
         finally:
             if preemptible is None or not preemptible.reclaimed:
                 self.active -= 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
+from services.orchestrator.text.caller_messages import Waiting, listen
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
@@ -67,7 +67,7 @@ async def test_flushes_of_nothing_do_not_pile_up() -> None:
     assert await told(text) == ["ab", Flush()]
 
 
-async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragment]:
+async def messages(*found: str | Flush, then: float = 0.0) -> AsyncIterator[str | Flush]:
     for one in found:
         yield one
     if then:
@@ -77,10 +77,10 @@ async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragmen
 async def test_nothing_is_read_while_too_much_waits() -> None:
     text, seen = TextReplayBuffer(most_waiting=10), list[int]()
 
-    async def fragments() -> AsyncIterator[Fragment]:
+    async def fragments() -> AsyncIterator[str | Flush]:
         for number in range(5):
             seen.append(number)
-            yield Fragment("123456")
+            yield "123456"
 
     listening = asyncio.create_task(listen(fragments(), text, PATIENT, 1_000))
     await asyncio.sleep(0.05)
@@ -97,7 +97,7 @@ async def test_nothing_is_read_while_too_much_waits() -> None:
 
 async def test_a_document_is_kept_whole_and_still_read() -> None:
     text = TextReplayBuffer(most_waiting=10)
-    listening = asyncio.create_task(listen(messages(*[Fragment("123456")] * 5), text, PATIENT, 1_000))
+    listening = asyncio.create_task(listen(messages(*["123456"] * 5), text, PATIENT, 1_000))
     await asyncio.sleep(0.05)
     assert text.received == 12
     text.keep_whole()
@@ -112,24 +112,22 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
     text = TextReplayBuffer(100)
     with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s after 5 characters"):
-        await listen(messages(Fragment("ab cd"), then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
+        await listen(messages("ab cd", then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
     text.end()
     assert await told(text) == ["ab cd", Flush(4)]
 
 
 async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
-    async def fragments() -> AsyncIterator[Fragment]:
-        yield Fragment("ab")
+    async def fragments() -> AsyncIterator[str | Flush]:
+        yield "ab"
         await asyncio.sleep(0.15)
-        yield Fragment("cd")
+        yield "cd"
 
     text = TextReplayBuffer(100)
     await listen(fragments(), text, Waiting(delay_seconds=0.05, idle_seconds=5.0), 100)
     assert await told(text) == ["ab", Flush(4), "cd"]
 
 
-async def test_too_much_text_and_a_cancel_end_it() -> None:
+async def test_too_much_text_ends_it() -> None:
     with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
-        await listen(messages(Fragment("abc"), Fragment("def")), TextReplayBuffer(100), PATIENT, 5)
-    with pytest.raises(CancelledByCaller):
-        await listen(messages(Fragment("abc"), Fragment(cancel=True)), TextReplayBuffer(100), PATIENT, 5)
+        await listen(messages("abc", "def"), TextReplayBuffer(100), PATIENT, 5)
