@@ -26,7 +26,7 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm.llm_service import status
-from tests.stacks.scripted_stages import until_serving
+from tests.stacks.in_process import until_serving
 from tests.stacks.up_process import ROOT
 from tests.unit.llm.tiny_llm import TINY, settings
 

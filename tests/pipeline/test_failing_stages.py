@@ -11,7 +11,8 @@ import pytest
 from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import identity_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, speak, status_of
-from tests.stacks.scripted_stages import expected_audio, stack, until_serving
+from tests.stacks.in_process import until_serving
+from tests.stacks.scripted_stages import expected_audio, stack
 
 
 @pytest.mark.parametrize("killed_at", [4, 8, 16])

@@ -1,10 +1,14 @@
-"""Which sentences have words that nobody can have said in their time."""
+"""The tokens of a sentence: their first border, how they are read, and the words that have too few
+of them.
+"""
+
+import asyncio
 
 import pytest
 
 from cosyserve.errors import LeftOut
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
-from services.orchestrator.speech.utterance import Sentence, SpokenWord
+from services.orchestrator.speech.utterance import Sentence, SpokenWord, tokens_to_first_border
 from services.orchestrator.speech.word_alignment import require_all_words
 
 WORDS = (SpokenWord("or", 0, 2), SpokenWord("me", 2, 3), SpokenWord("a", 5, 1), SpokenWord("/nˈIki/", 6, 6))
@@ -73,3 +77,40 @@ async def test_what_is_waited_for() -> None:
     stream.fail(LeftOut("x"))
     with pytest.raises(LeftOut):
         await stream.judged()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first_hop", "border"),
+    [
+        (0, 1, 25),
+        (0, 25, 25),
+        (0, 26, 50),
+        (20, 1, 5),
+        (20, 5, 5),
+        (20, 6, 30),
+        (25, 1, 25),
+        (49, 1, 1),
+        (49, 2, 26),
+        (30, 100, 120),
+    ],
+)
+def test_first_border(prompt: int, first_hop: int, border: int) -> None:
+    assert tokens_to_first_border(prompt, first_hop) == border
+    assert (prompt + border) % 25 == 0
+
+
+async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
+    stream = TokenStream(Sentence(0, (1,)), seed=1)
+    stream.extend([1, 2])
+    early = asyncio.create_task(_all(stream))
+    await asyncio.sleep(0)
+    stream.extend([3])
+    late = asyncio.create_task(_all(stream))
+    await asyncio.sleep(0)
+    stream.extend([4])
+    stream.finish(GenerationTiming(0.0, 0.0, 0.0))
+    assert await early == await late == await _all(stream) == [1, 2, 3, 4]
+
+
+async def _all(stream: TokenStream) -> list[int]:
+    return [token async for piece in stream.read() for token in piece]
