@@ -132,7 +132,7 @@ async def test_token2wav_says_the_same_and_speaks_once(kind: str) -> None:
     assert said.limits["max_streams"] == 16
 
 
-async def test_the_orchestrator_tells_what_its_stages_say() -> None:
+async def test_the_orchestrator_reports_what_its_stages_say() -> None:
     text = FrontendSettings(listen=ANY, model=ROOT / "models" / "demo", drain_seconds=0)
     tokens, sound = settings(backend="fake"), token2wav.Token2WavSettings(listen=ANY, backend="fake", drain_seconds=0)
     async with (

@@ -1,5 +1,5 @@
-"""The real services around the shipped fakes, in one process, with a fake that misbehaves as it is
-told.
+"""The real services around the shipped fakes, in one process, with a fake that misbehaves on
+demand.
 """
 
 import contextlib

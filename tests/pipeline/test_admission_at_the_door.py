@@ -39,7 +39,7 @@ def _calls(running: Stack) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("door", ["Synthesize", "StreamingSynthesize", "SynthesizeUnary", "ConvertVoice"])
 async def test_one_caller_more_is_refused_at_once_at_every_door(door: str) -> None:
-    """The quickest of ten counts: what the machine does beside is not the door's."""
+    """The quickest of ten counts: what else the machine does is not the orchestrator's time."""
     async with stack(max_streams=2) as running:
         freed = hold_back(running)
         filling = [asyncio.create_task(speak(running)) for _ in range(2)]
@@ -125,7 +125,7 @@ async def test_whose_measurements_count(setting: str, device: str, limit: int) -
         assert (await _said(running)).admitted_streams == limit
 
 
-async def test_the_decoder_is_told_what_the_listener_has_left() -> None:
+async def test_the_decoder_gets_what_the_listener_has_left() -> None:
     async with stack() as running:
         await speak(running, "one two three", sentence_pause_milliseconds=200)
         first, second, third = running.scripts["token2wav"][0].decode_setups
@@ -135,7 +135,7 @@ async def test_the_decoder_is_told_what_the_listener_has_left() -> None:
     assert second.listener_seconds + 0.4 < third.listener_seconds <= 1.6
 
 
-async def test_each_decoder_is_told_how_many_streams_all_of_them_have() -> None:
+async def test_each_decoder_gets_the_number_of_streams_of_all_of_them() -> None:
     """Two replicas, each of which sees two of four."""
     async with stack({"token2wav": 2}) as running:
         scripts = running.scripts["token2wav"]

@@ -135,7 +135,7 @@ async def test_no_status_names_the_address_of_a_stage_and_the_log_does(
         address = f"127.0.0.1:{running.services[name][0].port}"
         hook(running, name, fail)
         error = await status_of(running)
-    # A stage that ends the call while it is written to may be told as one that is gone.
+    # A stage that ends the call while it is written to may be reported as one that is gone.
     assert error.code() in (code, grpc.StatusCode.UNAVAILABLE)
     assert (error.details() or "").startswith(f"{name}: ")
     assert "127.0.0.1" not in (error.details() or "")

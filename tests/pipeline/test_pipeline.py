@@ -95,7 +95,7 @@ async def test_the_servers_own_limit_on_time() -> None:
 
 
 async def test_overload_limit_4_and_12_clients() -> None:
-    """Four are served, eight are told at once when to come back, none hangs, none is lost in
+    """Four are served, eight get a retry hint at once, none hangs, none is lost in
     mid-stream.
     """
     async with stack(max_streams=4) as running:
@@ -134,7 +134,7 @@ async def test_sentences_overlap_but_not_without_bound() -> None:
     assert (generated, decoded) == (3, 2)
 
 
-async def test_unknown_voice_is_told_with_the_known_ones() -> None:
+async def test_an_unknown_voice_is_refused_with_the_known_ones() -> None:
     async with stack() as running:
         error = await status_of(running, voice="nobody")
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no voice 'nobody'; known: anna")

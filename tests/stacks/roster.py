@@ -12,7 +12,7 @@ _CHANGE = re.compile(r"\b(?P<stage>\w+) at (?P<target>\S+) is (?P<state>serving|
 
 class Roster:
     """To be given to `local_deployment` as its log. A process that serves is of no use to a test
-    before the orchestrator has heard of it: until then calls go to the other replica, and the one
+    before the orchestrator knows it: until then calls go to the other replica, and the one
     that the test kills is idle."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Stages that do as they are told, over real gRPC: the counterparts of the orchestrator's tests.
+"""Stages that follow a script, over real gRPC: the counterparts of the orchestrator's tests.
 
 The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on;
 the sound of token t is 960 samples of the value LOUDNESS + t. So what a listener should hear is
@@ -54,7 +54,7 @@ class Script:
     """Of the same."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
-    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a
+    """Ids of the letters of the first sentence, sent one by one in parts; without: 1 for each. Of a
     whole text: of each sentence.
     """
     instruction: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     async def AnalyzeStream(
         self, request_iterator: Any, context: Any
     ) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
-        """A word is complete when a blank follows it, the flush or the end; in parts it is told
+        """A word is complete when a blank follows it, the flush or the end; in parts it is sent
         letter by letter.
         """
         script = self.script

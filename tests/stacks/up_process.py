@@ -16,7 +16,7 @@ class Up:
     """A running `cosyserve up`; `lines` is everything it has printed."""
 
     def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
-        # Nobody's own voices are seen or touched by a test.
+        # A test neither sees nor changes the user's own voices.
         ours = {"COSYSERVE_FRONTEND_VOICES_URL": str(Path(tempfile.gettempdir()) / f"no-voices-{os.getpid()}")}
         command = [
             sys.executable,

@@ -1,4 +1,4 @@
-"""Who is admitted, who is refused, and whether what the refused are told comes true."""
+"""Which requests are admitted, which are refused, and whether their retry hints come true."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ class Door:
         self.per_second = per_second
         self.hints: list[float] = []
         self.first_tries: list[bool] = []
-        """For each refused caller, whether there was a place when it came back as told."""
+        """For each refused caller, whether there was a place when it came back as the hint said."""
         self.idle_seconds = 0.0
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class Door:
         self.at(size * 0.02 * self.dice.uniform(0.67, 1.33), lambda: place.__exit__(None, None, None))
 
 
-def test_of_callers_who_come_back_when_they_are_told_most_find_a_place() -> None:
+def test_most_callers_who_come_back_after_their_hint_find_a_place() -> None:
     """Half of the places are taken on average, and callers who come by chance take some that others
     were told of. A hint that is the mean of all requests by the number of places brings 48 % in at
     the second try, and more than half as many refusals again."""
@@ -105,10 +105,10 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done() -> None:
     found.begins(TEXT, 100, 10.0)
     found.begins(TEXT, 300, 10.0)
     assert found.next_place(2, 11.0) == pytest.approx(1.0)
-    assert found.next_place(2, 11.0) == pytest.approx(5.0)  # the next one is told the other place
+    assert found.next_place(2, 11.0) == pytest.approx(5.0)  # the next one gets the time of the other place
     assert found.next_place(2, 16.9) == pytest.approx(
         0.25 * 6.9
-    )  # those who were told to come by now have not come: the places are open
+    )  # those whose hints are over have not come: the places are open
 
 
 def test_with_fewer_places_than_requests_more_have_to_end() -> None:
@@ -237,7 +237,7 @@ def test_late_pieces_lower_the_limit_below_those_under_way_and_it_recovers_one_b
     assert told == [5, 6, 7, 8, 8, 8]
 
 
-def test_the_limit_recovers_while_nobody_asks() -> None:
+def test_the_limit_recovers_while_no_request_comes() -> None:
     limit = AdaptiveLimit(16)
     limit.of(loads(0.1, pieces=50), 2, 0.0)
     assert limit.of(loads(0.1, pieces=60, late=5), 5, 1.0) == 4
@@ -254,7 +254,7 @@ def test_the_limit_is_halved_at_most_and_not_for_a_single_late_piece() -> None:
     assert limit.of(loads(0.1, pieces=80, late=6), 1, 3.0 + BACK_OFF_SECONDS) == 2
 
 
-def test_a_replica_that_begins_anew_is_not_taken_for_late() -> None:
+def test_a_replica_that_was_restarted_is_not_taken_for_late() -> None:
     limit = AdaptiveLimit(16)
     limit.of(loads(0.1, pieces=500, late=5), 4, 0.0)
     assert limit.of(loads(0.1, pieces=3, late=1), 4, 10.0) == 8
@@ -359,13 +359,13 @@ async def test_a_place_without_text_goes_to_another_request() -> None:
                 with pytest.raises(Overloaded, match="2 of 2 streams"), door.admit():
                     pass
                 with pytest.raises(Overloaded, match=r"there was no text for 1\.0 s"):
-                    await told(places[1])
+                    await reclaimed(places[1])
             assert door.active == 1
         assert door.active == 1
     assert door.active == 0
 
 
-async def told(place: PreemptiblePlace) -> None:
+async def reclaimed(place: PreemptiblePlace) -> None:
     async with asyncio.timeout(1):
         await place.until_reclaimed()
 

@@ -1,5 +1,5 @@
-"""A read of a caller's message is never cancelled: it ends with the call, and its error is told to
-no one who has left.
+"""A read of a caller's message is never cancelled: it ends with the call, and its error is
+not reported to a caller that has left.
 """
 
 import asyncio

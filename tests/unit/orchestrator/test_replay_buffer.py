@@ -31,7 +31,7 @@ async def told(text: TextReplayBuffer) -> list[str | Flush]:
 @given(
     st.lists(st.one_of(st.text("ab ", max_size=4), st.just(Flush()), st.just(Flush(4))), max_size=20), st.floats(0, 1)
 )
-def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
+def test_what_is_forgotten_is_read_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
     async def check() -> None:
         text, places, flushes = TextReplayBuffer(10**6), "", list[tuple[int, Flush]]()
         for part in parts:
