@@ -298,12 +298,12 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
             script.active -= 1
 
 
-_STAGES: dict[str, Any] = {"frontend": Frontend, "llm": Llm, "token2wav": Token2Wav}
+SERVICERS: dict[str, Any] = {"frontend": Frontend, "llm": Llm, "token2wav": Token2Wav}
 
 
 def stage(name: str, script: Script, listen: str = HERE) -> contextlib.AbstractAsyncContextManager[Service]:
     """One scripted stage; leaving the block kills it without a grace period."""
-    return serving(name, _STAGES[name](script), listen)
+    return serving(name, SERVICERS[name](script), listen)
 
 
 @dataclass
@@ -331,7 +331,7 @@ async def stack(
         scripts: dict[str, list[Script]] = {}
         services: dict[str, list[Service]] = {}
         own: dict[tuple[str, int], contextlib.AsyncExitStack] = {}
-        for name in _STAGES:
+        for name in SERVICERS:
             count = (replicas or {}).get(name, 1)
             scripts[name] = [Script() for _ in range(count)]
             for script in scripts[name]:
