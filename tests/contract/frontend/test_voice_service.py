@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.server import running
@@ -22,7 +23,6 @@ from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
 from tools.fuzz.damage import damaged
-from tools.fuzz.upload_seeds import seeds, voiced
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"
