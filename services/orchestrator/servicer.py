@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import grpc
+from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors
 from cosyserve.audio.encoding import OutputStream
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
 
 from cosyserve import spec
-from cosyserve.audio.levels import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
 
 _PIECE_MILLISECONDS = 1_000
 Play = Callable[[bytes], Awaitable[None]]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
+from cosyserve.rpc.calls import as_error
 
 from cosyserve import errors
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.status import as_error
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5

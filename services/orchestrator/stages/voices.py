@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import grpc
+from cosyserve.rpc.calls import answer
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.rpc.reads import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2

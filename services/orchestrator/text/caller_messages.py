@@ -55,7 +55,7 @@ async def listen(
 
 async def _next(parts: AsyncIterator[str | Flush], text: TextReplayBuffer, waiting: Waiting) -> str | Flush | None:
     """The next message, None at the end. One read waits for it and is never cancelled: a cancelled
-    read may lose a message and leaks native memory (cosyserve.rpc.reads). It ends with the call.
+    read may lose a message and leaks native memory (cosyserve.rpc.calls). It ends with the call.
     """
     reading = asyncio.ensure_future(anext(parts, None))
     reading.add_done_callback(retrieve_error)

@@ -13,7 +13,7 @@ from services.frontend.analysis.streaming import Piece, StreamingText
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
