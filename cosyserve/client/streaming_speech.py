@@ -12,6 +12,7 @@ from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.rpc.calls import as_error
+from cosyserve.tasks import Changes, retrieve_error
 from cosyserve.v1 import synthesis_pb2
 
 MOST_CHARACTERS = 200_000
@@ -98,7 +99,7 @@ class StreamingSpeech(Speech):
         """The only task that writes to the call."""
         self._sent = 0
         """Parts that the current call has sent."""
-        self._moved = asyncio.Event()
+        self._changes = Changes()
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
@@ -179,21 +180,14 @@ class StreamingSpeech(Speech):
                 await (call.done_writing() if part is None else call.write(part))
                 self._sent += 1
                 self._written.passed(self._sent)
-                self._move()
+                self._changes.notify()
                 if part is None:
                     return
-            await self._moved.wait()
-
-    def _move(self) -> None:
-        # A new event for the next change: each task that waits on the old one is woken exactly
-        # once.
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+            await self._changes.wait()
 
     def _on_sent(self, sending: "asyncio.Task[None]") -> None:
-        if not sending.cancelled():
-            sending.exception()  # raised by `_write`, and by the iteration
-        self._move()
+        retrieve_error(sending)  # raised by `_write`, and by the iteration
+        self._changes.notify()
 
     async def _write(self, part: Request | None) -> None:
         """part: None for the end of the text. Returns when the call has sent it, or when the call
@@ -203,7 +197,7 @@ class StreamingSpeech(Speech):
             how = "its text was ended" if self._written.ended else "it was closed"
             raise InvalidRequest(f"nothing can be written to this synthesis: {how}")
         place = self._written.add(part)
-        self._move()
+        self._changes.notify()
         if self._call is None:
             self._call = self._begin_call()
         while self._sent < place:
@@ -212,7 +206,7 @@ class StreamingSpeech(Speech):
                 if not self._may_resume(error):
                     raise error
                 return
-            await self._moved.wait()
+            await self._changes.wait()
 
     async def _error(self) -> CosyserveError:
         """What ended the call."""

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import errors
+from cosyserve.tasks import retrieve_error
 
 _LATE_SECONDS = 1.0
 Response = TypeVar("Response")
@@ -52,12 +53,8 @@ async def answer(call: Awaitable[Response]) -> Response:
     except asyncio.CancelledError:
         hanging_up = asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
 
-        def ended(_: object) -> None:
-            hanging_up.cancel()
-            if not answering.cancelled():
-                answering.exception()  # else asyncio logs an error as one that was forgotten
-
-        answering.add_done_callback(ended)
+        answering.add_done_callback(lambda _: hanging_up.cancel())
+        answering.add_done_callback(retrieve_error)
         raise
 
 

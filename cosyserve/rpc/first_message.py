@@ -8,19 +8,39 @@ and its arguments are read here.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import grpc
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.first_message_limit import FirstMessageLimit
 from cosyserve.rpc.interceptors import Context, abort, kind_of, leaving, member, respond
+from cosyserve.tasks import retrieve_error
 
 _HEALTH = "/grpc.health.v1."
 _HEALTH_AT_ONCE = 8
 _HEALTH_UNDISTURBED_SECONDS = 0.1
 """A health request is a few bytes, which arrive with the call."""
 Decode = Callable[[bytes], Any]
+Setup = TypeVar("Setup", covariant=True)
+
+
+class Request(Protocol[Setup]):
+    """A message of a bidirectional method: its oneof `part` is the setup or something else."""
+
+    @property
+    def setup(self) -> Setup: ...
+    def WhichOneof(self, oneof_group: Literal["part"], /) -> str | None: ...  # noqa: N802 - as protobuf
+
+
+async def setup_of(requests: AsyncIterator[Request[Setup]]) -> Setup:
+    """The setup of a call, which must be its first message. Raises InvalidRequest if it is not."""
+    first = await anext(aiter(requests), None)
+    part = None if first is None else first.WhichOneof("part")
+    if first is None or part != "setup":
+        received = "no message came" if first is None else f"the first message carries {part or 'nothing'}"
+        raise InvalidRequest(f"{received}, expected the setup")
+    return first.setup
 
 
 class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
@@ -104,9 +124,10 @@ async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
     begun = asyncio.get_running_loop().time()
     async with limit.turn(context.peer()) as turn:
         left = begun + limit.seconds - asyncio.get_running_loop().time()
-        # A cancelled read leaks memory (cosyserve.rpc.calls); this one ends with the call.
+        # A cancelled read leaks memory (cosyserve.rpc.calls); this one ends with the call, and may
+        # fail after the call was answered.
         reading = asyncio.ensure_future(context.read())
-        reading.add_done_callback(_seen)
+        reading.add_done_callback(retrieve_error)
         lost = asyncio.ensure_future(turn.lost.wait())
         try:
             await asyncio.wait((reading, lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
@@ -134,9 +155,3 @@ async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterat
     yield first
     while (message := await context.read()) is not grpc.aio.EOF:
         yield decoded(message, decode)
-
-
-def _seen(reading: "asyncio.Future[Any]") -> None:
-    """Retrieve the error of a read that failed after its call was answered."""
-    if not reading.cancelled():
-        reading.exception()

@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.transport import channel_options
+from cosyserve.tasks import Changes
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class ReplicaSet:
         self.stage = stage
         self._service = service
         self._on_change = on_change
-        self._changed = asyncio.Event()
+        self._changes = Changes()
         self._replicas = [
             Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets
         ]
@@ -82,9 +83,7 @@ class ReplicaSet:
         """As `pick`, but wait up to `seconds` for a replica to come up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while (replica := self.pick(avoid)) is None:
-                    await self._changed.wait()
-                return replica
+                return await self._changes.wait_for(lambda: self.pick(avoid))
         return self.pick(avoid)
 
     def suspect(self, replica: Replica) -> None:
@@ -111,10 +110,7 @@ class ReplicaSet:
             return
         replica.serving = serving
         log.info("%s at %s is %s", self.stage, replica.target, "serving" if serving else "not serving")
-        # A new event for the next change: each task that waits on the old one is woken exactly
-        # once.
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changes.notify()
         self._on_change()
 
     async def _watch(self, replica: Replica) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from cosyserve.errors import InvalidRequest
+from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
@@ -76,7 +77,7 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         language code the language is chosen per unit by script, where a unit without letters keeps
         the previous language.
         """
-        setup = await _setup_of(requests)
+        setup = await setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
         require_tag(setup.last_language_code, "last_language_code")
         last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
@@ -150,16 +151,6 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
             speed=setup.speed or 1.0,
         )
         return TextCall(reading, first_index, first_pause, languages(self._analyzer.tokenizer))
-
-
-async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
-    first = await anext(aiter(requests), None)
-    if first is None or first.WhichOneof("part") != "setup":
-        problem = (
-            "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
-        )
-        raise InvalidRequest(f"{problem}, expected the setup")
-    return first.setup
 
 
 def _least_words(request: pb.AnalyzeStreamRequest) -> int:

@@ -13,6 +13,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
@@ -41,7 +42,7 @@ _REASONS = {
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     """cosyserve.v1.LlmService on a backend. idle_seconds: how long `GenerateStream` waits for
-    the setup, and then for text ids, before it ends with DEADLINE_EXCEEDED.
+    text ids after its setup before it ends with DEADLINE_EXCEEDED.
     """
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
@@ -76,11 +77,8 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text ids. Raises as `Generate`, and DeadlineExceeded after `idle_seconds` without them.
         """
         requests = aiter(request_iterator)
-        first = await self._next_message(self._deadline(), "setup", requests)
-        if first is None or first.WhichOneof("part") != "setup":
-            raise InvalidRequest("the first message has to be the setup")
-        received = _ReceivedText()
-        generation = self._generation(first.setup, self._text(requests, received))
+        setup, received = await setup_of(requests), _ReceivedText()
+        generation = self._generation(setup, self._text(requests, received))
         async with contextlib.aclosing(self._responses(generation, received, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
@@ -93,7 +91,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         in time.
         """
         deadline = self._deadline()
-        while (request := await self._next_message(deadline, "text", requests)) is not None:
+        while (request := await self._next_message(deadline, requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
             ids = validation.ids(
@@ -115,16 +113,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         return asyncio.get_running_loop().time() + self._idle_seconds
 
     async def _next_message(
-        self, deadline: float, what: str, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
+        self, deadline: float, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
     ) -> llm_pb2.GenerateStreamRequest | None:
-        """The next message; None after the last. Raises DeadlineExceeded, which names `what` was
-        awaited, when the event loop's time reaches `deadline`.
+        """The next message; None after the last. Raises DeadlineExceeded when the event loop's time
+        reaches `deadline`.
         """
         try:
             async with asyncio.timeout_at(deadline):
                 return await anext(requests, None)
         except TimeoutError:
-            raise DeadlineExceeded(f"no {what} came for {self._idle_seconds:g} s") from None
+            raise DeadlineExceeded(f"no text came for {self._idle_seconds:g} s") from None
 
     def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
         """The request to the backend, with `setup` validated. Raises InvalidRequest, or

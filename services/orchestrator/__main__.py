@@ -4,6 +4,7 @@ of its settings.
 
 import asyncio
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from cosyserve.rpc.process import run
@@ -20,7 +21,7 @@ from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Token2WavStage
-from services.orchestrator.stages.voices import PromptStage, VoiceStage
+from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
@@ -38,15 +39,11 @@ _DOOR_LIMITS = (
 async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
     changed = asyncio.Event()
-    warming: VoiceWarming | None = None
-    watch: LimitUpdater | None = None
+    notified: list[Callable[[], None]] = [changed.set]
 
     def on_change() -> None:
-        changed.set()
-        if warming is not None:
-            warming.changed()
-        if watch is not None:
-            watch.changed()
+        for notify in notified:
+            notify()
 
     replica_sets = [
         ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, on_change)
@@ -57,12 +54,11 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     reading = RetryPolicy(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
     stages = Stages(
         FrontendStage(frontend, policy),
-        PromptStage(frontend, policy, reading),
+        VoiceStage(frontend, policy, reading),
         LlmStage(llm, policy, settings.guards),
         Token2WavStage(token2wav, policy, settings.guards),
     )
-    voices = VoiceStage(frontend, policy, reading)
-    servicer = SynthesisServicer(stages, voices, settings)
+    servicer = SynthesisServicer(stages, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     asked = StageInfo(replica_sets)
@@ -88,11 +84,13 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    warming = VoiceWarming(stages.prompts, voices, stages.token2wav, settings.warm_voices)
+    warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
+    notified.append(warming.changed)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
     engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":
         watch = LimitUpdater(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        notified.append(watch.changed)
         tasks.append(asyncio.create_task(watch.run()))
 
     async def close() -> None:

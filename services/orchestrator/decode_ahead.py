@@ -7,10 +7,13 @@ token2wav hold. No sample depends on when it is decoded.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
 
 from cosyserve import spec
+from cosyserve.tasks import retrieve_error
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.stages.token2wav import Decoded
@@ -19,7 +22,31 @@ LISTENER_SECONDS = 2.0
 """A sentence is decoded early if the listener will have played everything before it in less than
 this time; with more there is no hurry.
 """
+_UTTERANCE_BITS = 63
 Decode = Callable[[Play], Awaitable[Decoded]]
+
+
+class PlaybackClock:
+    """A simulated player, which estimates how much sound the listener of a request still has to
+    play: it starts with the first sound and waits when it has run dry. now: a monotonic clock, in
+    seconds.
+
+    utterance: a random number that lets token2wav recognise sentences played one after another.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.utterance = secrets.randbits(_UTTERANCE_BITS) or 1
+        self._now = now
+        self._until = 0.0
+
+    def sent(self, seconds: float) -> None:
+        """So many seconds of sound were sent."""
+        self._until = max(self._until, self._now()) + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left to play; 0 before the first sound and when the player has run dry."""
+        return max(self._until - self._now(), 0.0)
 
 
 class SoundAhead:
@@ -28,7 +55,8 @@ class SoundAhead:
     def __init__(self, decode: Decode) -> None:
         self._turn: asyncio.Future[Play] = asyncio.get_running_loop().create_future()
         self.task = asyncio.ensure_future(decode(self._wait_and_play))
-        self.task.add_done_callback(_retrieved)
+        # The sentence may never get its turn.
+        self.task.add_done_callback(retrieve_error)
 
     async def play(self, play: Play) -> Decoded:
         """Hand the sound of the sentence to `play`, now that it is its turn. Raises what the
@@ -43,19 +71,16 @@ class SoundAhead:
         await play(audio)
 
 
-class NextSentence:
+class NextSentence(NamedTuple):
     """The sentence that follows the one being played. stream: None after the last one."""
 
-    def __init__(self, stream: TokenStream | None, sound: SoundAhead | None = None) -> None:
-        self.stream = stream
-        self.sound = sound
+    stream: TokenStream | None
+    sound: SoundAhead | None = None
 
 
 class SentencesAhead:
     """Takes sentences from `written` one after the other and starts to decode one early where that
-    helps.
-
-    Created by `sentences_ahead`, which cancels decoding that is no longer needed.
+    helps. `aclose` cancels decoding that was started and not played.
     """
 
     def __init__(self, written: "asyncio.Queue[TokenStream | None]") -> None:
@@ -91,13 +116,15 @@ class SentencesAhead:
         until_played: Callable[[], float],
         decode: Callable[[TokenStream], Decode] | None,
     ) -> NextSentence:
-        if decode is not None:
-            await current.settled()
-            await _wait(over, until_played() - LISTENER_SECONDS)
-        else:
+        if decode is None:
             await over.wait()
+            return await self.first()
+        await current.settled()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(until_played() - LISTENER_SECONDS):
+                await over.wait()
         stream = await self._written.get()
-        if stream is None or stream.sentence.silent or over.is_set() or decode is None or current.fault is not None:
+        if stream is None or stream.sentence.silent or over.is_set() or current.fault is not None:
             return NextSentence(stream)
         sound = SoundAhead(decode(stream))
         self._keep(sound.task)
@@ -107,40 +134,13 @@ class SentencesAhead:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Cancel everything that is still running."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-@contextlib.asynccontextmanager
-async def sentences_ahead(written: "asyncio.Queue[TokenStream | None]") -> AsyncIterator[SentencesAhead]:
-    """The sentences of one request while the block runs; leaving the block cancels decoding that
-    was started and not played.
-    """
-    ahead = SentencesAhead(written)
-    try:
-        yield ahead
-    finally:
-        await ahead.close()
-
-
 def seconds_of(stream: TokenStream, speed: float) -> float:
     """How long the sound of its tokens lasts, as far as they are known."""
     return len(stream.tokens) / spec.TOKENS_PER_SECOND / speed
-
-
-async def _wait(over: asyncio.Event, seconds: float) -> None:
-    if seconds > 0:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await over.wait()
-
-
-def _retrieved(task: "asyncio.Future[Decoded]") -> None:
-    """Retrieve the failure of a sentence that may never get its turn; `play` raises it
-    otherwise.
-    """
-    if not task.cancelled():
-        task.exception()

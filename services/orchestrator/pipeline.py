@@ -6,6 +6,7 @@ and `_speak` turns tokens into sound and plays it in order.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,21 +14,20 @@ from dataclasses import dataclass, field
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
-from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
-from services.orchestrator.retries import RetryState
+from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
+from services.orchestrator.retries import RetryState, Speaker
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
-from services.orchestrator.speech.token_stream import TokenStream
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
+from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
+from services.orchestrator.speech.utterance import Sentence, Utterance
 from services.orchestrator.stages.failover import Engines
 from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
-from services.orchestrator.stages.voices import PromptStage
+from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.text.replay_buffer import TextReplayBuffer
 
 _ANALYZED_AHEAD = 16
-Analyzed = Sentence | OpenSentence | None
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Stages:
     """The stages that the pipeline calls."""
 
     frontend: FrontendStage
-    prompts: PromptStage
+    voices: VoiceStage
     llm: LlmStage
     token2wav: Token2WavStage
 
@@ -96,12 +96,12 @@ async def speak(
     text: replaces `utterance.text` if the text arrives over time. longest_seconds: raise
     InvalidRequest as soon as the utterance is known to be longer.
     """
-    analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
+    analyzed: asyncio.Queue[Sentence | None] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
     # A queue of one: the sentence being written waits here until the one before it is spoken or
     # decoded early (`decode_ahead`). So at most three sentences are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
-        conditioning = group.create_task(stages.prompts.conditioning(utterance.prompting))
+        conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
         group.create_task(_read(utterance, text, stages, analyzed, metrics))
         group.create_task(_write(utterance, stages, conditioning, analyzed, written, metrics, longest_seconds))
         await _speak(
@@ -118,21 +118,21 @@ async def _read(
     utterance: Utterance,
     text: TextReplayBuffer | None,
     stages: Stages,
-    analyzed: "asyncio.Queue[Analyzed]",
+    analyzed: "asyncio.Queue[Sentence | None]",
     metrics: RequestMetrics,
 ) -> None:
-    frontend, warn = stages.frontend, metrics.warnings.add
+    frontend, warnings = stages.frontend, metrics.warnings
 
-    async def take(sentence: Sentence | OpenSentence) -> None:
+    async def take(sentence: Sentence) -> None:
         if not sentence.silent:
             metrics.trimming.sentences = sentence.index + 1
         await analyzed.put(sentence)
 
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
     takeovers = await (
-        frontend.analyze(utterance, take, warn)
+        frontend.analyze(utterance, take, warnings)
         if text is None
-        else frontend.analyze_stream(utterance, text, take, warn)
+        else frontend.analyze_stream(utterance, text, take, warnings)
     )
     metrics.takeovers += takeovers
     await analyzed.put(None)
@@ -142,7 +142,7 @@ async def _write(
     utterance: Utterance,
     stages: Stages,
     conditioning: "asyncio.Task[Conditioning]",
-    analyzed: "asyncio.Queue[Analyzed]",
+    analyzed: "asyncio.Queue[Sentence | None]",
     written: "asyncio.Queue[TokenStream | None]",
     metrics: RequestMetrics,
     longest_seconds: float | None,
@@ -177,9 +177,10 @@ async def _speak(
     sound: SilenceTrimmer,
     metrics: RequestMetrics,
 ) -> None:
-    before, engines = 0, (stages.llm, stages.token2wav)
-    async with sentences_ahead(written) as sentences:
-        upcoming = await sentences.first()
+    before = 0
+    async with contextlib.aclosing(SentencesAhead(written)) as sentences:
+        upcoming, known = await sentences.first(), await conditioning
+        speaker = Speaker(utterance, known, (stages.llm, stages.token2wav), sound, metrics.engines, metrics.retry_state)
         while (stream := upcoming.stream) is not None:
             pause = _pause_before(stream.sentence, utterance, before)
             metrics.retry_state.samples += spec.SAMPLE_RATE * pause // 1000
@@ -187,16 +188,40 @@ async def _speak(
             if stream.sentence.silent:
                 upcoming = await sentences.first()
                 continue
-            known, over = await conditioning, asyncio.Event()
+            over = asyncio.Event()
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, metrics))
-            spoken, decoded = await retries.speak(
-                utterance, known, stream, engines, sound, metrics.engines, metrics.retry_state, upcoming.sound
-            )
+            spoken, decoded = await speaker.speak(stream, upcoming.sound)
             over.set()
             _settle(spoken, decoded, metrics)
             before = len(spoken.tokens)
             upcoming = await following
     await sound.end()
+
+
+async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play, metrics: RequestMetrics) -> None:
+    """Voice conversion: speak what the recording `audio` (bytes of a sound file) says with the
+    voice of `utterance`, which has no text of its own. Hands the result to `play` (s16le, 24 kHz)
+    and fills `metrics`.
+
+    The speech tokens of the recording go straight to the decoder, without the speech-token model
+    (compatibility specification section 2.4), all of them as one sentence; a pause in it is not a
+    fault. Raises what `VoiceStage` and the decoder raise.
+    """
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(stages.voices.speech(audio))
+        conditioning = group.create_task(stages.voices.conditioning(utterance.prompting))
+    metrics.voice = conditioning.result().voice
+    metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
+    stream = TokenStream(Sentence(0), utterance.seed)
+    stream.extend(reading.result())
+    stream.finish(GenerationTiming(prefill=0.0, first_hop=0.0, decode=0.0))
+    sound = SilenceTrimmer(play, metrics.trimming, trimmed=utterance.trimmed)
+    sound.start(0)
+    decoded = await stages.token2wav.decode(
+        utterance, conditioning.result(), stream, sound.play, metrics.engines, may_be_silent=True
+    )
+    await sound.end()
+    _settle(stream, decoded, metrics)
 
 
 def _early(
@@ -221,7 +246,7 @@ def _early(
     return until_played, decode if is_served_profile(utterance) else None
 
 
-def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
+def _pause_before(sentence: Sentence, utterance: Utterance, tokens_before: int) -> int:
     """Milliseconds of silence before a sentence. A pause that the text asks for replaces the pause
     between sentences. tokens_before: speech tokens of the sentence before it.
     """

@@ -12,14 +12,13 @@ import grpc
 from cosyserve import errors, spec
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import Encoding, OutputStream
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
+from cosyserve.tasks import retrieve_error
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
 from services.orchestrator.request_log import Figures, set_figures
-from services.orchestrator.speech.silence import Play, Trimming
+from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.speech.word_alignment import WordTime
 from services.orchestrator.stages.failover import Engines
-from services.orchestrator.stages.frontend import TextWarning
 
 _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
@@ -41,7 +40,7 @@ class Reply:
         sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """reader_seconds: longest time in seconds that the caller may take to read one message.
-        sending: entered while a message is being sent.
+        sending: entered while sound is on its way to the caller.
         """
         self._utterance = utterance
         self._reader_seconds = reader_seconds
@@ -85,9 +84,10 @@ class Reply:
 
     async def _play(self, audio: bytes) -> None:
         self._metrics.engines.require()
-        ready = self._out.feed(audio)
-        if ready:
-            await self._write(ready, None)
+        # Also for samples that a resumed request skips.
+        with self._sending():
+            if ready := self._out.feed(audio):
+                await self._write(ready, None)
 
     async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
         """last_seconds: length of all audio, given with the last message only."""
@@ -108,13 +108,13 @@ class Reply:
         message.retried_sentences.extend(retried[self._reported_retries :])
         self._reported_retries = len(retried)
         warnings = self._metrics.warnings.known
-        message.warnings.extend(warning_message(warning) for warning in warnings[self._reported_warnings :])
+        message.warnings.extend(warnings[self._reported_warnings :])
         self._reported_warnings = len(warnings)
         message.words.extend(take_words(self._metrics))
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
-        self._writing.add_done_callback(_seen)
+        self._writing.add_done_callback(retrieve_error)
         with self._sending():
             await self._written(self._writing)
 
@@ -134,14 +134,6 @@ class Reply:
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
 
 
-def _seen(writing: "asyncio.Future[None]") -> None:
-    """Retrieve the failure of a write that no task waits for any more; the call itself
-    reports it.
-    """
-    if not writing.cancelled():
-        writing.exception()
-
-
 def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     """The words that became known since the last call, with their times in the audio that is sent;
     none before those times are known.
@@ -149,24 +141,15 @@ def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     if not metrics.trimming.settled:
         return []
     words, metrics.retry_state.words = metrics.retry_state.words, []
-    return [_word_message(word, metrics.trimming) for word in words]
-
-
-def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
-    return synthesis_pb2.WordTime(
-        text=word.text,
-        start_seconds=trimming.sent_seconds(word.start),
-        end_seconds=trimming.sent_seconds(word.end),
-        sentence=word.sentence,
-    )
-
-
-def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
-    """TextWarning of warning.proto."""
-    kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
-    return warning_pb2.TextWarning(
-        kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence
-    )
+    return [
+        synthesis_pb2.WordTime(
+            text=word.text,
+            start_seconds=metrics.trimming.sent_seconds(word.start),
+            end_seconds=metrics.trimming.sent_seconds(word.end),
+            sentence=word.sentence,
+        )
+        for word in words
+    ]
 
 
 def output_of(utterance: Utterance) -> OutputStream:
@@ -210,7 +193,7 @@ def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudi
         first_audible_milliseconds=1000 * (audible.seconds or 0.0),
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
         removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
-        warnings=[warning_message(warning) for warning in metrics.warnings.known],
+        warnings=metrics.warnings.known,
     )
 
 

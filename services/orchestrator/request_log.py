@@ -41,14 +41,7 @@ class Figures:
     """
 
 
-class LogLine:
-    """The log line of one request. figures: called when the request is over."""
-
-    def __init__(self) -> None:
-        self.figures: Callable[[], Figures] = Figures
-
-
-_LINE: ContextVar[LogLine | None] = ContextVar("line of the request", default=None)
+_FIGURES: ContextVar[Callable[[], Figures]] = ContextVar("figures of the request")
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -70,10 +63,9 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
 
 def set_figures(figures: Callable[[], Figures]) -> None:
     """Set the function that returns the figures of the current call; it is called when the call is
-    over. Does nothing outside a call that is logged.
+    over.
     """
-    if (line := _LINE.get()) is not None:
-        line.figures = figures
+    _FIGURES.set(figures)
 
 
 @contextlib.contextmanager
@@ -81,8 +73,8 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
     """Write the log line when the block is left, however it is left. Raises what the block
     raises.
     """
-    line, status = LogLine(), "OK"
-    _LINE.set(line)
+    status = "OK"
+    _FIGURES.set(Figures)
     try:
         yield
     except asyncio.CancelledError as ended:
@@ -92,7 +84,7 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
         status = "CANCELLED" if caller_hung_up(context, error) else _status(error)
         raise
     finally:
-        figures = line.figures()
+        figures = _FIGURES.get()()
         log.info(
             "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
             *(

@@ -15,9 +15,9 @@ from cosyserve import spec, telemetry
 from cosyserve.errors import CosyserveError, SpeechFault
 from services.orchestrator.decode_ahead import PlaybackClock, SoundAhead
 from services.orchestrator.speech.conditioning import Conditioning
-from services.orchestrator.speech.silence import SilenceTrimmer
+from services.orchestrator.speech.silence import Play, SilenceTrimmer
 from services.orchestrator.speech.token_stream import TokenStream
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
+from services.orchestrator.speech.utterance import Sentence, Utterance
 from services.orchestrator.speech.word_alignment import WordTime, word_times
 from services.orchestrator.stages.failover import Engines
 from services.orchestrator.stages.llm import LlmStage
@@ -56,7 +56,7 @@ def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
     return int.from_bytes(hashlib.sha256(f"cosyserve {seed} {sentence} {attempt}".encode()).digest()[:8], "little")
 
 
-def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> TokenStream:
+def first_attempt(utterance: Utterance, sentence: Sentence) -> TokenStream:
     """An empty stream for the tokens of `sentence`; of its second attempt if the caller has already
     heard the beginning of that.
     """
@@ -76,86 +76,98 @@ async def write(
         return 0
 
 
-async def speak(
-    utterance: Utterance,
-    conditioning: Conditioning,
-    stream: TokenStream,
-    stages: tuple[LlmStage, Token2WavStage],
-    sound: SilenceTrimmer,
-    engines: Engines,
-    state: RetryState,
-    ahead: SoundAhead | None = None,
-) -> tuple[TokenStream, Decoded]:
-    """Play a sentence. Returns the stream that was spoken, which is not `stream` if the sentence
-    was retried.
+class Speaker:
+    """Plays the sentences of one request in order, again with another seed where allowed."""
 
-    ahead: the first attempt, if its decoding was started early. Raises the SpeechFault if it cannot
-    be retried: the request does not allow it, part of the sentence was heard, or it is the second
-    attempt.
-    """
-    llm, token2wav = stages
-    began = state.samples
-    sound.start(stream.sentence.index)
-    timed = False
+    def __init__(
+        self,
+        utterance: Utterance,
+        conditioning: Conditioning,
+        stages: tuple[LlmStage, Token2WavStage],
+        sound: SilenceTrimmer,
+        engines: Engines,
+        state: RetryState,
+    ) -> None:
+        self._utterance = utterance
+        self._conditioning = conditioning
+        self._llm, self._token2wav = stages
+        self._sound = sound
+        self._engines = engines
+        self._state = state
+        self._listener = Listener(state.playback.utterance, lambda: state.playback.left)
+        self._timed: TokenStream | None = None
+        """The attempt whose words have their times."""
 
-    def place_words(spoken: TokenStream) -> None:
-        nonlocal timed
-        if not timed and spoken.timing is not None:
-            state.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
-            timed = True
+    async def speak(self, stream: TokenStream, ahead: SoundAhead | None = None) -> tuple[TokenStream, Decoded]:
+        """Play a sentence. Returns the stream that was spoken, which is not `stream` if the
+        sentence was retried.
 
-    retries = utterance.retry and not stream.attempt and sound.begin >= _heard_before(utterance)
-    # A sentence that is spoken while it is being written cannot wait for its end.
-    judges_first = retries and llm.guards and isinstance(stream.sentence, Sentence)
+        ahead: the first attempt, if its decoding was started early. Raises the SpeechFault if it
+        cannot be retried: the request does not allow it, part of the sentence was heard, or it is
+        the second attempt.
+        """
+        utterance, sentence, state = self._utterance, stream.sentence, self._state
+        began = state.samples
+        self._sound.start(sentence.index)
+        retries = utterance.retry and not stream.attempt and self._sound.begin >= _heard_before(utterance)
+        # A sentence that is spoken while it is being written cannot wait for its end.
+        judged = retries and self._llm.guards and sentence.whole
+        try:
+            return stream, await self._attempt(stream, ahead, judged=judged)
+        except SpeechFault as fault:
+            if not retries or self._sound.heard:
+                raise
+            _RETRIES.add(1, {"guard": fault.guard})
+        # Withheld silence has not been heard: the second attempt replaces it.
+        state.samples = began
+        state.words = [word for word in state.words if word.sentence != sentence.index]
+        self._sound.start(sentence.index)
+        second = _stream(utterance, sentence, stream.attempt + 1)
+        state.retried.append(sentence.index)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(write(utterance, self._conditioning, second, self._llm, self._engines))
+            decoded = await self._attempt(second)
+            decoded.takeovers += await writing
+        return second, decoded
 
-    async def counted(audio: bytes) -> None:
-        if judges_first and speaking is stream:
-            await stream.judged()
-        state.samples += len(audio) // 2
-        place_words(speaking)
-        await sound.play(audio)
+    async def _attempt(self, stream: TokenStream, ahead: SoundAhead | None = None, *, judged: bool = False) -> Decoded:
+        """judged: no sound is played before the word times of the sentence are checked."""
+        state, began = self._state, self._state.samples
 
-    speaking = stream
-    listener = Listener(state.playback.utterance, lambda: state.playback.left)
+        async def play(audio: bytes) -> None:
+            if judged:
+                await stream.judged()
+            state.samples += len(audio) // 2
+            self._place_words(stream, began)
+            await self._sound.play(audio)
 
-    async def decode(tokens: TokenStream) -> Decoded:
-        return await token2wav.decode(utterance, conditioning, tokens, counted, engines, listener=listener)
+        decoded = await self._decode(stream, play, ahead)
+        self._place_words(stream, began)
+        return decoded
 
-    async def first() -> Decoded:
+    async def _decode(self, stream: TokenStream, play: Play, ahead: SoundAhead | None) -> Decoded:
+        began = self._state.samples
         if ahead is not None:
             try:
-                return await ahead.play(counted)
+                return await ahead.play(play)
             except SpeechFault:
                 raise
             except CosyserveError as error:
-                if state.samples > began:
+                if self._state.samples > began:
                     raise
                 log.info("sentence %d is decoded again at its turn: %s", stream.sentence.index, error.message)
-        return await decode(stream)
+        return await self._token2wav.decode(
+            self._utterance, self._conditioning, stream, play, self._engines, listener=self._listener
+        )
 
-    try:
-        decoded = await first()
-        place_words(stream)
-        return stream, decoded
-    except SpeechFault as fault:
-        if not retries or sound.heard:
-            raise
-        _RETRIES.add(1, {"guard": fault.guard})
-    # Withheld silence has not been heard: the second attempt replaces it.
-    state.samples, timed = began, False
-    state.words = [word for word in state.words if word.sentence != stream.sentence.index]
-    sound.start(stream.sentence.index)
-    second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
-    state.retried.append(stream.sentence.index)
-    async with asyncio.TaskGroup() as group:
-        writing = group.create_task(write(utterance, conditioning, second, llm, engines))
-        decoded = await decode(second)
-        decoded.takeovers += await writing
-    place_words(second)
-    return second, decoded
+    def _place_words(self, stream: TokenStream, first_sample: int) -> None:
+        """Add the times of its words, once they are known."""
+        if self._timed is not stream and stream.timing is not None:
+            self._state.words += word_times(stream, first_sample, self._utterance.speed_of(stream.sentence))
+            self._timed = stream
 
 
-def _stream(utterance: Utterance, sentence: Sentence | OpenSentence, attempt: int) -> TokenStream:
+def _stream(utterance: Utterance, sentence: Sentence, attempt: int) -> TokenStream:
     return TokenStream(sentence, attempt_seed(utterance.seed, sentence.index, attempt), attempt)
 
 

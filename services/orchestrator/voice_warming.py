@@ -9,7 +9,7 @@ from cosyserve.errors import CosyserveError, NotFound
 from cosyserve.rpc.replicas import Replica
 from services.orchestrator.speech.conditioning import condition
 from services.orchestrator.stages.token2wav import Token2WavStage
-from services.orchestrator.stages.voices import PromptStage, VoiceStage
+from services.orchestrator.stages.voices import VoiceStage
 
 log = logging.getLogger(__name__)
 _DEFAULT = ""
@@ -24,8 +24,7 @@ class VoiceWarming:
     comes up again: a cold voice costs time, not quality.
     """
 
-    def __init__(self, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
-        self._prompts = prompts
+    def __init__(self, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
         self._voices = voices
         self._decoders = decoders
         self._most = most_voices
@@ -43,7 +42,7 @@ class VoiceWarming:
         """Warm every decoder that comes up, until cancelled."""
         while self._most:
             self._changed.clear()
-            serving = self._decoders.replicas.serving_replicas() if self._prompts.replicas.serving else []
+            serving = self._decoders.replicas.serving_replicas() if self._voices.replicas.serving else []
             for replica in serving:
                 if replica not in self._warm:
                     self._warm.add(replica)
@@ -58,7 +57,7 @@ class VoiceWarming:
             return
         for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
             try:
-                conditioning = condition(await self._prompts.voice(name))
+                conditioning = condition(await self._voices.voice(name))
                 if conditioning.key:
                     await self._decoders.warm(replica, conditioning)
             except NotFound:

@@ -12,6 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
@@ -65,11 +66,8 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         """Decode one sentence whose tokens arrive over time. Also raises DeadlineExceeded if no
         token arrives for `idle_seconds`.
         """
-        first = await anext(aiter(request_iterator), None)
-        if first is None or first.WhichOneof("part") != "setup":
-            raise InvalidRequest("the first message must be the setup")
         await self._decode(
-            first.setup,
+            await setup_of(request_iterator),
             _arriving_tokens(request_iterator, self._idle_seconds),
             token2wav_pb2.DecodeStreamResponse,
             context,

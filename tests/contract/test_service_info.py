@@ -25,7 +25,7 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm.llm_service import status
-from tests.stacks.scripted_stages import until_serving
+from tests.stacks.in_process import until_serving
 from tests.stacks.up_process import ROOT
 from tests.unit.llm.tiny_llm import TINY, settings
 
@@ -131,7 +131,7 @@ async def test_token2wav_says_the_same_and_speaks_once(kind: str) -> None:
     assert said.limits["max_streams"] == 16
 
 
-async def test_the_orchestrator_tells_what_its_stages_say() -> None:
+async def test_the_orchestrator_reports_what_its_stages_say() -> None:
     text = FrontendSettings(listen=ANY, model=ROOT / "models" / "demo", drain_seconds=0)
     tokens, sound = settings(backend="fake"), token2wav.Token2WavSettings(listen=ANY, backend="fake", drain_seconds=0)
     async with (

@@ -1,6 +1,7 @@
 """A caller of the scripted stack, and hooks that make a stage fail."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import grpc
@@ -10,6 +11,8 @@ from cosyserve.v1 import synthesis_pb2
 from tests.stacks.scripted_stages import Stack
 
 TEXT = "one sentence after another"
+HOOKS = {"frontend": "analyze", "llm": "generate", "token2wav": "decode"}
+"""The hook of a stage's script in the middle of its work."""
 IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "attempts": 3}
 
 
@@ -24,10 +27,37 @@ async def speak(
     return b"".join(response.audio for response in responses), responses
 
 
-async def status_of(running: Stack, text: str = TEXT, **fields: Any) -> grpc.aio.AioRpcError:
+async def unary(running: Stack, text: str = TEXT, **fields: Any) -> synthesis_pb2.SynthesizeUnaryResponse:
+    fields = {"sentence_pause_milliseconds": 0, **fields}
+    return await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=text, **fields), timeout=20)
+
+
+async def refusal(answer: Awaitable[Any]) -> grpc.aio.AioRpcError:
+    """The status of a call that fails."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await speak(running, text, **fields)
+        await answer
     return caught.value
+
+
+async def status_of(running: Stack, text: str = TEXT, **fields: Any) -> grpc.aio.AioRpcError:
+    return await refusal(speak(running, text, **fields))
+
+
+def hook(running: Stack, stage: str, behaviour: Any) -> None:
+    """Let every replica of a stage behave like this in the middle of its work."""
+    for script in running.scripts[stage]:
+        setattr(script, HOOKS[stage], behaviour)
+
+
+def hold_back(running: Stack) -> asyncio.Event:
+    """No sound is made before the event is set."""
+    gate = asyncio.Event()
+
+    async def wait(*_: Any) -> None:
+        await gate.wait()
+
+    hook(running, "token2wav", wait)
+    return gate
 
 
 async def busy(running: Stack, name: str) -> None:

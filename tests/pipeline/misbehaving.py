@@ -1,36 +1,25 @@
-"""The real services around the shipped fakes, in one process, with a fake that misbehaves as it is
-told.
+"""The real services around the shipped fakes, in one process, with a fake that misbehaves on
+demand.
 """
 
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 import numpy as np
 
-from cosyserve.rpc.server import ServerSettings, Service, running
-from cosyserve.v1 import (
-    frontend_pb2,
-    frontend_pb2_grpc,
-    llm_pb2_grpc,
-    synthesis_pb2_grpc,
-    token2wav_pb2_grpc,
-    voice_pb2,
-)
+from cosyserve.v1 import frontend_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
-from services.orchestrator import __main__ as orchestrator
-from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
-from tests.stacks.scripted_stages import Frontend, Script, until_serving
+from tests.stacks.in_process import HERE, orchestrated, serving
+from tests.stacks.scripted_stages import Frontend, Script
 
-HERE = "127.0.0.1:0"
 PROMPT = list(np.random.default_rng(0).integers(0, 6561, 60))
 
 
@@ -75,41 +64,14 @@ async def misbehaving(
         sound.decoders, Limits(max_streams=8, state_bytes=1 << 30), hold_seconds=0.0
     )  # a fault after sound was heard
 
-    async def load_frontend(service: Service) -> Any:
-        frontend_pb2_grpc.add_FrontendServiceServicer_to_server(PromptedFrontend(Script()), service.handlers)
-        return _nothing
-
-    async def load_llm(service: Service) -> Any:
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(tokens), service.handlers)
-        return tokens.close
-
-    async def load_sound(service: Service) -> Any:
-        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(
-            Token2WavServicer(sound.identity, batcher), service.handlers
-        )
-        return close_batcher
-
-    async def close_batcher() -> None:
-        batcher.close()
-
-    async def _nothing() -> None:
-        pass
-
+    servicers = {
+        "frontend": PromptedFrontend(Script()),
+        "llm": LlmServicer(tokens),
+        "token2wav": Token2WavServicer(sound.identity, batcher),
+    }
     async with contextlib.AsyncExitStack() as exits:
-        addresses = {}
-        for stage, name, load in (
-            ("frontend", "FrontendService", load_frontend),
-            ("llm", "LlmService", load_llm),
-            ("token2wav", "Token2WavService", load_sound),
-        ):
-            service = await exits.enter_async_context(
-                running(f"cosyserve.v1.{name}", ServerSettings(listen=HERE, drain_seconds=0.0), load)
-            )
-            addresses[stage] = (f"127.0.0.1:{service.port}",)
-        told = OrchestratorSettings(listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
-        door = await exits.enter_async_context(
-            running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
-        )
-        channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{door.port}"))
-        await until_serving(channel)
+        exits.push_async_callback(tokens.close)
+        exits.callback(batcher.close)
+        stages = {name: [await exits.enter_async_context(serving(name, one))] for name, one in servicers.items()}
+        _, channel = await exits.enter_async_context(orchestrated(stages, **settings))
         yield synthesis_pb2_grpc.SynthesisServiceStub(channel)  # type: ignore[misc]

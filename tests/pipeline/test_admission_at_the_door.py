@@ -16,7 +16,7 @@ from cosyserve.engines.engine_load import Load
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
-from tests.pipeline.calling import TEXT, busy, speak, status_of
+from tests.pipeline.calling import TEXT, busy, hold_back, hook, refusal, speak, status_of
 from tests.stacks.scripted_stages import Stack, stack
 
 REFUSED_WITHIN_SECONDS = 0.02
@@ -39,26 +39,20 @@ def _calls(running: Stack) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("door", ["Synthesize", "StreamingSynthesize", "SynthesizeUnary", "ConvertVoice"])
 async def test_one_caller_more_is_refused_at_once_at_every_door(door: str) -> None:
-    """The quickest of ten counts: what the machine does beside is not the door's."""
+    """The quickest of ten counts: what else the machine does is not the orchestrator's time."""
     async with stack(max_streams=2) as running:
-        freed = asyncio.Event()
-
-        async def wait(*_: Any) -> None:
-            await freed.wait()
-
-        running.scripts["token2wav"][0].decode = wait
+        freed = hold_back(running)
         filling = [asyncio.create_task(speak(running)) for _ in range(2)]
         await busy(running, "token2wav")
         assert (await _said(running)).active_streams == 2
         waits = []
         for _ in range(10):
             began = time.monotonic()
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await _calls(running)[door]()
+            error = await refusal(_calls(running)[door]())
             waits.append(time.monotonic() - began)
-            assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "2 of 2 streams are in use" in (caught.value.details() or "")
-            assert retry_delay(caught.value) is not None
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "2 of 2 streams are in use" in (error.details() or "")
+            assert retry_delay(error) is not None
         assert min(waits) < REFUSED_WITHIN_SECONDS
         freed.set()
         await asyncio.gather(*filling)
@@ -131,7 +125,7 @@ async def test_whose_measurements_count(setting: str, device: str, limit: int) -
         assert (await _said(running)).admitted_streams == limit
 
 
-async def test_the_decoder_is_told_what_the_listener_has_left() -> None:
+async def test_the_decoder_gets_what_the_listener_has_left() -> None:
     async with stack() as running:
         await speak(running, "one two three", sentence_pause_milliseconds=200)
         first, second, third = running.scripts["token2wav"][0].decode_setups
@@ -141,7 +135,7 @@ async def test_the_decoder_is_told_what_the_listener_has_left() -> None:
     assert second.listener_seconds + 0.4 < third.listener_seconds <= 1.6
 
 
-async def test_each_decoder_is_told_how_many_streams_all_of_them_have() -> None:
+async def test_each_decoder_gets_the_number_of_streams_of_all_of_them() -> None:
     """Two replicas, each of which sees two of four."""
     async with stack({"token2wav": 2}) as running:
         scripts = running.scripts["token2wav"]
@@ -155,8 +149,7 @@ async def test_each_decoder_is_told_how_many_streams_all_of_them_have() -> None:
                     all_open.set()
                 await all_open.wait()
 
-        for script in scripts:
-            script.decode = together
+        hook(running, "token2wav", together)
         await asyncio.gather(*(speak(running, "word") for _ in range(4)))
         assert [len(script.decode_setups) for script in scripts] == [2, 2]
         told = sorted(setup.caller_streams for script in scripts for setup in script.decode_setups)

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from cosyserve.errors import LONGEST_MESSAGE, InvalidRequest
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
-from tests.pipeline.calling import TEXT, all_idle, status_of
+from tests.pipeline.calling import TEXT, all_idle, hook, refusal, status_of
 from tests.stacks.every_request import methods
 from tests.stacks.scripted_stages import stack
 
@@ -39,9 +39,7 @@ async def _refusal(channel: grpc.aio.Channel, method: Any) -> grpc.aio.AioRpcErr
         async for _ in answer:
             pass
 
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await read()
-    return caught.value
+    return await refusal(read())
 
 
 async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_trace(
@@ -135,9 +133,9 @@ async def test_no_status_names_the_address_of_a_stage_and_the_log_does(
 
     async with stack(attempts=2, recovery_seconds=0.2) as running:
         address = f"127.0.0.1:{running.services[name][0].port}"
-        setattr(running.scripts[name][0], {"frontend": "analyze", "llm": "generate", "token2wav": "decode"}[name], fail)
+        hook(running, name, fail)
         error = await status_of(running)
-    # A stage that ends the call while it is written to may be told as one that is gone.
+    # A stage that ends the call while it is written to may be reported as one that is gone.
     assert error.code() in (code, grpc.StatusCode.UNAVAILABLE)
     assert (error.details() or "").startswith(f"{name}: ")
     assert "127.0.0.1" not in (error.details() or "")

@@ -10,33 +10,25 @@ import pytest
 
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import identity_pb2
-from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, speak, status_of
-from tests.stacks.scripted_stages import expected_audio, stack, until_serving
+from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, hook, speak, status_of
+from tests.stacks.in_process import until_serving
+from tests.stacks.scripted_stages import expected_audio, stack
 
 
-@pytest.mark.parametrize("killed_at", [4, 8, 16])
-async def test_llm_dies_and_its_successor_goes_on_behind_the_tokens_already_made(killed_at: int) -> None:
-    async with stack({"llm": 2}, **IMPATIENT) as running:
-        for script in running.scripts["llm"]:
-            script.generate = None
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
-        for script in running.scripts["llm"]:
-            script.generate = hook
+@pytest.mark.parametrize(
+    ("stage_name", "killed_at"),
+    [("llm", 4), ("llm", 8), ("llm", 16), ("token2wav", 0), ("token2wav", 960), ("token2wav", 9_600)],
+)
+async def test_a_stage_dies_and_its_successor_continues_behind_what_was_already_made(
+    stage_name: str, killed_at: int
+) -> None:
+    """The LLM behind the tokens it gets, token2wav with the samples that were not heard."""
+    async with stack({stage_name: 2}, **IMPATIENT) as running:
+        hook(running, stage_name, abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at))
         audio, responses = await speak(running)
         replayed = [count for script in running.scripts["llm"] for count in script.replayed]
     assert audio == expected_audio(TEXT)
-    assert max(replayed) >= killed_at
-    assert responses[-1].summary.resumptions == 1
-
-
-@pytest.mark.parametrize("killed_at", [0, 960, 9_600])
-async def test_token2wav_dies_and_its_successor_sends_only_what_was_not_heard(killed_at: int) -> None:
-    async with stack({"token2wav": 2}, **IMPATIENT) as running:
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
-        for script in running.scripts["token2wav"]:
-            script.decode = hook
-        audio, responses = await speak(running)
-    assert audio == expected_audio(TEXT)
+    assert stage_name != "llm" or max(replayed) >= killed_at
     assert responses[-1].summary.resumptions == 1
 
 
@@ -49,8 +41,7 @@ async def test_a_stage_that_is_stopped_is_replaced_by_the_other_replica() -> Non
                 reached.set()
                 await asyncio.Event().wait()
 
-        for script in running.scripts["token2wav"]:
-            script.decode = wait_to_be_stopped
+        hook(running, "token2wav", wait_to_be_stopped)
         request = asyncio.create_task(speak(running))
         await reached.wait()
         await running.kill("token2wav", 0 if running.scripts["token2wav"][0].active else 1)
@@ -68,8 +59,7 @@ async def test_a_stage_that_hangs_is_given_up_for_another() -> None:
                 hung.append(True)
                 await hang()
 
-        for script in running.scripts["llm"]:
-            script.generate = hang_once
+        hook(running, "llm", hang_once)
         audio, _ = await speak(running)
     assert audio == expected_audio(TEXT)
 
@@ -77,8 +67,7 @@ async def test_a_stage_that_hangs_is_given_up_for_another() -> None:
 @pytest.mark.parametrize("stage_name", ["frontend", "llm", "token2wav"])
 async def test_a_peer_that_hangs_is_named_with_how_long_it_was_waited_for(stage_name: str) -> None:
     async with stack(stall_seconds=0.3, recovery_seconds=0.2, attempts=1) as running:
-        hook = {"frontend": "analyze", "llm": "generate", "token2wav": "decode"}[stage_name]
-        setattr(running.scripts[stage_name][0], hook, hang)
+        hook(running, stage_name, hang)
         error = await status_of(running)
     assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert stage_name in error.details()
@@ -107,8 +96,7 @@ async def test_a_peer_that_is_down_is_named_at_once_and_health_says_so(stage_nam
 )
 async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: str, code: grpc.StatusCode) -> None:
     async with stack(**IMPATIENT) as running:
-        script = running.scripts[stage_name][0]
-        setattr(script, {"llm": "generate", "token2wav": "decode"}[stage_name], abort_once(code, "so it is", 4))
+        hook(running, stage_name, abort_once(code, "so it is", 4))
         error = await status_of(running)
         await all_idle(running)
     assert error.code() == code
@@ -121,7 +109,6 @@ async def test_a_stage_that_is_full_between_sentences_is_waited_for() -> None:
     lost.
     """
     async with stack(**IMPATIENT) as running:
-        script = running.scripts["token2wav"][0]
         refusals = iter([False, True, True, False, False, False])
 
         async def full(context: Any, sent: int) -> None:
@@ -129,15 +116,14 @@ async def test_a_stage_that_is_full_between_sentences_is_waited_for() -> None:
                 await asyncio.sleep(0.05)
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
 
-        script.decode = full
+        hook(running, "token2wav", full)
         audio, _ = await speak(running)
     assert audio == expected_audio(TEXT)
 
 
 async def test_a_stage_that_is_full_at_the_start_refuses_at_once() -> None:
     async with stack(recovery_seconds=30.0) as running:
-        script = running.scripts["token2wav"][0]
-        script.decode = abort_once(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", 0)
+        hook(running, "token2wav", abort_once(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", 0))
         async with asyncio.timeout(5):
             error = await status_of(running)
     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -195,9 +181,7 @@ async def test_a_resumed_request_is_not_spoken_by_other_engines() -> None:
 async def test_another_engine_is_not_taken_for_a_successor() -> None:
     async with stack({"token2wav": 2}, **IMPATIENT) as running:
         running.scripts["token2wav"][1].identity = identity_pb2.EngineIdentity(model_hash="other")
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 960)
-        for script in running.scripts["token2wav"]:
-            script.decode = hook
+        hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 960))
         for _ in range(2):
             audio, _ = await speak(running)
             assert audio == expected_audio(TEXT)

@@ -16,6 +16,7 @@ from cosyserve.v1 import synthesis_pb2
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation, Hop
 from services.orchestrator.retries import attempt_seed
+from tests.pipeline.calling import refusal
 from tests.pipeline.misbehaving import fake_settings, misbehaving
 
 TEXT = "one two three four"
@@ -32,7 +33,7 @@ FAULTS = [("llm", *fault) for fault in LLM_FAULTS.items()] + [("token2wav", *fau
 
 
 async def heard(stub: Any, text: str = TEXT, **fields: Any) -> tuple[bytes, list[int]]:
-    """The audio, and the sentences said anew."""
+    """The audio, and the sentences that were spoken again."""
     audio, retried = b"", []
     async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20):
         audio += response.audio
@@ -48,12 +49,21 @@ async def sentences_of(stub: Any, **fields: Any) -> int:
 
 
 async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await heard(stub, text, **fields)
-    assert caught.value.code() == grpc.StatusCode.INTERNAL
-    error = as_error(caught.value, "server at here")
+    status = await refusal(heard(stub, text, **fields))
+    assert status.code() == grpc.StatusCode.INTERNAL
+    error = as_error(status, "server at here")
     assert isinstance(error, SpeechFault)
     return error
+
+
+async def retried(stub: Any, text: str = TEXT) -> tuple[int, bytes, list[int]]:
+    """The first seed with which a sentence is spoken again, the audio, and those sentences."""
+    for seed in range(30):
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            audio, again = await heard(stub, text, seed=seed, retry=True)
+            if again:
+                return seed, audio, again
+    raise AssertionError("with none of 30 seeds a sentence is spoken again")
 
 
 def settings(stage: str, fault: str, share: float) -> dict[str, Any]:
@@ -72,16 +82,15 @@ async def test_each_fault_is_an_error_that_names_its_guard(stage: str, fault: st
             error = await fault_of(stub, seed=3, retry=retry)
             assert error.guard == guard
             assert stage in error.message
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, retry=True), timeout=20)
-    assert caught.value.code() == grpc.StatusCode.INTERNAL
+        request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, retry=True)
+        assert (await refusal(stub.SynthesizeUnary(request, timeout=20))).code() == grpc.StatusCode.INTERNAL
 
 
 @pytest.mark.parametrize(
     ("stage", "fault"), [("llm", "short"), ("llm", "non_finite"), ("llm", "left_out"), ("token2wav", "silence")]
 )
-async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: str) -> None:
-    seeds, mended = range(12), 0
+async def test_a_second_attempt_replaces_what_was_not_heard(stage: str, fault: str) -> None:
+    seeds, repaired = range(12), 0
     async with misbehaving() as stub:
         sound = {seed: await heard(stub, seed=seed) for seed in seeds}
         sentences = await sentences_of(stub, seed=0)
@@ -97,34 +106,22 @@ async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: s
             assert len(audio) == len(sound[seed][0])
             assert (audio == sound[seed][0]) is not bool(retried)
             if retried:
-                mended += 1
+                repaired += 1
                 assert await sentences_of(stub, seed=seed, retry=True) == sentences
                 assert isinstance(await fault_of(stub, seed=seed), SpeechFault)
-    assert mended >= 3
+    assert repaired >= 3
 
 
-async def test_what_was_said_anew_counts_toward_the_longest_unary_answer() -> None:
+async def test_what_was_spoken_again_counts_toward_the_longest_unary_answer() -> None:
     faulty = settings("llm", "short", 0.3)
-    request = synthesis_pb2.SynthesizeUnaryRequest
-    seconds = 0.0
     async with misbehaving(**faulty) as stub:
-        for seed in range(12):
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                _, retried = await heard(stub, seed=seed, retry=True)
-                if retried:
-                    spoken = await stub.SynthesizeUnary(
-                        request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20
-                    )
-                    seconds = spoken.summary.audio_seconds
-                    break
-    assert seconds > 0
-    async with misbehaving(**faulty, max_unary_seconds=seconds - 0.1) as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.SynthesizeUnary(
-                request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20
-            )
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "are given at once" in caught.value.details()
+        seed, _, _ = await retried(stub)
+        request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0)
+        spoken = await stub.SynthesizeUnary(request, timeout=20)
+    async with misbehaving(**faulty, max_unary_seconds=spoken.summary.audio_seconds - 0.1) as stub:
+        error = await refusal(stub.SynthesizeUnary(request, timeout=20))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "are given at once" in error.details()
 
 
 async def test_a_request_that_was_retried_resumes_to_the_same_samples() -> None:
@@ -163,20 +160,16 @@ class DiesInTheSecondAttempt(FakeBackend):
 async def test_a_second_attempt_that_is_taken_over_says_the_same() -> None:
     faulty = settings("llm", "short", 0.3)
     async with misbehaving(**faulty) as stub:
-        for seed in range(30):
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                audio, retried = await heard(stub, "word", seed=seed, retry=True)
-                if retried:
-                    break
-    assert retried == [0]
+        seed, audio, again = await retried(stub, "word")
+    assert again == [0]
     dying = DiesInTheSecondAttempt(fake_settings(**faulty["llm"]))
     dying.first_seed = seed
     async with misbehaving(dying, faulty["token2wav"], recovery_seconds=5.0) as stub:
-        assert await heard(stub, "word", seed=seed, retry=True) == (audio, retried)
+        assert await heard(stub, "word", seed=seed, retry=True) == (audio, again)
     assert dying.died > 0
 
 
-async def test_what_was_heard_in_part_is_not_said_anew() -> None:
+async def test_what_was_heard_in_part_is_not_spoken_again() -> None:
     async with misbehaving(**settings("token2wav", "non_finite", 1.0)) as stub:
         call, got, retried = (
             stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, seed=1, retry=True), timeout=20),
@@ -213,8 +206,7 @@ async def test_with_retry_nothing_of_a_sentence_leaves_before_all_its_words_are_
             <= await first_message_with_sound(stub, seed=1, retry=True)
         )
     async with misbehaving(slow | {"fake_fault_share": 0.5}) as stub:
-        mended = [retried for seed in range(6) if (retried := await retried_or_none(stub, seed))]
-        assert mended
+        await retried(stub, "word")
         got = b""
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in stub.Synthesize(
@@ -222,13 +214,6 @@ async def test_with_retry_nothing_of_a_sentence_leaves_before_all_its_words_are_
             ):
                 got += response.audio
         assert got, "without retry the sentence is on its way when its words are counted"
-
-
-async def retried_or_none(stub: Any, seed: int) -> list[int] | None:
-    try:
-        return (await heard(stub, "word", seed=seed, retry=True))[1]
-    except grpc.aio.AioRpcError:
-        return None
 
 
 async def failing(stub: Any) -> int:
@@ -257,10 +242,9 @@ async def test_guards_can_be_switched_off_but_for_numbers() -> None:
 @pytest.mark.parametrize("numbers", [[-1], [0] * 20_001])
 async def test_a_list_of_retried_sentences_is_checked(numbers: list[int]) -> None:
     async with misbehaving() as stub:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await heard(stub, seed=1, retried_sentences=numbers)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "retried_sentences" in (caught.value.details() or "")
+        error = await refusal(heard(stub, seed=1, retried_sentences=numbers))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "retried_sentences" in (error.details() or "")
 
 
 def test_seeds_of_attempts_follow_from_seed_and_sentence() -> None:

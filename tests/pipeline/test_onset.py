@@ -1,4 +1,4 @@
-"""The onset of an utterance through the public door: what is cut, what is told of it, and that
+"""The onset of an utterance through the public door: what is cut, what is reported of it, and that
 resuming and failing stages do not show.
 """
 
@@ -102,7 +102,7 @@ async def test_trimmed_is_natural_without_silence_at_its_ends_in_every_form_and_
             )
 
 
-async def test_header_summary_and_places_tell_what_was_removed() -> None:
+async def test_header_summary_and_places_report_what_was_removed() -> None:
     async with stack() as running:
         quiet_ends(running)
         heard, responses = await speak(running, TEXT, seed=1)
@@ -172,7 +172,7 @@ async def test_a_stage_that_fails_in_the_silence_or_behind_it_is_not_heard(faili
 
 
 @pytest.mark.parametrize(
-    ("failing_at", "onset", "mended"),
+    ("failing_at", "onset", "repaired"),
     [
         (1_920, pb.ONSET_TRIMMED, True),
         (2_880, pb.ONSET_TRIMMED, True),
@@ -181,7 +181,7 @@ async def test_a_stage_that_fails_in_the_silence_or_behind_it_is_not_heard(faili
     ],
 )
 async def test_a_sentence_of_which_only_silence_was_removed_is_spoken_again(
-    failing_at: int, onset: pb.Onset, mended: bool
+    failing_at: int, onset: pb.Onset, repaired: bool
 ) -> None:
     """The fault is found behind that many samples of the first sentence, of which the first 2880
     are silent.
@@ -198,7 +198,7 @@ async def test_a_sentence_of_which_only_silence_was_removed_is_spoken_again(
     async with stack() as running:
         quiet_ends(running)
         running.scripts["token2wav"][0].decode = fail
-        if mended:
+        if repaired:
             heard, responses = await speak(running, TEXT, seed=1, onset=onset, retry=True)
             assert heard == trimmed(natural(TEXT, 0)).tobytes()
             assert [number for response in responses for number in response.retried_sentences] == [0]

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-from tests.pipeline.calling import TEXT, all_idle, busy, hang, speak, status_of
+from tests.pipeline.calling import TEXT, all_idle, busy, hang, hold_back, hook, refusal, speak, status_of, unary
 from tests.stacks.scripted_stages import expected_audio, stack
 
 
@@ -52,7 +52,7 @@ async def test_first_sound_is_when_the_first_audio_leaves_also_behind_a_resume_p
         async def slow(context: Any, sent: int) -> None:
             await asyncio.sleep(0.02 if sent < 9_600 else 0.0)
 
-        running.scripts["token2wav"][0].decode = slow
+        hook(running, "token2wav", slow)
         _, whole = await speak(running, seed=1)
         _, resumed = await speak(running, seed=1, start_sample=9_600)
     assert whole[-1].summary.first_sound_milliseconds < 200 < resumed[-1].summary.first_sound_milliseconds
@@ -80,11 +80,10 @@ async def test_hanging_up_stops_every_stage() -> None:
 async def test_the_callers_deadline_ends_the_work_everywhere() -> None:
     async with stack() as running:
         running.scripts["token2wav"][0].decode = hang
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT), timeout=0.3):
-                pass
+        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT), timeout=0.3)
+        error = await refusal(read_to_the_end(call))
         await all_idle(running)
-    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_the_servers_own_limit_on_time() -> None:
@@ -96,22 +95,15 @@ async def test_the_servers_own_limit_on_time() -> None:
 
 
 async def test_overload_limit_4_and_12_clients() -> None:
-    """Four are served, eight are told at once when to come back, none hangs, none is lost in
+    """Four are served, eight get a retry hint at once, none hangs, none is lost in
     mid-stream.
     """
     async with stack(max_streams=4) as running:
-        gate = asyncio.Event()
-
-        async def wait_at_gate(context: Any, sent: int) -> None:
-            await gate.wait()
-
-        running.scripts["token2wav"][0].decode = wait_at_gate
+        gate = hold_back(running)
         clients = [asyncio.create_task(speak(running)) for _ in range(12)]
         refused = []
         for client in asyncio.as_completed(clients):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await client
-            refused.append(caught.value)
+            refused.append(await refusal(client))
             if len(refused) == 8:
                 break
         gate.set()
@@ -142,7 +134,7 @@ async def test_sentences_overlap_but_not_without_bound() -> None:
     assert (generated, decoded) == (3, 2)
 
 
-async def test_unknown_voice_is_told_with_the_known_ones() -> None:
+async def test_an_unknown_voice_is_refused_with_the_known_ones() -> None:
     async with stack() as running:
         error = await status_of(running, voice="nobody")
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no voice 'nobody'; known: anna")
@@ -150,33 +142,21 @@ async def test_unknown_voice_is_told_with_the_known_ones() -> None:
 
 async def test_unary_gives_the_same_audio_at_once_and_refuses_what_is_too_long() -> None:
     async with stack(max_unary_seconds=5.0) as running:
-        response = await running.stub.SynthesizeUnary(
-            synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=TEXT, seed=3)
-        )
+        response = await unary(running, seed=3)
         assert response.audio == expected_audio(TEXT)
         assert response.header.seed == 3
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.SynthesizeUnary(
-                synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text="much " * 10)
-            )
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "at most 5 s are given at once; use Synthesize" in caught.value.details()
+        error = await refusal(unary(running, "much " * 10))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "at most 5 s are given at once; use Synthesize" in error.details()
 
 
 async def test_unary_gives_no_more_than_one_message_holds() -> None:
     """43 s are too long at 48 kHz, where 4 MB are 41.7 s, and welcome at 24 kHz."""
     text = "much " * 54
     async with stack() as running:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.SynthesizeUnary(
-                synthesis_pb2.SynthesizeUnaryRequest(
-                    sentence_pause_milliseconds=0, text=text, audio_format={"sample_rate_hertz": 48_000}
-                )
-            )
-        response = await running.stub.SynthesizeUnary(
-            synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text)
-        )
-    assert "at most 42 s are given at once" in caught.value.details()
+        error = await refusal(unary(running, text, audio_format={"sample_rate_hertz": 48_000}))
+        response = await unary(running, text)
+    assert "at most 42 s are given at once" in error.details()
     assert response.summary.audio_seconds == pytest.approx(43.2)
 
 
@@ -191,7 +171,7 @@ async def test_a_caller_that_does_not_read_is_hung_up_on() -> None:
             await asyncio.sleep(1.5)
             await all_idle(running)
             spoken = running.scripts["token2wav"][0].calls.count("decode")
-            error = await _read_to_the_end(call)
+            error = await refusal(read_to_the_end(call))
     assert (error.code(), error.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "the caller took no audio for 0.3 s")
     assert running.scripts["token2wav"][0].calls.count("decode") == spoken < 200
 
@@ -204,10 +184,6 @@ async def test_resampled_audio_does_not_depend_on_the_cuts() -> None:
     assert tail == audio[10_000:]
 
 
-async def _read_to_the_end(call: Any) -> grpc.aio.AioRpcError:
-    try:
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    except grpc.aio.AioRpcError as error:
-        return error
-    raise AssertionError("the call ended well")
+async def read_to_the_end(call: Any) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.v1 import profile_pb2, synthesis_pb2
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
-from tests.pipeline.calling import all_idle, speak
+from tests.pipeline.calling import all_idle, hold_back, speak
 from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 SHORT = "one two three four"
@@ -25,20 +25,14 @@ async def _begun(running: Stack, sentences: int) -> None:
 
 async def test_a_short_sentence_and_the_next_are_decoded_at_the_same_time() -> None:
     async with stack() as running:
-        script, gate = running.scripts["token2wav"][0], asyncio.Event()
-
-        async def wait(context: Any, sent: int) -> None:
-            await gate.wait()
-
-        script.decode = wait
+        gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
         speaking = asyncio.create_task(speak(running, SHORT, seed=3))
         await _begun(running, 2)
         gate.set()
         audio, _ = await speaking
-        first, second = script.decode_setups[:2]
     assert audio == expected_audio(SHORT)
-    assert first.utterance == second.utterance != 0
-    assert [setup.sentence_index for setup in script.decode_setups] == [0, 1, 2, 3]
+    assert setups[0].utterance == setups[1].utterance != 0
+    assert [setup.sentence_index for setup in setups] == [0, 1, 2, 3]
 
 
 async def test_requests_have_numbers_of_their_own() -> None:
@@ -49,43 +43,26 @@ async def test_requests_have_numbers_of_their_own() -> None:
     assert len({setup.utterance for setup in setups}) == 2
 
 
-async def test_behind_a_long_sentence_the_next_is_begun_when_little_is_left_to_play() -> None:
-    """The listener has more than `LISTENER_SECONDS` in front of it: nothing is gained by an early
-    beginning.
+@pytest.mark.parametrize(
+    ("text", "profile"), [(LONG, profile_pb2.PROFILE_CONTINUOUS), (SHORT, profile_pb2.PROFILE_UPSTREAM)]
+)
+async def test_the_next_sentence_waits_behind_a_long_one_and_in_the_references_profile(
+    text: str, profile: profile_pb2.Profile
+) -> None:
+    """While the listener has more than `LISTENER_SECONDS` left to play, nothing is gained by an
+    early beginning; and PROFILE_UPSTREAM keeps the order of the reference.
     """
+    assert len(LONG.split()[0]) / 5 > LISTENER_SECONDS + 1
     async with stack() as running:
-        script, gate = running.scripts["token2wav"][0], asyncio.Event()
-
-        async def wait(context: Any, sent: int) -> None:
-            await gate.wait()
-
-        script.decode = wait
-        assert len(LONG.split()[0]) / 5 > LISTENER_SECONDS + 1
-        speaking = asyncio.create_task(speak(running, LONG, seed=3))
+        gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
+        speaking = asyncio.create_task(speak(running, text, seed=3, profile=profile))
         await _begun(running, 1)
         await asyncio.sleep(0.3)
-        begun = len(script.decode_setups)
+        begun = len(setups)
         gate.set()
         audio, _ = await speaking
     assert begun == 1
-    assert audio == expected_audio(LONG)
-
-
-async def test_the_references_own_order_is_kept_in_its_profile() -> None:
-    async with stack() as running:
-        script, gate = running.scripts["token2wav"][0], asyncio.Event()
-
-        async def wait(context: Any, sent: int) -> None:
-            await gate.wait()
-
-        script.decode = wait
-        speaking = asyncio.create_task(speak(running, SHORT, seed=3, profile=profile_pb2.PROFILE_UPSTREAM))
-        await _begun(running, 1)
-        await asyncio.sleep(0.3)
-        begun = len(script.decode_setups)
-        gate.set()
-        await speaking
-    assert begun == 1
+    assert audio == expected_audio(text)
 
 
 async def test_a_sentence_that_is_refused_before_its_turn_is_decoded_at_its_turn() -> None:
@@ -118,16 +95,11 @@ async def test_a_resumed_request_hears_the_same(resumed: int) -> None:
 
 async def test_hanging_up_ends_the_sentence_that_was_begun_early() -> None:
     async with stack() as running:
-        script = running.scripts["token2wav"][0]
-
-        async def wait(context: Any, sent: int) -> None:
-            await asyncio.Event().wait()
-
-        script.decode = wait
+        hold_back(running)
         call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=SHORT))
         reading = asyncio.create_task(call.read())
         await _begun(running, 2)
-        assert script.active == 2
+        assert running.scripts["token2wav"][0].active == 2
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading

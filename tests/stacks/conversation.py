@@ -22,7 +22,7 @@ async def conversation(call: Any, messages: Iterable[Any]) -> list[Any]:
                     await call.initial_metadata()
             await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # reading tells why
+            return  # reading raises the reason
 
     pouring = asyncio.create_task(pour())
     try:

@@ -5,18 +5,20 @@ import collections
 import re
 from collections.abc import Callable
 
+from cosyserve.tasks import Changes
+
 _CHANGE = re.compile(r"\b(?P<stage>\w+) at (?P<target>\S+) is (?P<state>serving|not serving)$")
 
 
 class Roster:
     """To be given to `local_deployment` as its log. A process that serves is of no use to a test
-    before the orchestrator has heard of it: until then calls go to the other replica, and the one
+    before the orchestrator knows it: until then calls go to the other replica, and the one
     that the test kills is idle."""
 
     def __init__(self) -> None:
         self._serving: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
         self._losses: collections.Counter[str] = collections.Counter()
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def __call__(self, line: str) -> None:
         """Take one line of a child's output."""
@@ -27,7 +29,7 @@ class Roster:
         else:
             self._serving[change["stage"]].discard(change["target"])
             self._losses[change["stage"]] += 1
-        self._changed.set()
+        self._changes.notify()
 
     async def complete(self, **replicas: int) -> None:
         """Return when as many replicas of each named stage are known to serve. Raises TimeoutError
@@ -50,6 +52,4 @@ class Roster:
 
     async def _until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
-            while not reached():
-                self._changed.clear()
-                await self._changed.wait()
+            await self._changes.wait_for(reached)

@@ -1,11 +1,10 @@
-"""Stages that do as they are told, over real gRPC: the counterparts of the orchestrator's tests.
+"""Stages that follow a script, over real gRPC: the counterparts of the orchestrator's tests.
 
 The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on;
 the sound of token t is 960 samples of the value LOUDNESS + t. So what a listener should hear is
 known without any model.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.rpc.server import Service
 from cosyserve.v1 import (
     frontend_pb2,
     frontend_pb2_grpc,
@@ -26,8 +25,7 @@ from cosyserve.v1 import (
     token2wav_pb2_grpc,
     voice_pb2,
 )
-from services.orchestrator import __main__ as orchestrator
-from services.orchestrator.settings import OrchestratorSettings
+from tests.stacks.in_process import HERE, orchestrated, serving
 
 IDENTITY = identity_pb2.EngineIdentity(model_hash="0", backend="scripted", precision="int", device="cpu")
 
@@ -56,7 +54,7 @@ class Script:
     """Of the same."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
-    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a
+    """Ids of the letters of the first sentence, sent one by one in parts; without: 1 for each. Of a
     whole text: of each sentence.
     """
     instruction: tuple[int, ...] = ()
@@ -111,7 +109,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     async def AnalyzeStream(
         self, request_iterator: Any, context: Any
     ) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
-        """A word is complete when a blank follows it, the flush or the end; in parts it is told
+        """A word is complete when a blank follows it, the flush or the end; in parts it is sent
         letter by letter.
         """
         script = self.script
@@ -300,29 +298,12 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
             script.active -= 1
 
 
-async def _nothing() -> None:
-    pass
+SERVICERS: dict[str, Any] = {"frontend": Frontend, "llm": Llm, "token2wav": Token2Wav}
 
 
-_STAGES: dict[str, tuple[str, Any, Any]] = {
-    "frontend": ("FrontendService", Frontend, frontend_pb2_grpc.add_FrontendServiceServicer_to_server),
-    "llm": ("LlmService", Llm, llm_pb2_grpc.add_LlmServiceServicer_to_server),
-    "token2wav": ("Token2WavService", Token2Wav, token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server),
-}
-
-
-@contextlib.asynccontextmanager
-async def stage(name: str, script: Script, listen: str = "127.0.0.1:0") -> AsyncIterator[Service]:
+def stage(name: str, script: Script, listen: str = HERE) -> contextlib.AbstractAsyncContextManager[Service]:
     """One scripted stage; leaving the block kills it without a grace period."""
-    service_name, servicer, add = _STAGES[name]
-
-    async def load(service: Service) -> Any:
-        add(servicer(script), service.handlers)
-        return _nothing
-
-    settings = ServerSettings(listen=listen, drain_seconds=0.0)
-    async with running(f"cosyserve.v1.{service_name}", settings, load) as service:
-        yield service
+    return serving(name, SERVICERS[name](script), listen)
 
 
 @dataclass
@@ -350,7 +331,7 @@ async def stack(
         scripts: dict[str, list[Script]] = {}
         services: dict[str, list[Service]] = {}
         own: dict[tuple[str, int], contextlib.AsyncExitStack] = {}
-        for name in _STAGES:
+        for name in SERVICERS:
             count = (replicas or {}).get(name, 1)
             scripts[name] = [Script() for _ in range(count)]
             for script in scripts[name]:
@@ -359,34 +340,6 @@ async def stack(
             for number, script in enumerate(scripts[name]):
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
-        addresses = {
-            name: tuple(f"127.0.0.1:{service.port}" for service in started) for name, started in services.items()
-        }
-        orchestrator_settings = OrchestratorSettings(
-            listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings}
-        )
-        door = await exits.enter_async_context(
-            running(
-                orchestrator.SERVICE,
-                orchestrator_settings,
-                lambda service: orchestrator.load(service, orchestrator_settings),
-                owns_health=True,
-            )
-        )
-        channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{door.port}"))
-        await until_serving(channel)
+        door, channel = await exits.enter_async_context(orchestrated(services, **settings))
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         yield Stack(scripts, services, stub, door, own)  # type: ignore[arg-type]
-
-
-async def until_serving(channel: grpc.aio.Channel, serving: bool = True) -> None:
-    """Wait on the health watch of the server behind `channel`."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    wanted = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-    async with asyncio.timeout(20):
-        call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=""))
-        async for response in call:
-            if response.status == wanted:
-                call.cancel()
-                return

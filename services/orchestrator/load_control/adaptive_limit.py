@@ -7,14 +7,19 @@ show, such as processes that compete for cores, appears as late pieces of sound:
 falls below the number of running requests, and rises again by one stream at a time.
 """
 
+import asyncio
+import logging
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from cosyserve.engines.engine_load import Load
+from services.orchestrator.load_control.admission import Admission
 
+log = logging.getLogger(__name__)
 USED_SHARE = 0.85
 """Share of the capacity of the slowest stage that is used; the rest absorbs variation, such as
 sentences of different lengths and requests that begin together.
@@ -27,6 +32,8 @@ LATE_SHARE = 0.01
 """Share of the pieces since the last report that may be late by chance."""
 LEAST_LATE = 2
 """Fewest late pieces that count: a single one may be caused by another program."""
+LEAST_SECONDS = 1.0
+"""Shortest time between two rounds of queries."""
 
 
 @dataclass(frozen=True)
@@ -93,3 +100,60 @@ class AdaptiveLimit:
                 pieces, late = pieces + load.pieces - before.pieces, late + load.late_pieces - before.late_pieces
         self._seen = now
         return pieces, late
+
+
+class LimitUpdater:
+    """Keeps the admission limit up to date: asks the stages for their load when requests begin and
+    end, not while nothing happens. Run `run` in a task of its own; `changed` triggers a round.
+    least_seconds: shortest time between two rounds.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        ask: Callable[[], Awaitable[Sequence[StageLoad]]],
+        least_seconds: float = LEAST_SECONDS,
+    ) -> None:
+        self._admission, self._ask, self._least_seconds = admission, ask, least_seconds
+        self._limit = AdaptiveLimit(admission.limit)
+        self._most_active = 0
+        """Most requests running at once since the last round: the requests that were late may have
+        ended before the query.
+        """
+        self._changed = asyncio.Event()
+        admission.changed = self.changed
+
+    def changed(self) -> None:
+        """A request began, ended or was refused, or a stage may have come up."""
+        self._most_active = max(self._most_active, self._admission.active)
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Query the stages and set the limit whenever something has changed, until cancelled. A
+        round that fails leaves the limit unchanged.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                loads = await self._ask()
+                most_active, self._most_active = self._most_active, self._admission.active
+                limit = self._limit.of(loads, most_active, time.monotonic())
+            except Exception:
+                log.exception("the load of the stages could not be read; the limit stays at %d", self._admission.limit)
+                await asyncio.sleep(self._least_seconds)
+                continue
+            if limit != self._admission.limit:
+                factors = ", ".join(f"{one.stage} at {one.replica}: {_factor(one)}" for one in loads)
+                log.info(
+                    "%d requests are admitted at once, before it were %d (real-time factors: %s)",
+                    limit,
+                    self._admission.limit,
+                    factors,
+                )
+                self._admission.limit = limit
+            await asyncio.sleep(self._least_seconds)
+
+
+def _factor(one: StageLoad) -> str:
+    return "not measured" if one.load is None else f"{one.load.real_time_factor:.3f}"

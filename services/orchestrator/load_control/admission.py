@@ -1,5 +1,6 @@
-"""Admission control: a limit of requests in flight with a retry hint, no queue; and the deadline of
-an admitted request.
+"""Admission control: a limit of requests in flight with a retry hint, no queue; the place of a
+stream that may have nothing to speak yet, which another request takes when it needs one; and the
+deadline of an admitted request.
 """
 
 import asyncio
@@ -8,16 +9,72 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
-from services.orchestrator.load_control.admission import PreemptiblePlace
-from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKind, WaitEstimator
+from services.orchestrator.load_control.wait_estimate import ANYTHING, ActiveRequest, RequestKind, WaitEstimator
+
+_RETRY_SECONDS = 1.0
 
 
-class AdmittedRequest:
-    """A request that was admitted. cut_short: its caller ended it early, so its duration says
-    nothing about others.
+class PreemptiblePlace:
+    """The place of a stream whose text arrives over time. It is idle until the first text, and when
+    neither text came nor audio was sent for `idle_seconds`; never while the caller still has to
+    read audio. now: a monotonic clock, in seconds.
     """
 
-    cut_short = False
+    def __init__(self, idle_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._idle_seconds = idle_seconds
+        self._now = now
+        self._since = now()
+        self._written = False
+        self._sending = 0
+        self._reclaimed = asyncio.Event()
+
+    @property
+    def reclaimed(self) -> bool:
+        """Whether another request has taken the place."""
+        return self._reclaimed.is_set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether another request may take the place."""
+        return not self._sending and (not self._written or self._now() - self._since > self._idle_seconds)
+
+    @property
+    def since(self) -> float:
+        """Time of the last use, on the clock `now`."""
+        return self._since
+
+    def used(self) -> None:
+        """Text that can be spoken came, or audio was sent."""
+        self._written = True
+        self._since = self._now()
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """The place is in use while the block runs and for `idle_seconds` after it: audio is being
+        sent, however slowly the caller reads it.
+        """
+        self._sending += 1
+        self.used()
+        try:
+            yield
+        finally:
+            self._sending -= 1
+            self.used()
+
+    def reclaim(self) -> None:
+        """Give the place to another request; `until_reclaimed` then raises."""
+        self._reclaimed.set()
+
+    async def until_reclaimed(self) -> None:
+        """Raises Overloaded when the place is taken back; does not return before."""
+        await self._reclaimed.wait()
+        waited = self._now() - self._since
+        what = "no text and no audio" if self._written else "no text"
+        raise Overloaded(
+            f"another request needed the place of this stream, on which there was {what} for {waited:.1f} s; "
+            "open it again when there is something to speak",
+            retry_after=_RETRY_SECONDS,
+        )
 
 
 class Admission:
@@ -49,7 +106,7 @@ class Admission:
     @contextlib.contextmanager
     def admit(
         self, kind: RequestKind = ANYTHING, size: float = 1.0, preemptible: PreemptiblePlace | None = None
-    ) -> Iterator["AdmittedRequest"]:
+    ) -> Iterator[ActiveRequest]:
         """Hold a place while the block runs. kind, size: determine how long the request is expected
         to take. preemptible: the place, if another request may take it while it is idle. Raises
         Overloaded with a retry hint if no place is free.
@@ -66,10 +123,10 @@ class Admission:
             self._preemptible.append(preemptible)
         request = self._departures.begins(kind, size, self._now())
         self.changed()
-        place, completed = AdmittedRequest(), False
+        completed = False
         try:
-            yield place
-            completed = not place.cut_short
+            yield request
+            completed = not request.cut_short
         finally:
             if preemptible is None or not preemptible.reclaimed:
                 self.active -= 1

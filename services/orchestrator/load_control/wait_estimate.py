@@ -46,11 +46,14 @@ ANYTHING = RequestKind("anything", 1.0)
 
 @dataclass(eq=False)
 class ActiveRequest:
-    """A running request. begun: time of its admission, in seconds."""
+    """A running request. begun: time of its admission, in seconds. cut_short: its caller ended it
+    early, so its duration says nothing about others.
+    """
 
     kind: RequestKind
     size: float
     begun: float
+    cut_short: bool = False
 
 
 class WaitEstimator:

@@ -1,3 +1,3 @@
-"""One request as plain values: the utterance, its sentences, its conditioning, its speech tokens
-and word times.
+"""One request as plain values: the utterance, its sentences, its conditioning, its speech tokens,
+word times and silence.
 """

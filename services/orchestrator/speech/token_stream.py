@@ -2,12 +2,12 @@
 them, and reads them again after a failure.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
-from services.orchestrator.speech.utterance import OpenSentence, Sentence
+from cosyserve.tasks import Changes
+from services.orchestrator.speech.utterance import Sentence
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TokenStream:
     start. Bounded by the longest sentence of the LLM.
     """
 
-    def __init__(self, sentence: Sentence | OpenSentence, seed: int, attempt: int = 0) -> None:
+    def __init__(self, sentence: Sentence, seed: int, attempt: int = 0) -> None:
         self.sentence = sentence
         self.seed = seed
         """The seed of this attempt, for all stages."""
@@ -40,39 +40,41 @@ class TokenStream:
         """Whether `timing` will have text_starts; None while that is unknown."""
         self.timing: GenerationTiming | None = None
         """Set with the last token."""
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
-        self._wake()
+        self._changes.notify()
 
     def accept(self, *, has_text_starts: bool) -> None:
         """Generation has begun."""
         self.has_text_starts = has_text_starts
-        self._wake()
+        self._changes.notify()
 
     def finish(self, timing: GenerationTiming) -> None:
         self.timing = timing
-        self._wake()
+        self._changes.notify()
 
     def fail(self, fault: SpeechFault) -> None:
         """Raise `fault` to all present and future readers."""
         self.fault = fault
-        self._wake()
+        self._changes.notify()
+
+    @property
+    def _over(self) -> bool:
+        return self.timing is not None or self.fault is not None
 
     async def judged(self) -> None:
         """Wait until the word times of the sentence are known, which is with the last token; return
         at once if there will be none. Raises the fault of the sentence.
         """
-        while self.timing is None and self.fault is None and self.has_text_starts is not False:
-            await self._changed.wait()
+        await self._changes.wait_for(lambda: self._over or self.has_text_starts is False)
         if self.fault is not None:
             raise self.fault
 
     async def settled(self) -> None:
         """Wait until the last token or a fault."""
-        while self.timing is None and self.fault is None:
-            await self._changed.wait()
+        await self._changes.wait_for(lambda: self._over)
 
     async def read(self) -> AsyncIterator[list[int]]:
         """All tokens from the first one, in pieces as they become available. Raises the fault of
@@ -89,8 +91,4 @@ class TokenStream:
             elif self.timing is not None:
                 return
             else:
-                await self._changed.wait()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+                await self._changes.wait()

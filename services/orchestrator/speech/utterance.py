@@ -1,10 +1,10 @@
 """A request as the pipeline sees it: validated, with defaults filled in, without protobuf."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
+from cosyserve.tasks import Changes
 from services.orchestrator.speech.conditioning import Prompting
 
 
@@ -45,7 +45,7 @@ class Utterance:
     trimmed: bool = False
     """Whether the silence at both ends is removed."""
 
-    def speed_of(self, sentence: "Sentence | OpenSentence") -> float:
+    def speed_of(self, sentence: "Sentence") -> float:
         """Speaking rate of one of its sentences."""
         return self.speed * sentence.rate
 
@@ -59,67 +59,61 @@ class SpokenWord:
     ids: int
 
 
-@dataclass(frozen=True)
 class Sentence:
-    """One sentence for the speech-token model: text token ids and its index in the text. Without
-    ids it is the silence at the end of the text.
+    """One sentence for the speech-token model: its text token ids, of which more may follow while
+    it is being written; the frontend ends a sentence after 200 of them. Without ids it is the
+    silence at the end of the text.
     """
 
-    index: int
-    token_ids: tuple[int, ...]
-    pause_before_milliseconds: int = 0
-    """Silence that the text asks for before it."""
-    words: tuple[SpokenWord, ...] = ()
-    rate: float = 1.0
-    """Speaking rate from the text, a factor on that of the request."""
-    continues: bool = False
-    """Whether it continues the previous sentence in mid-sentence, where only the rate or language
-    changes.
-    """
+    def __init__(
+        self,
+        index: int,
+        token_ids: tuple[int, ...] = (),
+        pause_before_milliseconds: int = 0,
+        words: Iterable[SpokenWord] = (),
+        rate: float = 1.0,
+        *,
+        continues: bool = False,
+        whole: bool = True,
+    ) -> None:
+        self.index = index
+        """Its number in the text, from 0."""
+        self.pause_before_milliseconds = pause_before_milliseconds
+        """Silence that the text asks for before it."""
+        self.rate = rate
+        """Speaking rate from the text, a factor on that of the request."""
+        self.continues = continues
+        """Whether it continues the previous sentence in mid-sentence, where only the rate or
+        language changes.
+        """
+        self.whole = whole
+        """Whether all its ids were known from the beginning: it is spoken as a whole, not while it
+        is being written.
+        """
+        self.pieces = [token_ids] if token_ids else []
+        """Its ids in the order of arrival: a reader that starts again gets the same pieces."""
+        self.words = list(words)
+        """The words of the ids so far."""
+        self.length = len(token_ids)
+        """Number of ids so far."""
+        self.complete = whole
+        self._changes = Changes()
 
     @property
     def silent(self) -> bool:
-        return not self.token_ids
+        return self.whole and not self.pieces
 
-    @property
-    def length(self) -> int:
-        """Number of ids."""
-        return len(self.token_ids)
-
-
-class OpenSentence:
-    """A sentence that is being written: its ids come in pieces. The frontend ends a sentence after
-    200 of them.
-    """
-
-    silent = False
-
-    def __init__(
-        self, index: int, pause_before_milliseconds: int = 0, rate: float = 1.0, *, continues: bool = False
-    ) -> None:
-        self.index = index
-        self.pause_before_milliseconds = pause_before_milliseconds
-        self.rate, self.continues = rate, continues
-        self.pieces: list[tuple[int, ...]] = []
-        """In the order of arrival: a reader that starts again gets the same pieces."""
-        self.words: list[SpokenWord] = []
-        """The words of the ids so far."""
-        self.length = 0
-        """Number of ids so far."""
-        self.complete = False
-        self._changed = asyncio.Event()
-
-    def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord] = ()) -> None:
+    def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord]) -> None:
         """words: the words of `token_ids`."""
         self.words += words
         if token_ids:
             self.pieces.append(token_ids)
             self.length += len(token_ids)
-            self._wake()
+            self._changes.notify()
 
     def end(self) -> None:
         self.complete = True
-        self._wake()
+        self._changes.notify()
 
     async def read(self) -> AsyncIterator[tuple[int, ...]]:
         """All pieces from the first one."""
@@ -131,11 +125,7 @@ class OpenSentence:
             elif self.complete:
                 return
             else:
-                await self._changed.wait()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+                await self._changes.wait()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

@@ -1,5 +1,5 @@
 """Retries a call on another replica when a stage fails in mid-request, with everything its
-predecessor received.
+predecessor received, if it has the same engine.
 
 Every stage is a pure function of its request, so the next replica computes the same numbers;
 nothing that the caller has heard is repeated or changed.
@@ -7,20 +7,57 @@ nothing that the caller has heard is repeated or changed.
 
 import asyncio
 import contextlib
+import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from cosyserve import errors
+from cosyserve.engines.compatibility import Identity
 from cosyserve.rpc.calls import as_error
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5
+ASSEMBLY = 2
+"""Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with
+each change that moves a sample, so that a request from an earlier release is refused instead of
+resumed at other samples.
+"""
 Call = TypeVar("Call", bound=grpc.aio.Call)
+Item = TypeVar("Item")
+
+
+@dataclass
+class Engines:
+    """Which engines serve a request: the first of each stage to answer. Filled while the request
+    runs. No other engine continues what one has begun, in this sentence or the next, so samples
+    never mix.
+    """
+
+    wanted: str = ""
+    """Name in the resumed request; empty: any engine."""
+    llm: Identity | None = None
+    token2wav: Identity | None = None
+
+    @property
+    def name(self) -> str:
+        """Opaque; equal exactly if both engines and ASSEMBLY are. Final when the first audio is
+        there.
+        """
+        return hashlib.sha256(repr((self.llm, self.token2wav, ASSEMBLY)).encode()).hexdigest()[:16]
+
+    def require(self) -> None:
+        """Raise FailedPrecondition if the request resumes one that other engines began. Call it
+        with the first audio.
+        """
+        if self.wanted and self.wanted != self.name:
+            raise errors.FailedPrecondition(
+                f"the request was begun by engines {self.wanted}, now there are {self.name}; start it again"
+            )
 
 
 @dataclass(frozen=True)
@@ -60,6 +97,15 @@ class StallTimer:
         finally:
             self._pauses -= 1
             self.beat()
+
+    async def paused_between(self, items: AsyncIterator[Item]) -> AsyncGenerator[Item]:
+        """Pass `items` on; the stage owes no response while the next one is awaited."""
+        while True:
+            with self.paused():
+                item = await anext(items, None)
+            if item is None:
+                return
+            yield item
 
 
 async def call_with_failover(
@@ -135,6 +181,25 @@ def cancelling(call: Call) -> Iterator[Call]:
         yield call
     finally:
         call.cancel()
+
+
+async def pour(call: grpc.aio.StreamStreamCall[Any, Any], setup: object, messages: AsyncGenerator[object]) -> None:
+    """Write `setup` and, once it is accepted, `messages` to their end; then end the text of the
+    call.
+
+    A write on a dead call is ignored: the reader gets its status. That is also why this waits for
+    the initial metadata, which confirm the setup: grpc.aio replaces the status of a refusal by its
+    own if a write crosses it.
+    """
+    async with contextlib.aclosing(messages):
+        try:
+            await call.write(setup)
+            await call.initial_metadata()
+            async for message in messages:
+                await call.write(message)
+            await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
 
 
 @contextlib.asynccontextmanager

@@ -1,24 +1,38 @@
-"""Client of the frontend: text to sentences."""
+"""Client of the frontend: text to sentences, each once, also if another replica sends some of them
+again.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import cast
-
-import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.rpc.calls import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance
-from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
-from services.orchestrator.stages.frontend import SentenceDeduplicator, TextWarning
+from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
+from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
-Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
-Warn = Callable[[Iterable[TextWarning]], None]
-AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
+MOST_WARNINGS = 50
+"""The most that one call of the frontend reports."""
+Take = Callable[[Sentence], Awaitable[None]]
+Response = frontend_pb2.AnalyzeResponse | frontend_pb2.AnalyzeStreamResponse
+
+
+class TextWarnings:
+    """The warnings of one request about text that is not spoken as it is written, in order and
+    without repeats: a frontend that takes over reports some again.
+    """
+
+    def __init__(self) -> None:
+        self.known: list[warning_pb2.TextWarning] = []
+
+    def add(self, news: Iterable[warning_pb2.TextWarning]) -> None:
+        for warning in news:
+            if warning not in self.known and len(self.known) < MOST_WARNINGS:
+                self.known.append(warning)
 
 
 class FrontendStage:
@@ -28,50 +42,40 @@ class FrontendStage:
         self.replicas = replicas
         self._policy = policy
 
-    async def analyze(self, utterance: Utterance, take: Take, warn: Warn) -> int:
-        """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`,
-        some perhaps twice. Returns the number of takeovers.
+    async def analyze(self, utterance: Utterance, take: Take, warnings: TextWarnings) -> int:
+        """Hand the sentences of the text to `take`, each once and in order, and add to `warnings`.
+        Returns the number of takeovers.
         """
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
         taken = SentenceDeduplicator(take)
 
         async def attempt(replica: Replica, timer: StallTimer) -> None:
-            with cancelling(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
+            with cancelling(frontend_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in messages(call):
-                    timer.beat()
-                    warn(map(_warning, response.warnings))
-                    with timer.paused():
-                        if response.HasField("sentence"):
-                            await taken.add(_sentence(response.sentence, utterance), whole=True, unfinished=False)
-                        if response.closing_pause_milliseconds:
-                            await taken.close(response.closing_pause_milliseconds)
+                    await _receive(response, utterance, taken, warnings, timer)
 
         return await call_with_failover(self.replicas, self._policy, attempt)
 
-    async def analyze_stream(self, utterance: Utterance, text: TextReplayBuffer, take: Take, warn: Warn) -> int:
+    async def analyze_stream(
+        self, utterance: Utterance, text: TextReplayBuffer, take: Take, warnings: TextWarnings
+    ) -> int:
         """The same for text that arrives over time; with utterance.by_token a sentence is handed
         over when it begins. Text that the frontend no longer needs is dropped, and another replica
         begins after it. Returns the number of takeovers.
         """
-        taken = SentenceDeduplicator(take)
+        taken = SentenceDeduplicator(take, by_token=utterance.by_token)
         setup = _setup(utterance)
         setup.reports_progress, setup.partial_sentences = True, utterance.by_token
 
         async def attempt(replica: Replica, timer: StallTimer) -> None:
             begin, read, complete = text.begin, asyncio.Event(), asyncio.Event()
             taken.restart()
-            with cancelling(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+            with cancelling(frontend_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_pour(call, setup, text, read, complete, timer))
+                    requests = _requests(text, read, complete, timer)
+                    group.create_task(pour(call, frontend_pb2.AnalyzeStreamRequest(setup=setup), requests))
                     async for response in messages(call):
-                        timer.beat()
-                        warn(map(_warning, response.warnings))
-                        with timer.paused():
-                            if response.HasField("sentence"):
-                                sentence = _sentence(response.sentence, utterance)
-                                await taken.add(sentence, whole=not utterance.by_token, unfinished=response.unfinished)
-                            if response.closing_pause_milliseconds:
-                                await taken.close(response.closing_pause_milliseconds)
+                        await _receive(response, utterance, taken, warnings, timer, unfinished=response.unfinished)
                         if response.HasField("progress"):
                             if response.progress.document:
                                 text.keep_whole()
@@ -87,6 +91,105 @@ class FrontendStage:
         return await call_with_failover(self.replicas, self._policy, attempt)
 
 
+class SentenceDeduplicator:
+    """Hands each sentence to `take` once and in order: when it is complete or, with by_token, when
+    its first ids are there.
+    """
+
+    def __init__(self, take: Take, *, by_token: bool = False) -> None:
+        self._take = take
+        self._by_token = by_token
+        self._sentences = 0
+        self._open: Sentence | None = None
+        self._received = 0
+        self._closed = False
+
+    def restart(self) -> None:
+        """Another replica sends the sentences again, from one that may be complete or open."""
+        self._received = 0
+
+    async def add(self, message: frontend_pb2.Sentence, *, unfinished: bool = False) -> None:
+        """message: a sentence or, with by_token, the ids that continue it. unfinished: more ids
+        follow.
+        """
+        current = message.index == self._sentences
+        if current:
+            await self._extend(message)
+        self._received = self._received + len(message.token_ids) if unfinished else 0
+        if current and not unfinished:
+            if self._open is not None:
+                self._open.end()
+            self._open = None
+            self._sentences += 1
+
+    async def close(self, pause_milliseconds: int) -> None:
+        """The text asks for silence after its last sentence."""
+        if not self._closed:
+            self._closed = True
+            await self._take(Sentence(self._sentences, (), pause_milliseconds))
+
+    async def _extend(self, message: frontend_pb2.Sentence) -> None:
+        """Pass on the ids that were not received before."""
+        known = 0 if self._open is None else self._open.length
+        fresh = tuple(message.token_ids[max(0, known - self._received) :])
+        words = [SpokenWord(word.text, word.first_id, word.ids) for word in message.words if word.first_id >= known]
+        if self._open is not None:
+            self._open.extend(fresh, words)
+        elif fresh or not self._by_token:
+            self._open = Sentence(
+                message.index,
+                fresh,
+                message.pause_before_milliseconds,
+                words,
+                message.rate or 1.0,
+                continues=message.continues,
+                whole=not self._by_token,
+            )
+            await self._take(self._open)
+
+
+async def _receive(
+    response: Response,
+    utterance: Utterance,
+    taken: SentenceDeduplicator,
+    warnings: TextWarnings,
+    timer: StallTimer,
+    *,
+    unfinished: bool = False,
+) -> None:
+    """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
+    timer.beat()
+    warnings.add(response.warnings)
+    with timer.paused():
+        if response.HasField("sentence"):
+            rate = response.sentence.rate or 1.0
+            if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
+                raise InvalidRequest(
+                    f"SSML: prosody rate makes {rate:g} of the speed of a sentence; PROFILE_UPSTREAM has only 1.0"
+                )
+            await taken.add(response.sentence, unfinished=unfinished)
+        if response.closing_pause_milliseconds:
+            await taken.close(response.closing_pause_milliseconds)
+
+
+async def _requests(
+    text: TextReplayBuffer, read: asyncio.Event, complete: asyncio.Event, timer: StallTimer
+) -> AsyncGenerator[frontend_pb2.AnalyzeStreamRequest]:
+    """The text as it comes; each piece after the previous one was read, so that at most one waits
+    at the stage. `read` is set by the reader of responses; `complete` is set here when all is
+    written.
+    """
+    async for piece in timer.paused_between(text.read()):
+        read.clear()
+        if isinstance(piece, Flush):
+            flush = frontend_pb2.AnalyzeFlush(least_words=piece.least_words)
+            yield frontend_pb2.AnalyzeStreamRequest(flush=flush)
+        else:
+            yield frontend_pb2.AnalyzeStreamRequest(text=piece)
+        await read.wait()
+    complete.set()
+
+
 def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
     return frontend_pb2.AnalyzeSetup(
         language_code=utterance.language_code,
@@ -98,60 +201,5 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
     )
 
 
-def _sentence(message: frontend_pb2.Sentence, utterance: Utterance) -> Sentence:
-    """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
-    words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
-    rate = message.rate or 1.0
-    if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
-        raise InvalidRequest(
-            f"SSML: prosody rate makes {rate:g} of the speed of a sentence; PROFILE_UPSTREAM has only 1.0"
-        )
-    return Sentence(
-        message.index, tuple(message.token_ids), message.pause_before_milliseconds, words, rate, message.continues
-    )
-
-
-def _warning(message: warning_pb2.TextWarning) -> TextWarning:
-    return TextWarning(message.kind, message.message, tuple(message.left_out), message.sentence)
-
-
-async def _pour(
-    call: AnalyzeCall,
-    setup: frontend_pb2.AnalyzeSetup,
-    text: TextReplayBuffer,
-    read: asyncio.Event,
-    complete: asyncio.Event,
-    timer: StallTimer,
-) -> None:
-    """Write the setup and, once it is accepted, the text as it comes; each piece after the previous
-    one was read, so that at most one waits at the stage. `read` is set by the reader of responses;
-    `complete` is set here when all is written.
-
-    A write on a dead call is ignored, as in `stages.token2wav`.
-    """
-    place = text.start()
-    try:
-        await call.write(frontend_pb2.AnalyzeStreamRequest(setup=setup))
-        await call.initial_metadata()
-        while True:
-            with timer.paused():
-                piece = await text.read(place)
-            if piece is None:
-                break
-            if isinstance(piece, Flush):
-                request = frontend_pb2.AnalyzeStreamRequest(
-                    flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words)
-                )
-            else:
-                request = frontend_pb2.AnalyzeStreamRequest(text=piece)
-            read.clear()
-            await call.write(request)
-            await read.wait()
-        complete.set()
-        await call.done_writing()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return
-
-
-def _stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":
+def frontend_stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":
     return cast("frontend_pb2_grpc.FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(replica.channel))

@@ -54,25 +54,23 @@ class StageInfo:
 
     async def ask(self) -> tuple[list[info_pb2.ServiceInfo], list[str]]:
         """The ServiceInfo of each replica, and those that did not answer, as `stage: STATUS`."""
-        answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS))
-        result = [answer.result.info for answer in answers if isinstance(answer.result, info_pb2.GetInfoResponse)]
-        silent = [
-            (answer.stage.stage, answer.result) for answer in answers if isinstance(answer.result, grpc.aio.AioRpcError)
-        ]
-        return result, [f"{stage}: {error.code().name}" for stage, error in silent]
+        infos, silent = list[info_pb2.ServiceInfo](), list[str]()
+        for stage, _, answer in await self._of_all(_get_info):
+            if isinstance(answer, grpc.aio.AioRpcError):
+                silent.append(f"{stage.stage}: {answer.code().name}")
+            else:
+                infos.append(answer.info)
+        return infos, silent
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
         """The load of each serving replica. everywhere: of any device; otherwise only of CPUs,
         which are slow enough to limit the number of requests. Fakes have no load. A replica that
         does not answer keeps its last load, for `MOST_SILENT_ROUNDS` rounds in a row.
         """
-        answers = await self._of_all(
-            lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS), serving=True
-        )
         known: dict[tuple[str, str], _LastReport] = {}
-        for stage, address, answer in answers:
+        for stage, address, answer in await self._of_all(_get_info, serving=True):
             before = self._known.get((stage.stage, address))
-            if isinstance(answer, info_pb2.GetInfoResponse):
+            if not isinstance(answer, grpc.aio.AioRpcError):
                 if everywhere or _costs_much(answer.info):
                     known[stage.stage, address] = _LastReport(StageLoad(stage.stage, address, _load_of(answer.info)))
             elif before is not None and before.silent_rounds < MOST_SILENT_ROUNDS:
@@ -118,6 +116,10 @@ class StageInfo:
             for replica in (stage.serving_replicas() if serving else stage.replicas())
         ]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
+
+
+def _get_info(stub: "info_pb2_grpc.InfoServiceAsyncStub") -> Awaitable[info_pb2.GetInfoResponse]:
+    return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=ANSWER_SECONDS)
 
 
 def _costs_much(info: info_pb2.ServiceInfo) -> bool:

@@ -6,8 +6,6 @@ import asyncio
 import time
 from typing import cast
 
-import grpc
-
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.calls import messages
@@ -16,11 +14,9 @@ from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
+from services.orchestrator.speech.utterance import Utterance, tokens_to_first_border
 from services.orchestrator.speech.word_alignment import require_all_words
-from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling
-
-GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
+from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 
 class LlmStage:
@@ -66,16 +62,22 @@ class LlmStage:
             setup.replay_tokens.extend(stream.tokens)
             stub = cast("llm_pb2_grpc.LlmServiceAsyncStub", llm_pb2_grpc.LlmServiceStub(replica.channel))
             sentence, metadata = stream.sentence, telemetry.outgoing()
-            if isinstance(sentence, Sentence):
-                request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.token_ids)
+            if sentence.whole:
+                request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.pieces[0])
                 with cancelling(stub.Generate(request, metadata=metadata)) as call:
                     async for response in messages(call):
                         timer.beat()
                         take(response.tokens)
             else:
+                # While the sentence is open, the stage may be waiting for text, so it owes no
+                # response.
+                texts = (
+                    llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids))
+                    async for ids in timer.paused_between(sentence.read())
+                )
                 with cancelling(stub.GenerateStream(metadata=metadata)) as open_call:
                     async with asyncio.TaskGroup() as group:
-                        pouring = group.create_task(_pour(open_call, setup, sentence, timer))
+                        pouring = group.create_task(pour(open_call, llm_pb2.GenerateStreamRequest(setup=setup), texts))
                         async for streamed in messages(open_call):
                             timer.beat()
                             take(streamed.tokens)
@@ -86,22 +88,6 @@ class LlmStage:
                 raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
         return await call_with_failover(self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0)
-
-
-async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, timer: StallTimer) -> None:
-    """Write the setup and, once it is accepted, the ids as they come. While the sentence is open
-    the stage may be waiting for text, so it owes no response. A write on a dead call is ignored, as
-    in `stages.token2wav`.
-    """
-    try:
-        await call.write(llm_pb2.GenerateStreamRequest(setup=setup))
-        await call.initial_metadata()
-        with timer.paused():
-            async for ids in sentence.read():
-                await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids)))
-            await call.done_writing()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return
 
 
 def _setup(

@@ -18,10 +18,9 @@ from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling
+from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 _WARM_SECONDS = 120.0
-DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
 
 
 @dataclass
@@ -80,15 +79,17 @@ class Token2WavStage:
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
             setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
-            stub = cast(
-                "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+            request = token2wav_pb2.DecodeStreamRequest
+            tokens = (
+                request(tokens=token2wav_pb2.SpeechTokenIds(ids=piece))
+                async for piece in timer.paused_between(stream.read())
             )
             with (
-                cancelling(stub.DecodeStream(metadata=telemetry.outgoing())) as call,
+                cancelling(_stub(replica).DecodeStream(metadata=telemetry.outgoing())) as call,
                 timer.paused() if silent else contextlib.nullcontext(),
             ):
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_pour(call, setup, stream, timer))
+                    group.create_task(pour(call, request(setup=setup), tokens))
                     async for response in messages(call):
                         timer.beat()
                         news = response.audio
@@ -96,7 +97,11 @@ class Token2WavStage:
                             setup.expected_identity.CopyFrom(news.identity)
                             engines.token2wav = identity_from_proto(news.identity)
                         if news.audio:
-                            self._check_place(news, setup, replica)
+                            if news.start_sample != setup.start_sample:
+                                raise InternalFault(
+                                    f"{self.replicas.stage} sent audio from sample {news.start_sample}, "
+                                    f"expected {setup.start_sample}"
+                                )
                             setup.start_sample += len(news.audio) // 2
                             with timer.paused():
                                 await play(news.audio)
@@ -114,51 +119,23 @@ class Token2WavStage:
         """Let `replica` decode one token and discard the sound, so that it caches the state of the
         prompt.
         """
-        stub = cast(
-            "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
-        )
         request = token2wav_pb2.DecodeRequest(setup=_conditioning_setup(conditioning), speech_tokens=[0])
         try:
-            with cancelling(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
+            with cancelling(_stub(replica).Decode(request, timeout=_WARM_SECONDS)) as call:
                 async for _ in messages(call):
                     pass
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage) from error
 
-    def _check_place(
-        self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica
-    ) -> None:
-        if news.start_sample != setup.start_sample:
-            raise InternalFault(
-                f"{self.replicas.stage} sent audio from sample {news.start_sample}, expected {setup.start_sample}"
-            )
+
+def _stub(replica: Replica) -> "token2wav_pb2_grpc.Token2WavServiceAsyncStub":
+    stub = token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+    return cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", stub)
 
 
 def is_served_profile(utterance: Utterance) -> bool:
     """Whether its samples are independent of where and when they are cut."""
     return utterance.profile == profile_pb2.PROFILE_CONTINUOUS
-
-
-async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, timer: StallTimer) -> None:
-    """Write the setup and, once it is accepted, the tokens as they are generated.
-
-    A write on a dead call is ignored: the reader gets its status. That is also why this waits for
-    the initial metadata, which confirm the setup: grpc.aio replaces the status of a refusal by its
-    own if a write crosses it.
-    """
-    try:
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))
-        await call.initial_metadata()
-        tokens = stream.read()
-        while True:
-            with timer.paused():
-                piece = await anext(tokens, None)
-            if piece is None:
-                break
-            await call.write(token2wav_pb2.DecodeStreamRequest(tokens=token2wav_pb2.SpeechTokenIds(ids=piece)))
-        await call.done_writing()
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        return
 
 
 def _setup(

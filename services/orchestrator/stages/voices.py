@@ -1,15 +1,20 @@
-"""Client of the frontend for stored voices."""
+"""Client of the frontend for voices, recordings and instructions."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import grpc
 
 from cosyserve import telemetry
+from cosyserve.errors import InternalFault
 from cosyserve.rpc.calls import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
+from services.orchestrator.speech.conditioning import Conditioning, Prompting, Recording, Voice, condition
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover
+from services.orchestrator.stages.frontend import frontend_stub
 
 Answer = TypeVar("Answer")
 
@@ -17,75 +22,116 @@ Answer = TypeVar("Answer")
 class VoiceStage:
     """Every call is repeated on another replica if one fails: all of them share the voices."""
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, making: RetryPolicy) -> None:
-        """making: as `policy`, for the analysis of a recording."""
-        self._replicas = replicas
+    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, reading: RetryPolicy) -> None:
+        """reading: as `policy`, for the analysis of a recording."""
+        self.replicas = replicas
         self._policy = policy
-        self._making = making
+        self._reading = reading
+
+    async def conditioning(self, prompting: Prompting) -> Conditioning:
+        """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
+        lacks what is asked for, NotFound if there is no such voice, InvalidRequest for an unusable
+        recording or instruction.
+        """
+        async with asyncio.TaskGroup() as group:
+            voice = group.create_task(
+                self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
+            )
+            instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
+        return condition(
+            voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
+        )
+
+    async def voice(self, name: str) -> Voice:
+        """The voice `name` with its content; NotFound if there is none."""
+        return _voice((await self._ask(lambda stub: stub.GetVoice, pb.GetVoiceRequest(id=name))).voice)
+
+    async def recording(self, recording: Recording) -> Voice:
+        """The voice of a recording. Raises Overloaded, with a retry hint, if no frontend can
+        analyze another recording now.
+        """
+        request = pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(**vars(recording)))
+        return _voice((await self._ask(lambda stub: stub.ReadRecording, request, self._reading)).voice)
+
+    async def instruction(self, text: str) -> tuple[int, ...]:
+        """The text ids of an instruction; FailedPrecondition if the model supports none."""
+        request = pb.ReadInstructionRequest(instruction=text)
+        return tuple((await self._ask(lambda stub: stub.ReadInstruction, request)).token_ids)
+
+    async def speech(self, audio: bytes) -> tuple[int, ...]:
+        """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
+        `recording` does.
+        """
+        response = await self._ask(lambda stub: stub.ReadSpeech, pb.ReadSpeechRequest(audio=audio), self._reading)
+        if not response.speech_tokens:
+            raise InternalFault("the frontend read no speech token out of a recording")
+        return tuple(response.speech_tokens)
 
     async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
         """A page of the voices, and the token of the next page."""
-        request = frontend_pb2.FrontendServiceListVoicesRequest(page_size=size, page_token=token)
-        answer = await self._call(lambda stub: stub.ListVoices(request, metadata=telemetry.outgoing()))
-        return list(answer.voices), answer.next_page_token
+        request = pb.FrontendServiceListVoicesRequest(page_size=size, page_token=token)
+        response = await self._ask(lambda stub: stub.ListVoices, request)
+        return list(response.voices), response.next_page_token
 
     async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
         """The details of a voice; NotFound if there is none."""
-        request = frontend_pb2.DescribeVoiceRequest(id=voice_id)
-        return (await self._call(lambda stub: stub.DescribeVoice(request, metadata=telemetry.outgoing()))).voice
+        return (await self._ask(lambda stub: stub.DescribeVoice, pb.DescribeVoiceRequest(id=voice_id))).voice
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
         """Create a voice. The draft needs an id and a request_id, so that a second attempt returns
         the voice that the first one created.
         """
-        request = frontend_pb2.FrontendServiceCreateVoiceRequest(draft=draft)
-        return (
-            await self._call(lambda stub: stub.CreateVoice(request, metadata=telemetry.outgoing()), making=True)
-        ).voice
+        request = pb.FrontendServiceCreateVoiceRequest(draft=draft)
+        return (await self._ask(lambda stub: stub.CreateVoice, request, self._reading)).voice
 
     async def update(
         self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]
     ) -> voice_pb2.VoiceDetails:
         """Change the metadata of a voice: `fields` of `metadata`, all if none is named."""
-        request = frontend_pb2.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata)
+        request = pb.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata)
         request.update_mask.paths.extend(fields)
-        return (await self._call(lambda stub: stub.UpdateVoice(request, metadata=telemetry.outgoing()))).voice
+        return (await self._ask(lambda stub: stub.UpdateVoice, request)).voice
 
     async def delete(self, voice_id: str) -> None:
         """Delete a voice; NotFound if there is none."""
-        request, tries = frontend_pb2.FrontendServiceDeleteVoiceRequest(id=voice_id), 0
+        request, tries = pb.FrontendServiceDeleteVoiceRequest(id=voice_id), 0
 
-        async def once(stub: "frontend_pb2_grpc.FrontendServiceAsyncStub") -> None:
+        async def attempt(replica: Replica, _: StallTimer) -> None:
             nonlocal tries
             tries += 1
             try:
-                await stub.DeleteVoice(request, metadata=telemetry.outgoing())
+                await answer(frontend_stub(replica).DeleteVoice(request, metadata=telemetry.outgoing()))
             except grpc.aio.AioRpcError as error:
                 # The replica that failed before may have deleted it.
                 if tries == 1 or error.code() != grpc.StatusCode.NOT_FOUND:
                     raise
 
-        await self._call(once)
+        await call_with_failover(self.replicas, self._policy, attempt)
 
-    async def _call(
-        self, call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]", *, making: bool = False
+    async def _ask(
+        self,
+        method: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Callable[..., Awaitable[Answer]]]",
+        request: object,
+        policy: RetryPolicy | None = None,
     ) -> Answer:
-        return await ask(self._replicas, self._making if making else self._policy, call)
+        """The response to `request` from one replica of the frontend, and from another one if that
+        fails (`call_with_failover`).
+        """
+        answers: list[Answer] = []
+
+        async def attempt(replica: Replica, _: StallTimer) -> None:
+            answers.append(await answer(method(frontend_stub(replica))(request, metadata=telemetry.outgoing())))
+
+        await call_with_failover(self.replicas, policy or self._policy, attempt)
+        return answers[0]
 
 
-async def ask(
-    replicas: ReplicaSet,
-    policy: RetryPolicy,
-    call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]",
-) -> Answer:
-    """The response to `call` from one of the `replicas` of the frontend, and from another one if
-    that fails (`call_with_failover`).
-    """
-    answers: list[Answer] = []
-
-    async def attempt(replica: Replica, _: StallTimer) -> None:
-        stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
-        answers.append(await answer(call(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub))))
-
-    await call_with_failover(replicas, policy, attempt)
-    return answers[0]
+def _voice(message: voice_pb2.Voice) -> Voice:
+    return Voice(
+        id=message.id,
+        content_hash=message.content_hash,
+        prompt_text_ids=tuple(message.prompt_text_ids),
+        prompt_speech_tokens=tuple(message.prompt_speech_tokens),
+        prompt_mel=message.prompt_mel,
+        speaker_embedding=message.speaker_embedding,
+    )

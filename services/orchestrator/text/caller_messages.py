@@ -1,5 +1,5 @@
-"""Reads the messages of a StreamingSynthesize after its setup: text, flush, cancel or the end, with
-a time limit for each.
+"""Reads the messages of a StreamingSynthesize after its setup: text, flushes and the end, with a
+time limit for each.
 """
 
 import asyncio
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.tasks import retrieve_error
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 FEWEST_DELAYED_WORDS = 4
@@ -27,48 +28,37 @@ class CancelledByCaller(Exception):
     """The caller cancelled the synthesis."""
 
 
-@dataclass(frozen=True)
-class Fragment:
-    """One message after the setup: text, a flush or a cancel."""
-
-    text: str = ""
-    flush: bool = False
-    cancel: bool = False
-
-
 async def listen(
-    fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting, most_characters: int
+    parts: AsyncIterator[str | Flush], text: TextReplayBuffer, waiting: Waiting, most_characters: int
 ) -> None:
-    """Write the text of `fragments` into `text` until they end. While too much text waits to be
-    spoken, no message is read.
+    """Write the text and the flushes of `parts` into `text` until they end. While too much text
+    waits to be spoken, no message is read.
 
-    Raises CancelledByCaller; InvalidRequest if there are more than `most_characters`;
+    Raises what `parts` raises; InvalidRequest if there are more than `most_characters`;
     DeadlineExceeded if no message comes in time.
     """
     while True:
         await text.room()
-        fragment = await _next(fragments, text, waiting)
-        if fragment is None:
+        part = await _next(parts, text, waiting)
+        if part is None:
             text.end()
             return
-        if fragment.cancel:
-            raise CancelledByCaller
-        if text.received + len(fragment.text) > most_characters:
+        if isinstance(part, Flush):
+            text.flush(part)
+            continue
+        if text.received + len(part) > most_characters:
             raise InvalidRequest(
-                f"text has {text.received + len(fragment.text)} characters in all, allowed are 1 to {most_characters}"
+                f"text has {text.received + len(part)} characters in all, allowed are 1 to {most_characters}"
             )
-        if fragment.text:
-            text.feed(fragment.text)
-        if fragment.flush:
-            text.flush(Flush())
+        text.feed(part)
 
 
-async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting) -> Fragment | None:
+async def _next(parts: AsyncIterator[str | Flush], text: TextReplayBuffer, waiting: Waiting) -> str | Flush | None:
     """The next message, None at the end. One read waits for it and is never cancelled: a cancelled
     read may lose a message and leaks native memory (cosyserve.rpc.calls). It ends with the call.
     """
-    reading = asyncio.ensure_future(anext(fragments, None))
-    reading.add_done_callback(_seen)
+    reading = asyncio.ensure_future(anext(parts, None))
+    reading.add_done_callback(retrieve_error)
     if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
         if await _done(reading, waiting.delay_seconds):
             return reading.result()
@@ -84,14 +74,6 @@ async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, wait
     )
 
 
-async def _done(reading: "asyncio.Future[Fragment | None]", seconds: float) -> bool:
+async def _done(reading: "asyncio.Future[str | Flush | None]", seconds: float) -> bool:
     done, _ = await asyncio.wait((reading,), timeout=seconds)
     return bool(done)
-
-
-def _seen(reading: "asyncio.Future[Fragment | None]") -> None:
-    """Retrieve the error of a read that no task waits for any more, so that asyncio does not log
-    it: the call is over.
-    """
-    if not reading.cancelled():
-        reading.exception()

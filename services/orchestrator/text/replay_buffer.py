@@ -2,9 +2,11 @@
 stage reads it, and reads it again after a failure.
 """
 
-import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+
+from cosyserve.tasks import Changes
 
 _LONGEST_PIECE = 4_000
 
@@ -14,14 +16,6 @@ class Flush:
     """The text up to here is to be spoken now. least_words: as AnalyzeFlush of frontend.proto."""
 
     least_words: int = 0
-
-
-@dataclass
-class ReadPosition:
-    """Position of a reader: characters of the whole text, and flushes."""
-
-    characters: int
-    flushes: int
 
 
 class TextReplayBuffer:
@@ -40,12 +34,12 @@ class TextReplayBuffer:
         self._text = ""
         self._flushes: deque[tuple[int, Flush]] = deque()
         self._flushes_forgotten = 0
-        self._changed = asyncio.Event()
+        self._changes = Changes()
 
     def feed(self, fragment: str) -> None:
         self._text += fragment
         self.received += len(fragment)
-        self._wake()
+        self._changes.notify()
 
     def flush(self, flush: Flush) -> None:
         """Add a flush. One at which no text waits, or a repeated one, is ignored: so there are no
@@ -56,42 +50,39 @@ class TextReplayBuffer:
         ):
             return
         self._flushes.append((self.received, flush))
-        self._wake()
+        self._changes.notify()
 
     def end(self) -> None:
         self.ended = True
-        self._wake()
+        self._changes.notify()
 
     async def room(self) -> None:
         """Wait until fewer than `most_waiting` characters are held. A document is held whole: the
         frontend limits its size.
         """
-        while len(self._text) >= self._most_waiting and not self._is_document:
-            await self._changed.wait()
+        await self._changes.wait_for(lambda: len(self._text) < self._most_waiting or self._is_document)
 
-    def start(self) -> ReadPosition:
-        """The position of a new reader."""
-        return ReadPosition(self.begin, self._flushes_forgotten)
-
-    async def read(self, place: ReadPosition) -> str | Flush | None:
-        """The next part after `place`, which moves on: text, in pieces of at most 4000 characters,
-        a flush, or None at the end.
+    async def read(self) -> AsyncIterator[str | Flush]:
+        """What is held and what follows, to the end: text, in pieces of at most 4000 characters,
+        and flushes.
         """
+        place, flushes = self.begin, self._flushes_forgotten
         while True:
-            place.flushes = max(place.flushes, self._flushes_forgotten)
-            ahead = place.flushes - self._flushes_forgotten
+            flushes = max(flushes, self._flushes_forgotten)
+            ahead = flushes - self._flushes_forgotten
             border, flush = self._flushes[ahead] if ahead < len(self._flushes) else (self.received, None)
-            if border > place.characters:
-                offset = place.characters - self.begin
-                piece = self._text[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
-                place.characters += len(piece)
-                return piece
-            if flush is not None:
-                place.flushes += 1
-                return flush
-            if self.ended:
-                return None
-            await self._changed.wait()
+            if border > place:
+                offset = place - self.begin
+                piece = self._text[offset : offset + min(border - place, _LONGEST_PIECE)]
+                place += len(piece)
+                yield piece
+            elif flush is not None:
+                flushes += 1
+                yield flush
+            elif self.ended:
+                return
+            else:
+                await self._changes.wait()
 
     def forget(self, until: int) -> None:
         """Drop the text up to this position, and its flushes."""
@@ -100,14 +91,10 @@ class TextReplayBuffer:
         while self._flushes and self._flushes[0][0] <= until:
             self._flushes.popleft()
             self._flushes_forgotten += 1
-        self._wake()
+        self._changes.notify()
 
     def keep_whole(self) -> None:
         """The text is a document, all of which the frontend needs until its end."""
         if not self._is_document:
             self._is_document = True
-            self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+            self._changes.notify()

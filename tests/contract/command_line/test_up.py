@@ -15,6 +15,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.host.supervision import supervisor as stack_module
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
+from cosyserve.tasks import Changes
 from tests.stacks.roster import Roster
 from tests.stacks.up_process import TINY, Up
 
@@ -89,18 +90,16 @@ class Reports:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._news = asyncio.Event()
+        self._changes = Changes()
 
     def __call__(self, line: str) -> None:
         self.lines.append(line)
-        self._news.set()
+        self._changes.notify()
 
     async def holds(self, text: str, times: int = 1) -> None:
         """Return when so many lines hold `text`. Raises TimeoutError after a minute."""
         async with asyncio.timeout(60):
-            while sum(text in line for line in self.lines) < times:
-                self._news.clear()
-                await self._news.wait()
+            await self._changes.wait_for(lambda: sum(text in line for line in self.lines) >= times)
 
 
 TEXT = "One of the services is going to die while this sentence is being spoken, and the listener shall hear all of it."

@@ -23,9 +23,9 @@ async def test_a_stream_out_of_order_is_refused() -> None:
     )
     bad = llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[300]))
     cases = [
-        ([], "the first message has to be the setup"),
-        ([text], "the first message has to be the setup"),
-        ([llm_pb2.GenerateStreamRequest()], "the first message has to be the setup"),
+        ([], "no message came, expected the setup"),
+        ([text], "the first message carries text, expected the setup"),
+        ([llm_pb2.GenerateStreamRequest()], "the first message carries nothing, expected the setup"),
         ([setup, setup], "every message after the first has to be text"),
         ([setup, text, llm_pb2.GenerateStreamRequest()], "every message after the first has to be text"),
         ([setup, bad], "text.ids[0] is 300, allowed 0 to 299"),

@@ -34,7 +34,7 @@ from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
 from tests.stacks.every_request import Put, methods, places, request_of
-from tests.stacks.scripted_stages import until_serving
+from tests.stacks.in_process import until_serving
 
 HERE = "127.0.0.1:0"
 DEMO = Path(__file__).parents[3] / "models" / "demo"

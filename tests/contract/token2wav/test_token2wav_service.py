@@ -135,9 +135,9 @@ async def test_bad_values_are_refused_by_name(
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        ([], "the first message must be the setup"),
-        ([said([1])], "the first message must be the setup"),
-        ([token2wav_pb2.DecodeStreamRequest()], "the first message must be the setup"),
+        ([], "no message came, expected the setup"),
+        ([said([1])], "the first message carries tokens, expected the setup"),
+        ([token2wav_pb2.DecodeStreamRequest()], "the first message carries nothing, expected the setup"),
         (
             [token2wav_pb2.DecodeStreamRequest(setup=setup())] * 2,
             "only the first message may be the setup; all later ones must be tokens",

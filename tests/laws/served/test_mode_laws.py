@@ -3,7 +3,6 @@ services with the bundled voice.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +12,13 @@ import pytest_asyncio
 from cosyserve.audio.wav import wav_header
 from cosyserve.client.types import Prompt
 from cosyserve.errors import FailedPrecondition
-from tests.stacks.whole_stack import WholeStack, whole_stack
+from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODEL = Path("models/demo")
 SPOKEN = "The quick brown fox jumps over the lazy dog."
 TEXT = "A few words, then silence."
 WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(MODEL) as running:
-        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

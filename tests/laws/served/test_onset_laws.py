@@ -4,26 +4,18 @@ cutting, rate, encoding, mode and speed.
 
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
 from cosyserve.audio.encoding import Encoding, OutputStream
-from tests.stacks.whole_stack import WholeStack, whole_stack
+from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 VOICES = ("af_heart", "am_michael")
 TEXT = "Here is the first one. Then, after a moment, comes the second one."
 LEAD, TAIL = 480, 2_400
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(Path("models/demo")) as running:
-        yield running
 
 
 async def say(stack: WholeStack, onset: str, text: str = TEXT, **options: Any) -> bytes:

@@ -3,12 +3,11 @@ the request alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import Overloaded
@@ -19,12 +18,6 @@ MODEL = Path("models/demo")
 VOICES = ("af_heart", "am_michael")
 TEXT = "A few words, then silence."
 TWO_SENTENCES = "The first one goes on just long enough to be spoken all alone. Then a second one follows it."
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(MODEL) as running:
-        yield running
 
 
 async def say(stack: WholeStack, text: str = TEXT, **options: Any) -> bytes:
@@ -158,8 +151,8 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         )
 
 
-async def test_of_twelve_at_once_four_are_served_and_eight_told_when_to_come_back() -> None:
-    """Real engines, limit 4: nobody hangs, nobody is lost in mid-stream."""
+async def test_of_twelve_at_once_four_are_served_and_eight_get_a_retry_hint() -> None:
+    """Real engines, limit 4: no call hangs, none is lost in mid-stream."""
     async with whole_stack(MODEL, max_streams=4) as stack:
         alone = await say(stack)
         loop, refused_after = asyncio.get_running_loop(), list[float]()

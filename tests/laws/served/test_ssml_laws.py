@@ -4,27 +4,19 @@ nor resuming is heard.
 
 import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from cosyserve.client.types import Mode, TextWarning, WordTime
 from cosyserve.errors import InvalidRequest
-from tests.stacks.whole_stack import WholeStack, whole_stack
+from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 DOCUMENT = (
     '<speak>One <emphasis>thing</emphasis> ⊕ here. <prosody rate="slow">And slowly</prosody> on.<break time="300ms"/>'
     '<s>It is <say-as interpret-as="characters">AB</say-as>.</s></speak>'
 )
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(Path("models/demo")) as running:
-        yield running
 
 
 async def say(stack: WholeStack, text: str, **options: Any) -> tuple[bytes, list[WordTime]]:

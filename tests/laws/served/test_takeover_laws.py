@@ -3,14 +3,11 @@ audio.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from cosyserve.client import AsyncClient
-from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
+from cosyserve.host.supervision.supervisor import LocalDeployment
 from tests.stacks.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,19 +21,10 @@ LONG = (
 """Long enough for the speech-token model to be at work still when the first sound is heard."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack_and_roster() -> AsyncIterator[tuple[LocalDeployment, Roster]]:
-    roster = Roster()
-    async with local_deployment(
-        Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}, log=roster
-    ) as running:
-        yield running, roster
-
-
 @pytest.mark.parametrize("stage", ["token2wav", "llm"])
 async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeployment, Roster], stage: str) -> None:
     stack, roster = stack_and_roster
-    await roster.complete(token2wav=2, llm=2)
+    await roster.complete(frontend=2, token2wav=2, llm=2)
     async with AsyncClient(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=5).read()
         speech = client.synthesize(LONG, seed=5)
@@ -44,7 +32,7 @@ async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeploy
         async with speech:
             async for chunk in speech:
                 if not heard:
-                    # With nobody else about, the first replica that serves has the call.
+                    # With no other caller, the first replica that serves has the call.
                     stack.kill(stage, 0)
                 heard += chunk.audio
         assert heard == undisturbed
@@ -57,7 +45,7 @@ async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[LocalDeploy
 async def test_both_replicas_speak_alike(stack_and_roster: tuple[LocalDeployment, Roster]) -> None:
     """Requests at once are spread over the replicas; each hears what it would have heard alone."""
     stack, roster = stack_and_roster
-    await roster.complete(token2wav=2, llm=2)
+    await roster.complete(frontend=2, token2wav=2, llm=2)
     async with AsyncClient(stack.address) as client:
         alone = [await client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)]
         together = await asyncio.gather(*(client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)))

@@ -6,27 +6,19 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
 
 from cosyserve.client.types import Summary, WordTime
 from cosyserve.errors import InvalidRequest
-from tests.stacks.whole_stack import WholeStack, whole_stack
+from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODES = ("sentences", "tokens")
 TEXT = "Dr. Li paid $3.50. Who knew? 👩‍👩‍👧 Café open"
 SPOKEN = ["doctor", "li", "paid", "three", "dollars", "fifty", "cents", "who", "knew", "cafe", "open"]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(Path("models/demo")) as running:
-        yield running
 
 
 async def arriving(fragments: list[str], seconds: float = 0.0) -> AsyncIterator[str]:

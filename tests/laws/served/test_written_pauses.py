@@ -2,27 +2,18 @@
 place, counted like every sample.
 """
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import synthesis_pb2
-from tests.stacks.whole_stack import WholeStack, whole_stack
+from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 BYTES_PER_MILLISECOND = 48
 TEXT = "One thing. [pause 400ms] <break time='0.3s'/> Then another."
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[WholeStack]:
-    async with whole_stack(Path("models/demo")) as running:
-        yield running
 
 
 async def say(stack: WholeStack, text: str, **options: Any) -> bytes:

@@ -66,9 +66,7 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
 
     up = SimpleNamespace(serving=True, serving_replicas=lambda: [replica])
     decoders = SimpleNamespace(replicas=up, warm=warm)
-    warming = VoiceWarming(
-        SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=8
-    )
+    warming = VoiceWarming(SimpleNamespace(replicas=up, voice=voice, page=page), decoders, most_voices=8)
     task = asyncio.create_task(warming.run())
     await _until(lambda: warmed == ["bert"])
     task.cancel()

@@ -63,8 +63,7 @@ class Frontend(scripted.Frontend):
 async def storage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Storage]:
     shared = Storage()
     monkeypatch.setattr(Frontend, "storage", shared, raising=False)
-    name, _, add = scripted._STAGES["frontend"]
-    monkeypatch.setitem(scripted._STAGES, "frontend", (name, Frontend, add))
+    monkeypatch.setitem(scripted.SERVICERS, "frontend", Frontend)
     yield shared
     shared.gate.set()
 

@@ -1,14 +1,15 @@
-"""Who is admitted, who is refused, and whether what the refused are told comes true."""
+"""Which requests are admitted, which are refused, and whether their retry hints come true."""
 
 import asyncio
+import contextlib
 import heapq
 import math
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from cosyserve.engines.engine_load import BusyMeter, EngineLoad, Load
+from cosyserve.engines.engine_load import EngineLoad, Load
 from cosyserve.errors import Overloaded
 from services.orchestrator.decode_ahead import PlaybackClock
 from services.orchestrator.load_control.adaptive_limit import (
@@ -43,7 +44,7 @@ class Door:
         self.per_second = per_second
         self.hints: list[float] = []
         self.first_tries: list[bool] = []
-        """For each refused caller, whether there was a place when it came back as told."""
+        """For each refused caller, whether there was a place when it came back as the hint said."""
         self.idle_seconds = 0.0
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
@@ -79,7 +80,7 @@ class Door:
         self.at(size * 0.02 * self.dice.uniform(0.67, 1.33), lambda: place.__exit__(None, None, None))
 
 
-def test_of_callers_who_come_back_when_they_are_told_most_find_a_place() -> None:
+def test_most_callers_who_come_back_after_their_hint_find_a_place() -> None:
     """Half of the places are taken on average, and callers who come by chance take some that others
     were told of. A hint that is the mean of all requests by the number of places brings 48 % in at
     the second try, and more than half as many refusals again."""
@@ -104,10 +105,10 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done() -> None:
     found.begins(TEXT, 100, 10.0)
     found.begins(TEXT, 300, 10.0)
     assert found.next_place(2, 11.0) == pytest.approx(1.0)
-    assert found.next_place(2, 11.0) == pytest.approx(5.0)  # the next one is told the other place
+    assert found.next_place(2, 11.0) == pytest.approx(5.0)  # the next one gets the time of the other place
     assert found.next_place(2, 16.9) == pytest.approx(
         0.25 * 6.9
-    )  # those who were told to come by now have not come: the places are open
+    )  # those whose hints are over have not come: the places are open
 
 
 def test_with_fewer_places_than_requests_more_have_to_end() -> None:
@@ -177,28 +178,47 @@ def test_a_flood_of_refusals_keeps_no_list_of_all() -> None:
     assert len(found._promised) <= 2
 
 
+def test_admission_gives_each_place_once_and_takes_it_back() -> None:
+    admission = Admission(2)
+    with admission.admit(), admission.admit():
+        with pytest.raises(Overloaded) as caught, admission.admit():
+            raise AssertionError("a third stream was let in")
+        assert caught.value.retry_after is not None
+        assert caught.value.retry_after >= 0.2
+    assert admission.active == 0
+    with pytest.raises(RuntimeError, match="inside"), admission.admit():
+        raise RuntimeError("inside")
+    assert admission.active == 0
+
+
+def test_a_limit_of_no_request_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Admission(0)
+
+
 def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, replicas: int = 1) -> list[StageLoad]:
     stages = [StageLoad("llm", "0", Load(llm))]
     return stages + [StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)]
 
 
-def test_a_replica_that_has_spoken_nothing_counts_as_the_others_of_its_stage() -> None:
-    """Without it one request would be admitted, and the least busy choice would give each one to
-    the first replica.
-    """
-    silent = StageLoad("token2wav", "new", None)
-    assert AdaptiveLimit(16).of(loads(0.5), 0, 0.0) == 1
-    assert AdaptiveLimit(16).of([*loads(0.5), silent], 0, 0.0) == int(USED_SHARE * 2 / 0.5) == 3
-    assert AdaptiveLimit(16).of([silent], 0, 0.0) == 16
-
-
-def test_as_many_are_admitted_as_the_slowest_stage_can_speak() -> None:
-    assert AdaptiveLimit(16).of([], 0, 0.0) == 16
-    assert AdaptiveLimit(16).of(loads(0.2), 0, 0.0) == int(USED_SHARE / 0.2) == 4
-    assert AdaptiveLimit(16).of(loads(0.2, replicas=2), 0, 0.0) == 8
-    assert AdaptiveLimit(16).of(loads(0.2, llm=0.5), 0, 0.0) == 1
-    assert AdaptiveLimit(16).of(loads(2.0), 0, 0.0) == 1
-    assert AdaptiveLimit(304).of(loads(0.0025, llm=0.0025), 0, 0.0) == 304
+@pytest.mark.parametrize(
+    ("most", "reported", "limit"),
+    [
+        (16, [], 16),
+        (16, loads(0.2), int(USED_SHARE / 0.2)),
+        (16, loads(0.2, replicas=2), 8),
+        (16, loads(0.2, llm=0.5), 1),
+        (16, loads(2.0), 1),
+        (304, loads(0.0025, llm=0.0025), 304),
+        # A replica that has spoken nothing counts as the others of its stage: without it one
+        # request would be admitted, and the least busy choice would give each one to the first.
+        (16, loads(0.5), 1),
+        (16, [*loads(0.5), StageLoad("token2wav", "new", None)], int(USED_SHARE * 2 / 0.5)),
+        (16, [StageLoad("token2wav", "new", None)], 16),
+    ],
+)
+def test_as_many_are_admitted_as_the_slowest_stage_can_speak(most: int, reported: list[StageLoad], limit: int) -> None:
+    assert AdaptiveLimit(most).of(reported, 0, 0.0) == limit
 
 
 def test_the_limit_follows_what_is_measured_while_serving() -> None:
@@ -217,7 +237,7 @@ def test_late_pieces_lower_the_limit_below_those_under_way_and_it_recovers_one_b
     assert told == [5, 6, 7, 8, 8, 8]
 
 
-def test_the_limit_recovers_while_nobody_asks() -> None:
+def test_the_limit_recovers_while_no_request_comes() -> None:
     limit = AdaptiveLimit(16)
     limit.of(loads(0.1, pieces=50), 2, 0.0)
     assert limit.of(loads(0.1, pieces=60, late=5), 5, 1.0) == 4
@@ -234,81 +254,65 @@ def test_the_limit_is_halved_at_most_and_not_for_a_single_late_piece() -> None:
     assert limit.of(loads(0.1, pieces=80, late=6), 1, 3.0 + BACK_OFF_SECONDS) == 2
 
 
-def test_a_replica_that_begins_anew_is_not_taken_for_late() -> None:
+def test_a_replica_that_was_restarted_is_not_taken_for_late() -> None:
     limit = AdaptiveLimit(16)
     limit.of(loads(0.1, pieces=500, late=5), 4, 0.0)
     assert limit.of(loads(0.1, pieces=3, late=1), 4, 10.0) == 8
 
 
+class Updated:
+    """An admission whose limit follows `answer`; an exception is raised."""
+
+    def __init__(self, answer: list[StageLoad] | Exception) -> None:
+        self.answer, self.rounds = answer, 0
+        self.admission = Admission(8)
+        self.updater = LimitUpdater(self.admission, self._ask, least_seconds=0.01)
+
+    async def _ask(self) -> list[StageLoad]:
+        self.rounds += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.updater.run())
+        self.updater.changed()
+        yield
+        await self.until(lambda: self.admission.limit != 8)
+        assert not task.done()
+        task.cancel()
+
+
 async def test_the_limit_falls_below_those_who_were_under_way_when_a_piece_came_late() -> None:
     """They are over when the stages are asked."""
-    admission, told = Admission(8), loads(0.1, pieces=100)
-    asked = asyncio.Event()
-
-    async def ask() -> list[StageLoad]:
-        asked.set()
-        return told
-
-    watch = LimitUpdater(admission, ask, least_seconds=0.01)
-    running = asyncio.create_task(watch.run())
-    watch.changed()
-    await asked.wait()
-    told = loads(0.1, pieces=150, late=20)
-    with admission.admit(), admission.admit(), admission.admit(), admission.admit():
-        pass
-    async with asyncio.timeout(5):
-        while admission.limit == 8:
-            await asyncio.sleep(0.01)
-    running.cancel()
-    assert admission.limit == 4
+    updated = Updated(loads(0.1, pieces=100))
+    async with updated.running():
+        await updated.until(lambda: updated.rounds > 0)
+        updated.answer = loads(0.1, pieces=150, late=20)
+        with contextlib.ExitStack() as places:
+            for _ in range(4):
+                places.enter_context(updated.admission.admit())
+    assert updated.admission.limit == 4
 
 
-async def test_a_round_that_fails_is_not_the_last_one() -> None:
-    admission, rounds = Admission(8), 0
-
-    async def ask() -> list[StageLoad]:
-        nonlocal rounds
-        rounds += 1
-        if rounds == 1:
-            raise RuntimeError("a stage answered nonsense")
-        return loads(0.4)
-
-    watch = LimitUpdater(admission, ask, least_seconds=0.01)
-    running = asyncio.create_task(watch.run())
-    watch.changed()
-    async with asyncio.timeout(5):
-        while rounds < 1:
-            await asyncio.sleep(0.001)
-        watch.changed()
-        while admission.limit == 8:
-            await asyncio.sleep(0.001)
-    running.cancel()
-    assert admission.limit == 2
-
-
-async def test_a_round_whose_answer_cannot_be_reckoned_with_is_not_the_last_one(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("answer", [RuntimeError("a stage answered nonsense"), [StageLoad("llm", "0", Load(0.0))]])
+async def test_a_round_that_fails_is_not_the_last_one(
+    answer: list[StageLoad] | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The limit stays as it is, and the next round counts."""
-    admission, told = Admission(8), [StageLoad("llm", "0", Load(0.0))]
-
-    async def ask() -> list[StageLoad]:
-        return told
-
-    watch = LimitUpdater(admission, ask, least_seconds=0.01)
-    running = asyncio.create_task(watch.run())
-    watch.changed()
-    async with asyncio.timeout(5):
-        while not caplog.records and not running.done():
-            await asyncio.sleep(0.001)
-        assert admission.limit == 8
-        told = loads(0.4)
-        watch.changed()
-        while admission.limit == 8:
-            assert not running.done()
-            await asyncio.sleep(0.001)
-    running.cancel()
-    assert admission.limit == 2
+    updated = Updated(answer)
+    async with updated.running():
+        await updated.until(lambda: bool(caplog.records))
+        assert updated.admission.limit == 8
+        updated.answer = loads(0.4)
+        updated.updater.changed()
+    assert updated.admission.limit == 2
 
 
 def test_what_speech_costs_is_that_of_the_latest_half_minute() -> None:
@@ -325,25 +329,6 @@ def test_what_speech_costs_is_that_of_the_latest_half_minute() -> None:
     assert (load.now.pieces, load.now.late_pieces) == (2, 1)
     load.forget()
     assert load.now is None
-
-
-def test_an_engine_that_shares_its_time_is_busy_while_anything_is_in() -> None:
-    now, load = 0.0, EngineLoad()
-    meter = BusyMeter(load, lambda: now)
-    first = meter.begins()
-    now = 1.0
-    second = meter.begins()
-    now = 3.0
-    meter.made(first, 5.0)
-    meter.ends(second)
-    now = 4.0
-    meter.ends(first)
-    now = 100.0  # idle
-    third = meter.begins()
-    now = 101.0
-    meter.made(third, 5.0)
-    assert load.now is not None
-    assert load.now.real_time_factor == pytest.approx(5.0 / 10.0)
 
 
 def test_a_player_has_what_was_sent_less_what_it_has_played() -> None:
@@ -374,29 +359,15 @@ async def test_a_place_without_text_goes_to_another_request() -> None:
                 with pytest.raises(Overloaded, match="2 of 2 streams"), door.admit():
                     pass
                 with pytest.raises(Overloaded, match=r"there was no text for 1\.0 s"):
-                    await told(places[1])
+                    await reclaimed(places[1])
             assert door.active == 1
         assert door.active == 1
     assert door.active == 0
 
 
-async def told(place: PreemptiblePlace) -> None:
+async def reclaimed(place: PreemptiblePlace) -> None:
     async with asyncio.timeout(1):
         await place.until_reclaimed()
-
-
-def test_a_place_whose_text_was_spoken_is_kept_for_the_idle_time() -> None:
-    clock = [0.0]
-    door = Admission(1, now=lambda: clock[0])
-    place = PreemptiblePlace(30.0, lambda: clock[0])
-    with door.admit(preemptible=place):
-        place.used()
-        clock[0] = 29.0
-        with pytest.raises(Overloaded), door.admit():
-            pass
-        clock[0] = 31.0
-        with door.admit():
-            assert place.reclaimed
 
 
 def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
@@ -410,20 +381,26 @@ def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
     assert door.active == 0
 
 
-def test_a_place_whose_audio_is_taken_slowly_is_in_use() -> None:
-    """And for the idle time after the caller has taken it."""
+@pytest.mark.parametrize("sending_until", [0.0, 50.0])
+def test_a_place_is_kept_for_the_idle_time_after_its_text_and_while_its_audio_is_taken(sending_until: float) -> None:
+    """However slowly the caller takes it."""
     clock = [0.0]
     door = Admission(1, now=lambda: clock[0])
     place = PreemptiblePlace(30.0, lambda: clock[0])
-    with door.admit(preemptible=place):
-        place.used()
-        with place.sending():
-            clock[0] = 50.0
-            with pytest.raises(Overloaded), door.admit():
-                pass
-        clock[0] = 79.0
+
+    def refused() -> bool:
         with pytest.raises(Overloaded), door.admit():
             pass
-        clock[0] = 81.0
+        return not place.reclaimed
+
+    with door.admit(preemptible=place):
+        place.used()
+        if sending_until:
+            with place.sending():
+                clock[0] = sending_until
+                assert refused()
+        clock[0] = sending_until + 29.0
+        assert refused()
+        clock[0] = sending_until + 31.0
         with door.admit():
             assert place.reclaimed

@@ -1,5 +1,5 @@
-"""A read of a caller's message is never cancelled: it ends with the call, and its error is told to
-no one who has left.
+"""A read of a caller's message is never cancelled: it ends with the call, and its error is
+not reported to a caller that has left.
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.caller_messages import Fragment, Waiting, listen
-from services.orchestrator.text.replay_buffer import TextReplayBuffer
+from services.orchestrator.text.caller_messages import Waiting, listen
+from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 
 class Caller:
@@ -20,8 +20,8 @@ class Caller:
         self.ended, self.over = asyncio.Event(), asyncio.Event()
         self.cancelled = False
 
-    async def fragments(self) -> AsyncIterator[Fragment]:
-        yield Fragment("text")
+    async def parts(self) -> AsyncIterator[str | Flush]:
+        yield "text"
         try:
             await self.ended.wait()
         except asyncio.CancelledError:
@@ -45,7 +45,7 @@ async def test_the_read_goes_on_when_it_is_waited_for_no_longer(idle: bool, forg
     """Because the caller was silent for too long, or because the request ended in another way."""
     caller = Caller()
     waiting = Waiting(delay_seconds=None, idle_seconds=0.05 if idle else 60.0)
-    listening = asyncio.create_task(listen(caller.fragments(), TextReplayBuffer(100), waiting, 100))
+    listening = asyncio.create_task(listen(caller.parts(), TextReplayBuffer(100), waiting, 100))
     await asyncio.sleep(0.02)
     if not idle:
         listening.cancel()

@@ -9,42 +9,35 @@ from services.orchestrator.speech.conditioning import Conditioning, PromptMode, 
 TEXT, SPEECH, MEL, VECTOR, INSTRUCTION = (1, 2), (3, 4, 5), bytes(3 * 2 * 80 * 4), b"vector", (6, 7, 8)
 WHOLE = Voice("anna", "hash", TEXT, SPEECH, MEL, VECTOR)
 UNTRANSCRIBED = Voice("anna", "hash", (), SPEECH, MEL, VECTOR)
+CUT = Voice("anna", "hash", TEXT, SPEECH, MEL[2 * 80 * 4 :], VECTOR)
 VECTOR_ONLY = Voice("anna", "hash", (), (), b"", VECTOR)
-LISTENS = {"speech_tokens": SPEECH, "mel": MEL, "key": "hash"}
-DEAF = {"speech_tokens": (), "mel": b"", "key": ""}
+LISTENS: dict[str, object] = {"speech_tokens": SPEECH, "mel": MEL, "key": "hash"}
+DEAF: dict[str, object] = {"speech_tokens": (), "mel": b"", "key": ""}
 
 
-def conditioning(text: tuple[int, ...], heard: tuple[int, ...], **decoder: object) -> Conditioning:
-    return Conditioning(voice="anna", text_ids=text, llm_prompt_tokens=heard, speaker_embedding=VECTOR, **decoder)  # type: ignore[arg-type]
-
-
-def test_of_a_cut_prompt_the_decoder_is_shown_the_end_and_the_language_model_all() -> None:
-    cut = Voice("anna", "hash", TEXT, SPEECH, MEL[2 * 80 * 4 :], VECTOR)
-    expected = {"speech_tokens": SPEECH[1:], "mel": cut.prompt_mel, "key": "hash"}
-    assert condition(cut, PromptMode.ZERO_SHOT) == conditioning(TEXT, SPEECH, **expected)
-
-
-def test_zero_shot_shows_everything() -> None:
-    assert condition(WHOLE, PromptMode.ZERO_SHOT) == conditioning(TEXT, SPEECH, **LISTENS)
-
-
-@pytest.mark.parametrize("voice", [WHOLE, UNTRANSCRIBED])
-def test_cross_lingual_shows_the_language_model_nothing(voice: Voice) -> None:
-    assert condition(voice, PromptMode.CROSS_LINGUAL) == conditioning((), (), **LISTENS)
-
-
-@pytest.mark.parametrize("voice", [WHOLE, UNTRANSCRIBED])
-def test_instruct_shows_the_language_model_the_instruction_and_no_speech(voice: Voice) -> None:
-    assert condition(voice, PromptMode.INSTRUCT, INSTRUCTION) == conditioning(INSTRUCTION, (), **LISTENS)
-
-
-def test_instruct_of_a_speaker_vector_alone_shows_the_decoder_no_speech() -> None:
-    assert condition(VECTOR_ONLY, PromptMode.INSTRUCT, INSTRUCTION) == conditioning(INSTRUCTION, (), **DEAF)
-
-
-@pytest.mark.parametrize("voice", [WHOLE, UNTRANSCRIBED, VECTOR_ONLY])
-def test_sft_shows_the_vector_alone(voice: Voice) -> None:
-    assert condition(voice, PromptMode.SFT) == conditioning((), (), **DEAF)
+@pytest.mark.parametrize(
+    ("voice", "mode", "text", "heard", "decoder"),
+    [
+        (WHOLE, PromptMode.ZERO_SHOT, TEXT, SPEECH, LISTENS),
+        # Of a cut prompt the decoder gets the end, and the language model all of it.
+        (CUT, PromptMode.ZERO_SHOT, TEXT, SPEECH, {**LISTENS, "speech_tokens": SPEECH[1:], "mel": CUT.prompt_mel}),
+        (WHOLE, PromptMode.CROSS_LINGUAL, (), (), LISTENS),
+        (UNTRANSCRIBED, PromptMode.CROSS_LINGUAL, (), (), LISTENS),
+        (WHOLE, PromptMode.INSTRUCT, INSTRUCTION, (), LISTENS),
+        (UNTRANSCRIBED, PromptMode.INSTRUCT, INSTRUCTION, (), LISTENS),
+        (VECTOR_ONLY, PromptMode.INSTRUCT, INSTRUCTION, (), DEAF),
+        (WHOLE, PromptMode.SFT, (), (), DEAF),
+        (UNTRANSCRIBED, PromptMode.SFT, (), (), DEAF),
+        (VECTOR_ONLY, PromptMode.SFT, (), (), DEAF),
+    ],
+)
+def test_each_network_gets_what_the_mode_gives_it(
+    voice: Voice, mode: PromptMode, text: tuple[int, ...], heard: tuple[int, ...], decoder: dict[str, object]
+) -> None:
+    ids = INSTRUCTION if mode is PromptMode.INSTRUCT else ()
+    assert condition(voice, mode, ids) == Conditioning(
+        voice="anna", text_ids=text, llm_prompt_tokens=heard, speaker_embedding=VECTOR, **decoder
+    )
 
 
 def test_not_chosen_is_by_instruction_and_voice() -> None:

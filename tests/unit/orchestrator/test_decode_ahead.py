@@ -3,10 +3,10 @@ what is ended with it.
 """
 
 import asyncio
+import contextlib
 
+from services.orchestrator.decode_ahead import Decode, SentencesAhead
 from services.orchestrator.speech.silence import Play
-
-from services.orchestrator.decode_ahead import Decode, sentences_ahead
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence
 from services.orchestrator.stages.token2wav import Decoded
@@ -37,7 +37,7 @@ async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over(
         queue.put_nowait(written(index))
     queue.put_nowait(None)
     begun_early, most = 0, 0
-    async with sentences_ahead(queue) as sentences:
+    async with contextlib.aclosing(SentencesAhead(queue)) as sentences:
         upcoming = await sentences.first()
         while upcoming.stream is not None:
             over = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over(
 async def test_what_was_begun_early_ends_with_the_request() -> None:
     queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
     queue.put_nowait(written(1))
-    async with sentences_ahead(queue) as sentences:
+    async with contextlib.aclosing(SentencesAhead(queue)) as sentences:
         upcoming = await sentences.behind(written(0), asyncio.Event(), lambda: 0.5, decode)
         assert upcoming.sound is not None
         await asyncio.sleep(0)

@@ -10,18 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.speech.utterance import OpenSentence, Sentence
-from services.orchestrator.stages.frontend import SentenceDeduplicator
-from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
+from services.orchestrator.text.caller_messages import Waiting, listen
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 
 
 async def told(text: TextReplayBuffer) -> list[str | Flush]:
-    """All that a new reader is told, up to the end, pieces between two flushes joined."""
-    place, found = text.start(), list[str | Flush]()
-    while (piece := await text.read(place)) is not None:
+    """All that a new reader gets, up to the end, pieces between two flushes joined."""
+    found = list[str | Flush]()
+    async for piece in text.read():
         if isinstance(piece, str) and found and isinstance(found[-1], str):
             found[-1] += piece
         else:
@@ -33,7 +31,7 @@ async def told(text: TextReplayBuffer) -> list[str | Flush]:
 @given(
     st.lists(st.one_of(st.text("ab ", max_size=4), st.just(Flush()), st.just(Flush(4))), max_size=20), st.floats(0, 1)
 )
-def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
+def test_what_is_forgotten_is_read_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
     async def check() -> None:
         text, places, flushes = TextReplayBuffer(10**6), "", list[tuple[int, Flush]]()
         for part in parts:
@@ -69,7 +67,7 @@ async def test_flushes_of_nothing_do_not_pile_up() -> None:
     assert await told(text) == ["ab", Flush()]
 
 
-async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragment]:
+async def messages(*found: str | Flush, then: float = 0.0) -> AsyncIterator[str | Flush]:
     for one in found:
         yield one
     if then:
@@ -79,10 +77,10 @@ async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragmen
 async def test_nothing_is_read_while_too_much_waits() -> None:
     text, seen = TextReplayBuffer(most_waiting=10), list[int]()
 
-    async def fragments() -> AsyncIterator[Fragment]:
+    async def fragments() -> AsyncIterator[str | Flush]:
         for number in range(5):
             seen.append(number)
-            yield Fragment("123456")
+            yield "123456"
 
     listening = asyncio.create_task(listen(fragments(), text, PATIENT, 1_000))
     await asyncio.sleep(0.05)
@@ -99,7 +97,7 @@ async def test_nothing_is_read_while_too_much_waits() -> None:
 
 async def test_a_document_is_kept_whole_and_still_read() -> None:
     text = TextReplayBuffer(most_waiting=10)
-    listening = asyncio.create_task(listen(messages(*[Fragment("123456")] * 5), text, PATIENT, 1_000))
+    listening = asyncio.create_task(listen(messages(*["123456"] * 5), text, PATIENT, 1_000))
     await asyncio.sleep(0.05)
     assert text.received == 12
     text.keep_whole()
@@ -114,44 +112,22 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
     text = TextReplayBuffer(100)
     with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s after 5 characters"):
-        await listen(messages(Fragment("ab cd"), then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
+        await listen(messages("ab cd", then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
     text.end()
     assert await told(text) == ["ab cd", Flush(4)]
 
 
 async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
-    async def fragments() -> AsyncIterator[Fragment]:
-        yield Fragment("ab")
+    async def fragments() -> AsyncIterator[str | Flush]:
+        yield "ab"
         await asyncio.sleep(0.15)
-        yield Fragment("cd")
+        yield "cd"
 
     text = TextReplayBuffer(100)
     await listen(fragments(), text, Waiting(delay_seconds=0.05, idle_seconds=5.0), 100)
     assert await told(text) == ["ab", Flush(4), "cd"]
 
 
-async def test_too_much_text_and_a_cancel_end_it() -> None:
+async def test_too_much_text_ends_it() -> None:
     with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
-        await listen(messages(Fragment("abc"), Fragment("def")), TextReplayBuffer(100), PATIENT, 5)
-    with pytest.raises(CancelledByCaller):
-        await listen(messages(Fragment("abc"), Fragment(cancel=True)), TextReplayBuffer(100), PATIENT, 5)
-
-
-async def test_a_sentence_told_again_is_taken_once() -> None:
-    taken: list[Sentence | OpenSentence] = []
-
-    async def take(sentence: Sentence | OpenSentence) -> None:
-        taken.append(sentence)
-
-    sentences = SentenceDeduplicator(take)
-    for again in range(2):
-        sentences.restart()
-        await sentences.add(Sentence(0, (1, 2)), whole=False, unfinished=True)
-        await sentences.add(Sentence(0, (3,)), whole=False, unfinished=False)
-        await sentences.add(Sentence(1, (4,) if again == 0 else (4, 5)), whole=False, unfinished=True)
-    await sentences.add(Sentence(1, (6,)), whole=False, unfinished=False)
-    first, second = taken
-    assert isinstance(first, OpenSentence)
-    assert isinstance(second, OpenSentence)
-    assert (first.pieces, first.complete) == ([(1, 2), (3,)], True)
-    assert (second.pieces, second.complete) == ([(4,), (5,), (6,)], True)
+        await listen(messages("abc", "def"), TextReplayBuffer(100), PATIENT, 5)

@@ -1,14 +1,14 @@
 """The silence between two sentences, where the request leaves it to us."""
 
 import pytest
+
+from cosyserve.errors import FailedPrecondition
 from services.orchestrator.speech.silence import (
     LONG_TOKENS,
     SENTENCE_PAUSE_MILLISECONDS,
     SHORT_TOKENS,
     default_pause,
 )
-
-from cosyserve.errors import FailedPrecondition
 from services.orchestrator.stages import failover as engines
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from services.orchestrator.speech.silence import SilenceTrimmer, Trimming
 
 RATE = 24_000

@@ -1,5 +1,5 @@
-"""What speech costs the stages, as they tell it over real connections: also when one has no time to
-answer, or tells what cannot be.
+"""What speech costs the stages, as they report it over real connections: also when one has no time
+to answer, or reports what cannot be.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from services.orchestrator.stages.info import StageInfo
 
 
 class Telling(info_pb2_grpc.InfoServiceServicer):
-    """One replica. factor: what it tells, None: nothing. silent: it does not answer."""
+    """One replica. factor: what it reports, None: nothing. silent: it does not answer."""
 
     def __init__(self, factor: float | None) -> None:
         self.factor, self.silent = factor, False
@@ -96,6 +96,6 @@ async def test_one_that_serves_no_longer_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, None])
-async def test_a_cost_that_cannot_be_is_not_told(factor: float | None) -> None:
+async def test_a_cost_that_cannot_be_is_not_reported(factor: float | None) -> None:
     async with stage(Telling(factor), Telling(0.2)) as (info, _):
         assert await factors(info) == [None, 0.2]

@@ -1,4 +1,4 @@
-"""Bad public requests: each with the text that the caller reads."""
+"""Bad public requests, each with the text that the caller reads; and a bad setting."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator import validation
+from services.orchestrator.settings import OrchestratorSettings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"text": ""}, "text has nothing to speak (no letter or digit); allowed are 1 to 100 characters"),
@@ -70,3 +71,10 @@ def test_seed_zero_is_a_seed() -> None:
 def test_unary_is_offline() -> None:
     utterance = validation.unary(synthesis_pb2.SynthesizeUnaryRequest(text="你好", speed=1.5), 100)
     assert (utterance.profile, utterance.speed) == (profile_pb2.PROFILE_OFFLINE, 1.5)
+
+
+def test_less_room_than_a_sentence_may_need_is_no_setting() -> None:
+    stages = {"listen": "127.0.0.1:0", "frontend": ("a:1",), "llm": ("b:1",), "token2wav": ("c:1",)}
+    OrchestratorSettings(**stages, max_waiting_characters=1_000)
+    with pytest.raises(ValueError, match="MAX_WAITING_CHARACTERS is 999, allowed are at least 1000"):
+        OrchestratorSettings(**stages, max_waiting_characters=999)

@@ -1,11 +1,15 @@
-"""Which sentences have words that nobody can have said in their time."""
+"""The tokens of a sentence: their first border, how they are read, and the words that have too few
+of them.
+"""
+
+import asyncio
 
 import pytest
-from services.orchestrator.speech.word_alignment import require_all_words
 
 from cosyserve.errors import LeftOut
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
-from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
+from services.orchestrator.speech.utterance import Sentence, SpokenWord, tokens_to_first_border
+from services.orchestrator.speech.word_alignment import require_all_words
 
 WORDS = (SpokenWord("or", 0, 2), SpokenWord("me", 2, 3), SpokenWord("a", 5, 1), SpokenWord("/nˈIki/", 6, 6))
 """By their ids they need 1, 2, no and 3 tokens."""
@@ -17,7 +21,7 @@ def timing(*starts: int) -> GenerationTiming:
     return GenerationTiming(0.0, 0.0, 0.0, starts)
 
 
-def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence | OpenSentence = SENTENCE) -> str:
+def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence = SENTENCE) -> str:
     try:
         require_all_words(sentence, timing(*starts), tokens)
     except LeftOut as fault:
@@ -55,7 +59,7 @@ def test_a_sentence_without_times_or_words_is_passed_over() -> None:
 
 
 def test_a_sentence_that_was_written_meanwhile_is_judged_alike() -> None:
-    sentence = OpenSentence(3)
+    sentence = Sentence(3, whole=False)
     sentence.extend((0, 1, 2, 3), WORDS[:1])
     sentence.extend(tuple(range(4, 12)), WORDS[1:])
     assert not left_out(SPOKEN, 20, sentence)
@@ -73,3 +77,40 @@ async def test_what_is_waited_for() -> None:
     stream.fail(LeftOut("x"))
     with pytest.raises(LeftOut):
         await stream.judged()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first_hop", "border"),
+    [
+        (0, 1, 25),
+        (0, 25, 25),
+        (0, 26, 50),
+        (20, 1, 5),
+        (20, 5, 5),
+        (20, 6, 30),
+        (25, 1, 25),
+        (49, 1, 1),
+        (49, 2, 26),
+        (30, 100, 120),
+    ],
+)
+def test_first_border(prompt: int, first_hop: int, border: int) -> None:
+    assert tokens_to_first_border(prompt, first_hop) == border
+    assert (prompt + border) % 25 == 0
+
+
+async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
+    stream = TokenStream(Sentence(0, (1,)), seed=1)
+    stream.extend([1, 2])
+    early = asyncio.create_task(_all(stream))
+    await asyncio.sleep(0)
+    stream.extend([3])
+    late = asyncio.create_task(_all(stream))
+    await asyncio.sleep(0)
+    stream.extend([4])
+    stream.finish(GenerationTiming(0.0, 0.0, 0.0))
+    assert await early == await late == await _all(stream) == [1, 2, 3, 4]
+
+
+async def _all(stream: TokenStream) -> list[int]:
+    return [token async for piece in stream.read() for token in piece]
