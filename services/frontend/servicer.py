@@ -12,11 +12,9 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_input import StreamingInput
-from services.frontend.analysis.streaming_text import Piece
-from services.frontend.analysis.unspoken import languages
+from services.frontend.analysis.prepared_text import languages
+from services.frontend.analysis.streaming import Piece, StreamingInput
 from services.frontend.analysis.whole_input import parts_of
-from services.frontend.prompt_servicer import PromptMethods
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.segmentation.text_units import LONGEST_UNIT
@@ -31,7 +29,7 @@ MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
 
-class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at
@@ -48,10 +46,8 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         most_stream_characters: int,
         recordings_cache_bytes: int,
     ) -> None:
-        VoiceMethods.__init__(self, library, reader)
-        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
+        super().__init__(library, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
         self._analyzer = analyzer
-        self._scheduler = scheduler
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
 

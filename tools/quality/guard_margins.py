@@ -27,7 +27,7 @@ from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.segmentation.split_mode import split_mode
+from services.frontend.segmentation.sentence_splitter import split_mode
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.backend import Backend
 from services.llm.generation.config import LengthBounds

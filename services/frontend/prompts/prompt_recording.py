@@ -1,14 +1,20 @@
-"""A recording to clone, as a caller sends it: the file, its transcript and its language."""
+"""A recording to clone, as a caller sends it: the file, its transcript and its language; and the
+draft of a stored voice that it becomes.
+"""
 
 import hashlib
+import secrets
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import require_tag
+from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_notes import Labels, require_given_id, require_length, require_request_id
+from services.frontend.voices.voice_store import Origin, StoredVoice, now
 
 LONGEST_TRANSCRIPT = 1000
+LONGEST_PROVENANCE = 2000
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class PromptRecording:
     language_code: str = ""
     cut_prompt: bool = False
     """Leave out the start of the decoder's prompt for an earlier first sound
-    (`services.frontend.voices.prompt_cut`).
+    (`services.frontend.voices.voice`).
     """
 
     def require_readable(self) -> None:
@@ -45,7 +51,30 @@ class PromptRecording:
         return digest.hexdigest()
 
 
-def require_length(name: str, text: str, most: int) -> None:
-    """Raise InvalidRequest naming the field when `text` has more than `most` characters."""
-    if len(text) > most:
-        raise InvalidRequest(f"{name} has {len(text)} characters, allowed at most {most}")
+@dataclass(frozen=True)
+class Draft:
+    """A voice to create; fields as in VoiceDraft of `voice.proto`."""
+
+    id: str
+    recording: PromptRecording
+    provenance: str
+    labels: Labels
+    request_id: str
+
+    def checked(self) -> "Draft":
+        """Return the draft with an id, generated when none was chosen. Raises InvalidRequest for
+        errors that are visible without reading the audio.
+        """
+        draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
+        require_given_id(draft.id)
+        require_request_id(self.request_id)
+        require_length("provenance", self.provenance, LONGEST_PROVENANCE)
+        self.recording.require_readable()
+        return draft
+
+    def stored(self, voice: Voice) -> StoredVoice:
+        """`voice`, which was read from the recording, with its origin."""
+        recording = self.recording
+        return StoredVoice(
+            voice, Origin(recording.transcript, recording.language_code, now(), self.provenance, self.request_id)
+        )

@@ -10,17 +10,50 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from xml.parsers import expat
 
+import regex
+
 from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
-from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
-from services.frontend.ssml.detection import without_declaration
+from services.frontend.ssml.elements import FASTEST, SLOWEST, break_milliseconds, rate_of
 from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.inserted import Inserted
-from services.frontend.ssml.replacements import IsPhonemes, replacement_of, require
+from services.frontend.ssml.replacements import Inserted, IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
 from services.frontend.tokenizers.placeholders import inserted_placeholder
+
+MOST_BLANKS = 400
+"""Blanks before the document; with more of them the text is plain."""
+_BEGINNING = regex.compile(
+    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?"
+    rf"(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
+)
+"""A document with a document type also matches, so that the reader can refuse it with the reason.
+"""
+_DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>)?")
+
+
+def begins_document(text: str) -> bool | None:
+    """Whether a text that begins with `text` is an SSML document; None while more of it is
+    needed.
+    """
+    match = _BEGINNING.match(text, partial=True)
+    return False if match is None else None if match.partial else True
+
+
+def is_document(text: str) -> bool:
+    """Whether the whole of `text` is an SSML document, well-formed or not."""
+    return "speak" in text and begins_document(text) is True
+
+
+def without_declaration(text: str) -> str:
+    """A document whose byte order mark and XML declaration are replaced by blanks: they do not
+    apply to decoded text, the positions in the document stay the same, and blanks may precede it.
+    """
+    prologue = _DECLARATION.match(text)
+    length = prologue.end() if prologue else 0
+    return "".join(c if c == "\n" else " " for c in text[:length]) + text[length:]
+
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 """Reserved for placeholders; a caller may not write them."""

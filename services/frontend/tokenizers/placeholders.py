@@ -1,5 +1,6 @@
-"""Placeholders for parts of a text that must pass normalisation and splitting unchanged: each is
-one private-use character until the end.
+"""The special tokens that CosyVoice2 allows in text (compatibility specification section 2.3), and
+placeholders for parts of a text that must pass normalisation and splitting unchanged: each is one
+private-use character until the end.
 
 A single character cannot be cut, is not a word to the grammars, and cannot be written by a caller
 (`characters.speakable` removes private-use characters).
@@ -8,7 +9,24 @@ A single character cannot be cut, is not a word to the grammars, and cannot be w
 import re
 from collections.abc import Sequence
 
-from services.frontend.tokenizers.control_tokens import MARKUP
+END_OF_PROMPT = "<|endofprompt|>"
+"""Separates the instruction or prompt from the text that is spoken."""
+CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", END_OF_PROMPT)
+"""Tokens that steer the model; parsed in text only when allowed."""
+MARKUP = (
+    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]", "[quick_breath]",
+    "<laughter>", "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
+)  # fmt: skip
+"""Tokens for sounds and stress; always parsed."""
+_ANY_CONTROL = re.compile(r"<\|[A-Za-z0-9_]{1,32}\|>")
+
+
+def without_controls(text: str) -> str:
+    """`text` with a blank in place of everything in the form of a control token, known or not: an
+    unparsed one is not spoken either.
+    """
+    return _ANY_CONTROL.sub(" ", text)
+
 
 _FIRST_MARK = 0xE000
 _FIRST_PHONEMES = 0xF0000

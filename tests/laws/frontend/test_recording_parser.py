@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.wav_reader import Sound, read_wav
+from services.frontend.recordings.sound import Sound
+from services.frontend.recordings.wav_reader import read_wav
 from tools.fuzz.upload_seeds import seeds, wav
 
 RATES = st.sampled_from((16_000, 22_050, 24_000, 44_100, 48_000))
