@@ -2,11 +2,12 @@
 and whole or partial sentences out. Its first characters decide which it is.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.pauses import Pause
@@ -14,7 +15,7 @@ from services.frontend.segmentation.text_units import Units
 from services.frontend.ssml.events import Boundary, ContinuationTracker, Event, Notice, SpokenText, Style
 from services.frontend.ssml.reader import Reader, begins_document
 
-Piece = Sentence | SentencePart | Pause
+Piece = Sentence | Pause
 
 
 class StreamingText:
@@ -134,18 +135,11 @@ class StreamingSsml:
             if isinstance(piece, Pause):
                 self._continuations.add_text_pause()
                 yield piece
-            elif isinstance(piece, Sentence):
-                yield replace(piece, rate=self._style.rate, continues=self._continuations.begin_sentence())
             else:
-                yield self._part(piece)
-
-    def _part(self, part: SentencePart) -> SentencePart:
-        """Only the first part of a sentence says whether it continues; a part without ids belongs
-        to the sentence before.
-        """
-        return replace(
-            part, rate=self._style.rate, continues=bool(part.token_ids) and self._continuations.begin_sentence()
-        )
+                # Only the first part of a sentence says whether it continues; a part without ids
+                # belongs to the sentence before.
+                continues = bool(piece.token_ids) and self._continuations.begin_sentence()
+                yield replace(piece, rate=self._style.rate, continues=continues)
 
 
 class StreamingInput:
@@ -166,12 +160,11 @@ class StreamingInput:
         """longest_unit: characters. goes_on: the text continues an earlier call, so it is plain.
         Others: as in StreamingText.
         """
-        self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
-        self._partial, self._last_language = partial, last_language
+        self.plain = StreamingText(analyzer, reading, Units(longest_unit), partial=partial, last_language=last_language)
+        """The text unless it is a document."""
+        self._document = functools.partial(StreamingSsml, analyzer, reading, longest_unit, partial=partial)
         self._undecided = ""
-        self._form: StreamingText | StreamingSsml | None = None
-        if goes_on:
-            self._form = self._plain()
+        self._form: StreamingText | StreamingSsml | None = self.plain if goes_on else None
 
     @property
     def is_document(self) -> bool:
@@ -180,28 +173,13 @@ class StreamingInput:
         """
         return isinstance(self._form, StreamingSsml)
 
-    @property
-    def settled(self) -> int:
-        """As StreamingText.settled."""
-        return self._form.settled if isinstance(self._form, StreamingText) else 0
-
-    @property
-    def unsettled_sentences(self) -> int:
-        """As StreamingText.unsettled_sentences, for plain text."""
-        return self._form.unsettled_sentences if isinstance(self._form, StreamingText) else 0
-
-    @property
-    def last_language(self) -> str:
-        """As StreamingText.last_language."""
-        return self._form.last_language if isinstance(self._form, StreamingText) else self._last_language
-
     def feed(self, fragment: str) -> Iterator[Piece]:
         if self._form is None:
             self._undecided += fragment
             is_document = begins_document(self._undecided)
             if is_document is None:
                 return
-            self._form, fragment = self._decided(is_document), self._undecided
+            self._form, fragment = self._document() if is_document else self.plain, self._undecided
         yield from self._form.feed(fragment)
 
     def flush(self, least_words: int) -> Iterator[Piece]:
@@ -211,20 +189,6 @@ class StreamingInput:
 
     def finish(self) -> Iterator[Piece]:
         if self._form is None:
-            self._form = self._plain()
+            self._form = self.plain
             yield from self._form.feed(self._undecided)
         yield from self._form.finish()
-
-    def _decided(self, is_document: bool) -> StreamingText | StreamingSsml:
-        if is_document:
-            return StreamingSsml(self._analyzer, self._reading, self._longest, partial=self._partial)
-        return self._plain()
-
-    def _plain(self) -> StreamingText:
-        return StreamingText(
-            self._analyzer,
-            self._reading,
-            Units(self._longest),
-            partial=self._partial,
-            last_language=self._last_language,
-        )

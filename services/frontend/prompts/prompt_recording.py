@@ -2,14 +2,12 @@
 draft of a stored voice that it becomes.
 """
 
-import hashlib
 import secrets
-import struct
 from dataclasses import dataclass, replace
 
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import require_tag
-from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice import Voice, digest_of
 from services.frontend.voices.voice_notes import Labels, require_given_id, require_length, require_request_id
 from services.frontend.voices.voice_store import Origin, StoredVoice, now
 
@@ -36,19 +34,9 @@ class PromptRecording:
         kind_of(self.audio)
 
     def sha256(self) -> str:
-        """Hexadecimal digest over the fields in order, each as its length in bytes (uint64,
-        little-endian) and its content.
-        """
-        digest = hashlib.sha256()
-        for part in (
-            self.audio,
-            self.transcript.encode(),
-            self.language_code.encode(),
-            b"cut" if self.cut_prompt else b"",
-        ):
-            digest.update(struct.pack("<Q", len(part)))
-            digest.update(part)
-        return digest.hexdigest()
+        """Hexadecimal digest over the fields in order (`digest_of`)."""
+        cut = b"cut" if self.cut_prompt else b""
+        return digest_of((self.audio, self.transcript.encode(), self.language_code.encode(), cut))
 
 
 @dataclass(frozen=True)

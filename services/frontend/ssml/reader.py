@@ -192,13 +192,13 @@ class Reader:
             replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes)
         except ValueError as error:
             raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
-        if replacement.inserted is not None:
+        if isinstance(replacement, Notice):
+            self._events += [replacement, SpokenText(content)]
+        elif isinstance(replacement, str):
+            self._events.append(SpokenText(_PRIVATE.sub("", replacement)))
+        else:
             self._events.append(SpokenText(inserted_placeholder(len(self.inserted))))
-            self.inserted.append(replacement.inserted)
-            return
-        if replacement.notice is not None:
-            self._events.append(replacement.notice)
-        self._events.append(SpokenText(_PRIVATE.sub("", replacement.text) if replacement.notice is None else content))
+            self.inserted.append(replacement)
 
     def _text(self, text: str) -> None:
         if self._unread:

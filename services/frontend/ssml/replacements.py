@@ -8,7 +8,6 @@ written text applies to it.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from services.frontend.ssml.elements import LONGEST_CONTENT, quoted
 from services.frontend.ssml.events import Notice
@@ -33,6 +32,10 @@ class Phonemes:
 
 
 Inserted = Phonemes | Value
+IsPhonemes = Callable[[str], bool] | None
+"""Whether the model has all phonemes of a word; None for a model that reads text."""
+Replacement = str | Inserted | Notice
+"""Other text, an inserted item, or a warning: then the text is read as it is written."""
 
 
 def with_inserted(
@@ -77,24 +80,14 @@ def _gap(left: str, right: str) -> str:
     return " " if left.isalnum() and right.isalnum() else ""
 
 
-IsPhonemes = Callable[[str], bool] | None
-"""Whether the model has all phonemes of a word; None for a model that reads text."""
-
-
-class Replacement(NamedTuple):
-    """Exactly one of text, inserted and notice is set."""
-
-    text: str = ""
-    inserted: Inserted | None = None
-    notice: Notice | None = None
-
-
 def replacement_of(name: str, attributes: Mapping[str, str], content: str, is_phonemes: IsPhonemes) -> Replacement:
-    """The replacement of `content` in element `name` of elements.TEXT_ALONE."""
+    """The replacement of `content` in element `name` of elements.TEXT_ALONE. Raises ValueError with
+    the problem of an invalid element.
+    """
     if len(content) > LONGEST_CONTENT:
         raise ValueError(f"it holds {len(content)} characters of text, allowed are at most {LONGEST_CONTENT}")
     if name == "sub":
-        return Replacement(text=_required(attributes, "alias"))
+        return _required(attributes, "alias")
     return _value(attributes, content) if name == "say-as" else _sound(attributes, is_phonemes)
 
 
@@ -109,27 +102,27 @@ def _value(attributes: Mapping[str, str], content: str) -> Replacement:
     if kind is None:
         known = ", ".join(KINDS)
         message = f"say-as supports {known}; the text inside others is read as it is written"
-        return Replacement(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",)))
+        return Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",))
     value = value_of(kind, attributes.get("format", ""), written)
     if value is None:
         message = f"say-as: its content is not a {kind} in a supported form; it is read as it is written"
-        return Replacement(notice=Notice(Kind.UNSUPPORTED_MARKUP, message, (written,)))
-    return Replacement(inserted=value)
+        return Notice(Kind.UNSUPPORTED_MARKUP, message, (written,))
+    return value
 
 
 def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes) -> Replacement:
     ph, alphabet = _required(attributes, "ph"), attributes.get("alphabet", "ipa").strip().lower()
     if is_phonemes is None:
         message = "phoneme: this model reads text, so it cannot use phonemes; the text inside is read"
-        return Replacement(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,)))
+        return Notice(Kind.UNUSABLE_PRONUNCIATION, message, (ph,))
     if alphabet not in ("ipa", "misaki"):
         message = "phoneme: the supported alphabets are ipa and misaki; the text inside others is read"
-        return Replacement(notice=Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",)))
+        return Notice(Kind.UNUSABLE_PRONUNCIATION, message, (f"{alphabet} {ph}",))
     words = misaki_of(ph) if alphabet == "ipa" else " ".join(ph.strip(" /").split())
     wrong = next((word for word in words.split(" ") if not is_phonemes(word)), None)
     if wrong is not None:
         raise ValueError(f"ph is {quoted(ph)}, of which {quoted(wrong)} is no word in phonemes of this model")
-    return Replacement(inserted=Phonemes(words))
+    return Phonemes(words)
 
 
 def _required(attributes: Mapping[str, str], name: str) -> str:

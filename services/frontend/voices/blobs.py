@@ -168,14 +168,6 @@ class DirectoryBlobs(Blobs):
             temporary.unlink()
             return data
 
-    def delete(self, name: str) -> bool:
-        with self._storage_errors("delete", name):
-            try:
-                Path(self._path(name)).unlink()
-            except FileNotFoundError:
-                return False
-            return True
-
     def names(self, folder: str) -> list[str]:
         with self._storage_errors("list", folder):
             try:

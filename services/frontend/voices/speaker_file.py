@@ -10,7 +10,7 @@ also hold notes on the voice (`services.frontend.voices.voice_notes`).
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.voice import LONGEST_ID, Voice, cut_of
 from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
 
@@ -27,14 +28,6 @@ _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token"
 _MEL = ("prompt_speech_feat", "speech_feat")
 _RECORDINGS = (b"RIFF", b"fLaC", b"OggS")
 _VECTOR = ("flow_embedding", "embedding")
-
-
-class Tokenizer(Protocol):
-    """The required part of the model directory's tokenizer."""
-
-    def __len__(self) -> int: ...
-
-    def encode(self, text: str, *, allow_special: bool = False) -> list[int]: ...
 
 
 def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:

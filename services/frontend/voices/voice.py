@@ -107,11 +107,7 @@ class Voice:
             self.prompt_mel,
             self.speaker_embedding,
         )
-        digest = hashlib.sha256()
-        for part in parts:
-            digest.update(struct.pack("<Q", len(part)))
-            digest.update(part)
-        object.__setattr__(self, "content_hash", digest.hexdigest()[:32])
+        object.__setattr__(self, "content_hash", digest_of(parts)[:32])
 
     @property
     def bytes_held(self) -> int:
@@ -141,6 +137,17 @@ class Voice:
     def prompt_seconds(self) -> float:
         """Duration of the prompt's speech, including a part that the decoder does not receive."""
         return len(self.prompt_speech_tokens) / TOKENS_PER_SECOND
+
+
+def digest_of(parts: Iterable[bytes]) -> str:
+    """Hexadecimal sha256 over `parts`, of each its length in bytes (uint64, little-endian) and its
+    content.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(struct.pack("<Q", len(part)))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def _require_mel(mel: bytes, tokens: int) -> None:

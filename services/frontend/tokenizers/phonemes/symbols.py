@@ -11,6 +11,7 @@ import unicodedata
 from pathlib import Path
 
 from cosyserve.errors import ModelError
+from services.frontend.text.rules import any_of
 
 PAD = "_"
 START = "^"
@@ -24,8 +25,6 @@ VOWELS = frozenset("AIOQWYaiuæɐɑɒɔəɛɜɪʊʌᵊᵻ")
 PHONES = "AIOQWYabdefhijklmnopstuvwzæðŋɐɑɒɔəɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻː"
 SYMBOLS = (PAD, START, BLANK, *MARKS, *STRESS, *PHONES)
 """Written into new model directories; the reader uses the directory's own list."""
-
-
 _PRONUNCIATION = re.compile(f"[{STRESS}]*[{PHONES}][{PHONES}{STRESS}]*")
 
 
@@ -95,32 +94,24 @@ _SAME = frozenset(PHONES) - frozenset("AIOQWYː")
 _STRESSES = {"ˈ": PRIMARY, "'": PRIMARY, "ˌ": SECONDARY, ",": SECONDARY}
 _SILENT = frozenset(".ːˑ‿|͜͡ʰʷ")
 """Syllable boundaries, length, ties, aspiration: they do not distinguish words in English."""
-_LONGEST = max(map(len, _LETTERS))
+_SOUNDS = {symbol: symbol for symbol in _SAME} | dict.fromkeys(_SILENT, "") | _LETTERS | _STRESSES
+_SOUND = re.compile(f"{any_of(_SOUNDS)}|.", re.DOTALL)
 
 
 def misaki_of(ipa: str) -> str:
-    """Words in the notation of the model, separated by single blanks. Raises ValueError naming the
-    first symbol without an equivalent.
+    """English in the International Phonetic Alphabet as words in the notation of the model,
+    separated by single blanks. Raises ValueError naming the first symbol without an equivalent.
+
+    Source: Handbook of the International Phonetic Association (1999).
     """
     words = unicodedata.normalize("NFD", ipa).replace("\u0067", "ɡ").strip(" /[]").split()
-    return " ".join(_stress_at_vowels(_word(word)) for word in words)
+    return " ".join(_stress_at_vowels(_SOUND.sub(_sound, word)) for word in words)
 
 
-def _word(word: str) -> str:
-    spoken, place = "", 0
-    while place < len(word):
-        if word[place] in _STRESSES:
-            spoken, place = spoken + _STRESSES[word[place]], place + 1
-            continue
-        for length in range(min(_LONGEST, len(word) - place), 0, -1):
-            piece = word[place : place + length]
-            if piece in _LETTERS or (length == 1 and (piece in _SAME or piece in _SILENT)):
-                spoken += _LETTERS.get(piece, "" if piece in _SILENT else piece)
-                place += length
-                break
-        else:
-            raise ValueError(f"{word[place]!r} (U+{ord(word[place]):04X}) is no symbol of English in IPA")
-    return spoken
+def _sound(symbol: re.Match[str]) -> str:
+    if symbol[0] not in _SOUNDS:
+        raise ValueError(f"{symbol[0]!r} (U+{ord(symbol[0]):04X}) is no symbol of English in IPA")
+    return _SOUNDS[symbol[0]]
 
 
 def _stress_at_vowels(word: str) -> str:

@@ -6,7 +6,8 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer, Sentence
+from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.streaming import StreamingText
 from services.frontend.loading import read_tokenizer
@@ -43,20 +43,20 @@ def analyzer(model: str) -> Analyzer:
     return Analyzer(Normalizer(WeText()), tokenizer(model))
 
 
-def pieces(model: str, fragments: list[str], reading: Reading) -> list[SentencePart | Pause]:
+def pieces(model: str, fragments: list[str], reading: Reading) -> list[Sentence | Pause]:
     text = StreamingText(analyzer(model), reading, Units(400), partial=True)
     result = [piece for fragment in fragments for piece in text.feed(fragment)] + list(text.finish())
-    return [piece for piece in result if isinstance(piece, SentencePart | Pause)]
+    return [piece for piece in result if isinstance(piece, Sentence | Pause)]
 
 
 def parts(
     model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None
-) -> list[SentencePart]:
+) -> list[Sentence]:
     reading = analyzer(model).reading(language, allow_control_tokens=False, pronunciations=pronunciations or {})
-    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, SentencePart)]
+    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, Sentence)]
 
 
-def sentences(result: list[SentencePart]) -> list[tuple[int, ...]]:
+def sentences(result: list[Sentence]) -> list[tuple[int, ...]]:
     """The ids of each sentence."""
     complete, ids = [], list[int]()
     for part in result:
@@ -68,7 +68,7 @@ def sentences(result: list[SentencePart]) -> list[tuple[int, ...]]:
     return complete
 
 
-def words(result: list[SentencePart]) -> list[list[tuple[str, int, int]]]:
+def words(result: list[Sentence]) -> list[list[tuple[str, int, int]]]:
     """The words of each sentence, with indices into all its ids."""
     complete, spans = [], list[tuple[str, int, int]]()
     for part in result:
@@ -181,7 +181,7 @@ def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     ]
     assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
-    assert sentences([piece for piece in result if isinstance(piece, SentencePart)]) == [
+    assert sentences([piece for piece in result if isinstance(piece, Sentence)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")
     ]
 

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.streaming import Piece, StreamingText
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.streaming import StreamingInput
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
@@ -48,11 +48,11 @@ def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> l
     )
     form = StreamingInput(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
-    first: SentencePart | None = None
+    first: Sentence | None = None
     assert reading.log is not None
     try:
         for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
-            if isinstance(piece, SentencePart):
+            if partial and isinstance(piece, Sentence):
                 first = first or piece
                 ids += piece.token_ids
                 if not piece.unfinished:

@@ -167,8 +167,8 @@ def _zip_code(match: re.Match[str]) -> str:
     return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
 
 
-def _hyphened(match: re.Match[str]) -> str:
-    return ", ".join(numerals.digits(group) for group in match[0].split("-"))
+def _grouped(match: re.Match[str]) -> str:
+    return ", ".join(numerals.digits(group) for group in re.split("[ -]", match["code"]))
 
 
 RULES: tuple[Rule, ...] = (
@@ -179,12 +179,9 @@ RULES: tuple[Rule, ...] = (
         ),
         _zip_code,
     ),
-    (re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])"), _hyphened),
-    (re.compile(r"(?<![\w-])97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9](?![\w-])"), _hyphened),
-    (
-        re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"),
-        lambda match: _hyphened_or_blank(match[0]),
-    ),
+    (re.compile(r"(?<![\w-])(?P<code>[0-9]{3}-[0-9]{2}-[0-9]{4})(?![\w-])"), _grouped),
+    (re.compile(r"(?<![\w-])(?P<code>97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9])(?![\w-])"), _grouped),
+    (re.compile(r"(?<![\w-])(?P<code>[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})(?![\w-])"), _grouped),
     (
         re.compile(
             rf"(?P<lead>\b(?:{_STRONG})\b{_FILLER}[ ]?)(?P<code>(?:{_CODE}|{_MIXED_CODE})(?![0-9A-Za-z%]|[.,][0-9]))"
@@ -197,7 +194,7 @@ RULES: tuple[Rule, ...] = (
             r"(?P<code>(?=[0-9 ]{6,15})[0-9]{2,4}(?: [0-9]{2,4}){1,3})"
             r"(?![\w%]|[.,][0-9])"
         ),
-        lambda match: match["lead"] + _hyphened_or_blank(match["code"]),
+        lambda match: match["lead"] + _grouped(match),
     ),
     (
         re.compile(
@@ -284,10 +281,6 @@ CITY_AND_STATE: Rule = (
     re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
     lambda match: match["city"] + _STATES[match["state"]],
 )
-
-
-def _hyphened_or_blank(written: str) -> str:
-    return ", ".join(numerals.digits(group) for group in re.split("[ -]", written))
 
 
 def _short_code(code: str) -> str:

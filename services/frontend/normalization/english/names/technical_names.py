@@ -132,52 +132,19 @@ _SIGNS = {
 }
 _TOKENS = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9]")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,5}", re.IGNORECASE)
-_SPELLED = frozenset(
-    [
-        "etc",
-        "usr",
-        "src",
-        "lib",
-        "py",
-        "md",
-        "js",
-        "ts",
-        "cpp",
-        "pdf",
-        "csv",
-        "html",
-        "css",
-        "xml",
-        "sql",
-        "db",
-        "txt",
-        "exe",
-        "dll",
-        "ini",
-        "iso",
-        "apk",
-    ]
-)
+_PATH_WORDS = {"etc": "E T C", "usr": "user", "lib": "lib", "yml": "YAML", "src": "source"}
+_SPELLED = frozenset((
+    "py", "md", "js", "ts", "cpp", "pdf", "csv", "html", "css", "xml", "sql", "db", "txt", "exe", "dll", "ini", "iso",
+    "apk",
+))  # fmt: skip
 
 
 def _token(token: str) -> str:
-    if token in _SIGNS:
-        return _SIGNS[token]
+    plain = token.lower()
+    if spoken := _SIGNS.get(token) or SPOKEN.get(plain) or _PATH_WORDS.get(plain):
+        return spoken
     if token.isdigit():
         return numerals.short(token)
-    plain = token.lower()
-    if plain in SPOKEN:
-        return SPOKEN[plain]
-    if plain == "etc":
-        return "E T C"
-    if plain == "usr":
-        return "user"
-    if plain == "lib":
-        return "lib"
-    if plain == "yml":
-        return "YAML"
-    if plain == "src":
-        return "source"
     if plain in _SPELLED or _CONSONANTS.fullmatch(plain):
         return " ".join(plain.upper())
     return pieces(token) if not token.isupper() else token
