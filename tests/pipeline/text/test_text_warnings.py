@@ -1,5 +1,5 @@
-"""Warnings and speaking rates of a text in the orchestrator: told once each, in their place, though
-the frontend is replaced.
+"""Warnings and speaking rates of a text in the orchestrator: reported once each, in their place,
+even when the frontend is replaced.
 """
 
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ def scripted(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_each_warning_is_told_once_and_all_again_in_the_summary(
+async def test_each_warning_is_reported_once_and_all_again_in_the_summary(
     monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     setups = scripted(monkeypatch, fails=fails)

@@ -3,44 +3,26 @@ depends on the fragmentation.
 """
 
 import itertools
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.streaming import StreamingText
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START
-from services.frontend.tokenizers.tokenizer import Tokenizer
+from tests.unit.frontend.models import MODELS, analyzer, tokenizer
 
-MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN = (
     "She said that she would read the letter to an old friend.", "I used to live near the ocean, where apples grow.",
     "The quick brown fox jumps over a lazy dog and then it rests.",
     "Don't you know the way to the house of the artist?",
 )  # fmt: skip
 ALPHABET = st.sampled_from([*"ab.?! ,'\n5$，。你好e\u0301👩\u200d", "the ", "Dr. ", "word ", "3.5 ", "May "])
-
-
-@cache
-def tokenizer(model: str) -> Tokenizer:
-    return read_tokenizer(ModelDirectory(Path(model)))
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), tokenizer(model))
 
 
 def pieces(model: str, fragments: list[str], reading: Reading) -> list[Sentence | Pause]:

@@ -3,24 +3,17 @@ call continues it.
 """
 
 import itertools
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.streaming import Piece, StreamingText
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.text_units import Units
+from tests.unit.frontend.models import MODELS, analyzer
 
-MODELS = ("models/demo", "tests/golden/tiny")
 PIECES = (
     "今天",
     "很好",
@@ -39,11 +32,6 @@ PIECES = (
     "3 ",
 )
 TEXT = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
 
 
 def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> StreamingText:

@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.tokenizers.bpe import TextTokenizer
+from tests.unit.frontend.models import ROOT, TINY, analyzer
 
-ROOT = Path(__file__).parents[4]
 CASES: list[dict[str, str]] = json.loads((Path(__file__).parent / "text_cases.json").read_text(encoding="utf-8"))
 
 
@@ -31,14 +26,9 @@ def rows(cases: list[dict[str, str]]) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module")
-def analyzer() -> Analyzer:
-    return Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny")))
-
-
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['kind']}: {case['text'][:30]!a}" for case in CASES])
-def test_a_written_form_is_read_as_the_table_says(analyzer: Analyzer, case: dict[str, Any]) -> None:
-    assert analyzer.normalise(case["text"], case.get("language", "")) == case["spoken"]
+def test_a_written_form_is_read_as_the_table_says(case: dict[str, Any]) -> None:
+    assert analyzer(TINY).normalise(case["text"], case.get("language", "")) == case["spoken"]
 
 
 def test_the_page_shows_these_cases_and_no_others() -> None:

@@ -1,8 +1,6 @@
 """SSML documents through the whole analysis: sentences with their rates, whole and streamed."""
 
 import itertools
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,22 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.streaming import StreamingInput
 from services.frontend.analysis.whole_input import parts_of
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
-
-DEMO, TINY = "models/demo", "tests/golden/tiny"
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
+from tests.unit.frontend.models import DEMO, TINY, analyzer
 
 
 def whole(document: str, model: str = TINY, **how: Any) -> list[Sentence | Pause]:

@@ -1,20 +1,17 @@
 """Words and their text ids."""
 
-from pathlib import Path
-
 import pytest
 
-from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
+from tests.unit.frontend import models
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tokenizer() -> PhonemeTokenizer:
-    return PhonemeTokenizer(ModelDirectory(Path("models/demo")))
+    return models.phonemes()
 
 
 @pytest.mark.parametrize(
@@ -73,4 +70,4 @@ def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer
 
 
 def test_byte_pairs_tell_no_words() -> None:
-    assert read_tokenizer(ModelDirectory(Path("tests/golden/tiny"))).spoken_words("It works.") == []
+    assert models.tokenizer(models.TINY).spoken_words("It works.") == []
