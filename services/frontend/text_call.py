@@ -3,6 +3,7 @@ do.
 """
 
 import time
+from typing import Any
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
@@ -57,16 +58,6 @@ class TextCall:
         if self._characters == 0 and self.sentences == 0:
             raise InvalidRequest("text is empty; there is nothing to speak")
 
-    def require_speech(self) -> None:
-        if self.sentences == 0:
-            scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
-            script_names = f" ({', '.join(scripts)})" if scripts else ""
-            problem = (
-                f"text holds only punctuation, blanks or what this model cannot read{script_names}; "
-                "there is nothing to speak"
-            )
-            raise InvalidRequest(problem + self._languages)
-
     def wait(self, pause: Pause) -> None:
         """Add a pause. Raises InvalidRequest when consecutive pauses are too long in total."""
         self.pause = added(self.pause, pause)
@@ -93,6 +84,23 @@ class TextCall:
         return pb.AnalyzeStreamResponse(
             sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index)
         )
+
+    def closing(self) -> dict[str, Any]:
+        """The fields of a last response without a sentence; empty when there is nothing to send.
+        Raises InvalidRequest when the text had no speech.
+        """
+        if self.sentences == 0:
+            scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
+            script_names = f" ({', '.join(scripts)})" if scripts else ""
+            problem = (
+                f"text holds only punctuation, blanks or what this model cannot read{script_names}; "
+                "there is nothing to speak"
+            )
+            raise InvalidRequest(problem + self._languages)
+        warnings = self.warnings(self.sentences)
+        if not self.pause and not warnings:
+            return {}
+        return {"closing_pause_milliseconds": self.pause, "warnings": warnings}
 
     def warnings(self, sentence: int) -> list[TextWarning]:
         """The warnings since the last message that carried some, attributed to `sentence`."""

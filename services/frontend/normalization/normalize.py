@@ -32,6 +32,7 @@ _CHINESE_DIGITS = "零一二三四五六七八九"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _POWERS = {"²": " squared", "³": " cubed"}
 _CHINESE_DELETED = str.maketrans("", "", "（）【】`")
+_SILENT_BLANK = re.compile(r"(?<![\x00-\x1f!-\x7f]) | (?![\x00-\x1f!-\x7f])")
 _TRAILING_COMMAS = re.compile(r"[，,、]+$")
 
 
@@ -118,21 +119,10 @@ class Normalizer:
 
 def drop_blanks(text: str, before: str = "") -> str:
     """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not
-    spaces.
+    spaces. before: the character before `text`.
     """
-    characters = []
-    for index, character in enumerate(text):
-        if character == " ":
-            left = text[index - 1] if index else before
-            right = text[index + 1 : index + 2]
-            if not (_is_ascii_mark(left) and _is_ascii_mark(right)):
-                continue
-        characters.append(character)
-    return "".join(characters)
-
-
-def _is_ascii_mark(character: str) -> bool:
-    return character != "" and character.isascii() and character != " "
+    before = before if before.isascii() and before != " " else ""
+    return _SILENT_BLANK.sub("", before + text)[len(before) :]
 
 
 def spell_digits(text: str, *, reference: bool = False) -> str:

@@ -145,9 +145,12 @@ class Reader:
             self._name(name)
             return
         known = elements.READ.get(name)
-        self._note_unread(name, attributes, known)
         if known is None:
+            self._name(name)
             return
+        for attribute in attributes:
+            if attribute not in known and not elements.is_harmless(attribute):
+                self._name(f"{name} {attribute}")
         if self._content is not None:
             raise self._wrong(f"{name} is inside {self._open[-2].name}, which may contain text only")
         try:
@@ -220,14 +223,6 @@ class Reader:
             product = f"rate {rate:g} times speed {self._speed:g} of the request"
             raise ValueError(f"{product} is {rate * self._speed:g}, allowed are {SLOWEST:g} to {FASTEST:g}")
         return rate
-
-    def _note_unread(self, name: str, attributes: Mapping[str, str], known: set[str] | None) -> None:
-        if known is None:
-            self._name(name)
-            return
-        for attribute in attributes:
-            if attribute not in known and not elements.is_harmless(attribute):
-                self._name(f"{name} {attribute}")
 
     def _name(self, name: str) -> None:
         """Warn about an element or attribute, once per name."""

@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 
 from cosyserve.errors import AlreadyExists, InternalFault, NotFound
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
-from services.frontend.voices.blobs import BlobExists, Blobs, sweep_temporary
+from services.frontend.voices.blobs import TEMPORARY, BlobExists, Blobs
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
 
@@ -233,11 +233,12 @@ class VoiceStore:
         """
         # Contents are listed before the names: a name that is written in between then protects its
         # content.
-        candidates = [f"{folder}/{file}" for folder in ("content", "labels") for file in self._blobs.names(folder)]
+        folders = ("content", "labels", TEMPORARY)
+        candidates = [f"{folder}/{file}" for folder in folders for file in self._blobs.names(folder)]
         needed = {entry.file for entry, _ in self.entries_with_labels(self.ids())}
         orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
         old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
-        swept = sum(self._blobs.delete(path) for path in old) + sweep_temporary(self._blobs, older_than_seconds)
+        swept = sum(self._blobs.delete(path) for path in old)
         if swept:
             log.info("the sweep deleted %d blobs that no voice needs", swept)
         return swept
