@@ -21,7 +21,7 @@ from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from tests.unit.frontend import models
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def phonemes() -> PhonemeTokenizer:
     return models.phonemes()
 
