@@ -75,16 +75,32 @@ class IncrementalSentences:
         self._begin_unit()
         self._emitted = 0
 
-    def feed(self, unit: str) -> Iterator[Sentence]:
-        """`unit`: all text of the open unit so far."""
-        yield from self._runs(unit, complete=False)
+    def feed(self, unit: str, *, complete: bool = False) -> Iterator[Sentence]:
+        """`unit`: all text of the open unit so far. It is cut before each complete plain word that
+        follows another plain word.
+        """
+        for word in _WORD.finditer(unit, self._scanned):
+            # A word is complete when a mark or a blank follows it, or the end of a complete unit.
+            if word.end() == len(unit) and not complete:
+                return
+            plain = _PLAIN.fullmatch(word[0]) is not None and not is_roman_numeral(word[0])
+            cut = self._scanned
+            if (
+                plain
+                and self._plain_before
+                and not _in_brackets(unit[self._begin : cut])
+                and not self._holds(unit[:cut])
+            ):
+                yield from self._parts(self._ids.feed(self._spoken(unit[self._begin : cut], last=False)))
+                self._begin = cut
+            self._plain_before, self._scanned = plain, word.end()
 
     def finish(self, unit: str) -> Iterator[Sentence | Pause]:
         """`unit`: the same unit, complete; the next call begins a new one. A unit without speech
         yields nothing. A pause at the end of the unit comes last; raises InvalidRequest when it is
         outside its range.
         """
-        yield from self._runs(unit, complete=True)
+        yield from self.feed(unit, complete=True)
         items = list(passages(unit[self._begin :]))
         rest = self._spoken("".join(words for words in items if isinstance(words, str)).rstrip(), last=True)
         if self._begin or not is_only_marks(rest):
@@ -105,24 +121,6 @@ class IncrementalSentences:
         self._language = ""
         self.ended = 0
         """Sentences of the open unit that have ended although the unit has not."""
-
-    def _runs(self, unit: str, *, complete: bool) -> Iterator[Sentence]:
-        """Cut before each complete plain word that follows another plain word."""
-        for word in _WORD.finditer(unit, self._scanned):
-            # A word is complete when a mark or a blank follows it, or the end of a complete unit.
-            if word.end() == len(unit) and not complete:
-                return
-            plain = _PLAIN.fullmatch(word[0]) is not None and not is_roman_numeral(word[0])
-            cut = self._scanned
-            if (
-                plain
-                and self._plain_before
-                and not _in_brackets(unit[self._begin : cut])
-                and not self._holds(unit[:cut])
-            ):
-                yield from self._parts(self._ids.feed(self._spoken(unit[self._begin : cut], last=False)))
-                self._begin = cut
-            self._plain_before, self._scanned = plain, word.end()
 
     def _spoken(self, run: str, *, last: bool) -> str:
         run = run if self._begin else run.lstrip()

@@ -86,8 +86,7 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
         ),
         "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
     }
-    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
-    return prompt | lengths | {"llm_embedding": vector, "flow_embedding": vector}
+    return prompt | _lengths(prompt) | {"llm_embedding": vector, "flow_embedding": vector}
 
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,17 +96,15 @@ def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
-    tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
-    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
-    cut = cut_of(length)
+    tokens, mel = _prompt(entry, "flow_prompt_speech_token")
+    cut = cut_of(len(tokens))
     changed = {
-        "flow_prompt_speech_token": torch.tensor([tokens[cut:length]], dtype=torch.int32),
-        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut : MEL_FRAMES_PER_TOKEN * length].clone()[None],
+        "flow_prompt_speech_token": torch.tensor([tokens[cut:]], dtype=torch.int32),
+        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut :].clone()[None],
     }
-    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in changed.items()}
     # The speech-token model still receives the whole prompt, which the transcript belongs to.
-    whole = {"llm_prompt_speech_token": torch.tensor([tokens[:length]], dtype=torch.int32)}
-    return whole | dict(entry) | changed | lengths
+    whole = {"llm_prompt_speech_token": torch.tensor([tokens], dtype=torch.int32)}
+    return whole | dict(entry) | changed | _lengths(changed)
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
@@ -143,14 +140,22 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
         return Voice(name, (), (), b"", _bytes(vector))
-    tokens = _ids(entry, speech[0])
-    mel = _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
-    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
-    if length == 0:
+    tokens, mel = _prompt(entry, speech[0])
+    if not tokens:
         raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
-    tokens = _whole_prompt(entry, speech, tokens[:length])
-    text_ids = _transcript(entry, tokenizer)
-    return Voice(name, text_ids, tokens, _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+    tokens = _whole_prompt(entry, speech, tokens)
+    return Voice(name, _transcript(entry, tokenizer), tokens, _bytes(mel), _bytes(vector))
+
+
+def _prompt(entry: Mapping[str, Any], field: str) -> tuple[tuple[int, ...], Tensor]:
+    """The tokens of `field` and the mel of the decoder's prompt, two frames for each token."""
+    tokens, mel = _ids(entry, field), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    return tokens[:length], mel[: MEL_FRAMES_PER_TOKEN * length]
+
+
+def _lengths(fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for name, value in fields.items()}
 
 
 def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:

@@ -154,14 +154,6 @@ def _rooms(match: re.Match[str]) -> str:
     return match["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), match["numbers"])
 
 
-def _house(match: re.Match[str]) -> str:
-    return numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else "")
-
-
-def _flight(match: re.Match[str]) -> str:
-    return f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}"
-
-
 def _zip_code(match: re.Match[str]) -> str:
     more = f", {numerals.digits(match['more'])}" if match["more"] else ""
     return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
@@ -225,7 +217,7 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>\b[Ff]lights? (?:number |is |was )?)?\b(?P<line>(?<=light )[A-Z]{{2}}|(?<=number )[A-Z]{{2}}|"
             rf"{_AIRLINES})[ ]?(?P<number>[1-9][0-9]{{1,3}})(?![\w%]|[.,][0-9])"
         ),
-        _flight,
+        lambda match: f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}",
     ),
     (
         re.compile(
@@ -250,7 +242,7 @@ RULES: tuple[Rule, ...] = (
             "|South |East |West )?"
             rf"(?:(?:[A-Z][A-Za-z']{{1,15}}|[0-9]{{1,3}}(?:st|nd|rd|th))[ ]){{0,3}}(?:{_STREET})(?![A-Za-z]))"
         ),
-        _house,
+        lambda match: numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else ""),
     ),
     (
         re.compile(

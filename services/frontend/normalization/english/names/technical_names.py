@@ -47,10 +47,6 @@ _INITIALS = {"Id": "I D", "Ids": "I D's", "Url": "U R L", "Urls": "U R L's", "Ap
 _WORD = re.compile(r"(?<![A-Za-z0-9'’])[A-Za-z]{3,12}[0-9]?(?![A-Za-z0-9'’-])")
 
 
-def _known(match: re.Match[str]) -> str:
-    return SPOKEN.get(match[0].lower(), match[0])
-
-
 def pieces(name: str) -> str:
     """`"getUserById"` as get User By I D, `"HTTPServer"` as HTTP Server."""
     return " ".join(_INITIALS.get(piece) or (SPOKEN.get(piece.lower(), piece)) for piece in _PIECES.findall(name))
@@ -65,7 +61,7 @@ def _split(match: re.Match[str]) -> str:
     return pieces(name)
 
 
-RULES: tuple[Rule, ...] = ((_CAMEL, _split), (_WORD, _known))
+RULES: tuple[Rule, ...] = ((_CAMEL, _split), (_WORD, lambda match: SPOKEN.get(match[0].lower(), match[0])))
 PROGRAMMING: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CFJQ])#(?![A-Za-z0-9])"), r"\g<letter> sharp"),
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CcGg])\+\+(?![A-Za-z0-9])"), r"\g<letter> plus plus"),

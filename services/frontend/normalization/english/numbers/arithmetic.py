@@ -157,17 +157,9 @@ def _hundreds(written: str) -> str:
     return numerals.short(written) if len(written) == 3 else numerals.cardinal(written)
 
 
-def _school_year(match: re.Match[str]) -> str:
-    return f"{numerals.year(match['year'])} {numerals.pair(match['next'])}"
-
-
 def _years(match: re.Match[str]) -> str:
     last = match["last"]
     return f"{numerals.year(match['first'])} to {numerals.year(last) if len(last) == 4 else numerals.pair(last)}"
-
-
-def _range(match: re.Match[str]) -> str:
-    return f"{spoken_quantity(match['left'])} to {spoken_quantity(match['right'])}"
 
 
 def _spaced(match: re.Match[str]) -> str:
@@ -183,7 +175,10 @@ def _spaced(match: re.Match[str]) -> str:
 
 
 RATIOS: tuple[Rule, ...] = (
-    (re.compile(rf"(?<![\w.,/$£€-])(?P<year>{_YEARS})[/](?P<next>[0-9]{{2}})(?![\w/%-]|[.,][0-9])"), _school_year),
+    (
+        re.compile(rf"(?<![\w.,/$£€-])(?P<year>{_YEARS})[/](?P<next>[0-9]{{2}})(?![\w/%-]|[.,][0-9])"),
+        lambda match: f"{numerals.year(match['year'])} {numerals.pair(match['next'])}",
+    ),
     (re.compile(rf"(?<![\w.,/$£€-])(?P<first>{_YEARS})-(?P<last>{_YEARS}|[0-9]{{2}})(?![\w/%-]|[.,][0-9])"), _years),
     (
         re.compile(
@@ -195,5 +190,8 @@ RATIOS: tuple[Rule, ...] = (
     (re.compile(rf"[{FRACTION_SIGNS}]"), lambda match: f" {spoken_quantity(match[0])} "),
     (re.compile(r"(?<![\w.,/$£€-])(?P<above>[0-9]{1,4})[/⁄](?P<below>[0-9]{1,4})(?![\w/%]|[.,-][0-9])"), _slash),
     (re.compile(rf"{ALONE}(?P<left>{NUMBER}) - (?P<right>{NUMBER})(?![\w/%]|[.,][0-9])"), _spaced),
-    (re.compile(rf"{ALONE}(?P<left>{QUANTITY})-(?P<right>{QUANTITY})(?![\w/%-]|[.,][0-9])"), _range),
+    (
+        re.compile(rf"{ALONE}(?P<left>{QUANTITY})-(?P<right>{QUANTITY})(?![\w/%-]|[.,][0-9])"),
+        lambda match: f"{spoken_quantity(match['left'])} to {spoken_quantity(match['right'])}",
+    ),
 )
