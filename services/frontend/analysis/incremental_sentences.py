@@ -75,6 +75,15 @@ class IncrementalSentences:
         self._begin_unit()
         self._emitted = 0
 
+    def _begin_unit(self) -> None:
+        self._ids = self._encoder_factory()
+        self._begin = self._scanned = 0
+        self._plain_before = False
+        self._before = ""
+        self._language = ""
+        self.ended = 0
+        """Sentences of the open unit that have ended although the unit has not."""
+
     def feed(self, unit: str, *, complete: bool = False) -> Iterator[Sentence]:
         """`unit`: all text of the open unit so far. It is cut before each complete plain word that
         follows another plain word.
@@ -112,15 +121,6 @@ class IncrementalSentences:
         self._emitted = 0
         self._begin_unit()
         yield from (pause for pause in items if isinstance(pause, Pause))
-
-    def _begin_unit(self) -> None:
-        self._ids = self._encoder_factory()
-        self._begin = self._scanned = 0
-        self._plain_before = False
-        self._before = ""
-        self._language = ""
-        self.ended = 0
-        """Sentences of the open unit that have ended although the unit has not."""
 
     def _spoken(self, run: str, *, last: bool) -> str:
         run = run if self._begin else run.lstrip()
