@@ -36,7 +36,7 @@ BEGIN, BLANK, END = "\uf8f0", "\uf8f1", "\uf8f2"
 """Delimit given phonemes, and separate their words, in the text that the tokenizer receives."""
 _FIRST_INSERTED = 0x100000
 INSERTED = re.compile("[\U00100000-\U0010fffd]")
-"""What an SSML document inserts into its text (`ssml.replacements`), until its language is known."""
+"""What an SSML document inserts (`ssml.replacements`), until the language around it is known."""
 _MARKS = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _PLACES = {mark: chr(_FIRST_MARK + place) for place, mark in enumerate(MARKUP)}
 

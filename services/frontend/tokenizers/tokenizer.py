@@ -63,7 +63,7 @@ class Tokenizer(Protocol):
 
     def unread(self, text: str) -> list[str]:
         """The spans of `text`, without placeholders, that `encode` leaves out although they have a
-        meaning (`meaningful_characters`).
+        meaning (`characters.has_meaning`).
         """
 
     def id_of(self, token: str) -> int | None:
