@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
+from bench.load.stack import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import AsyncClient

@@ -20,8 +20,7 @@ from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speaker.train import EMBEDDINGS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import codes
-from recipes.demo_voice.tokenizer.phones import distance
-from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer
+from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer, distance
 from recipes.demo_voice.training.speech import Speech, Utterance
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.tokenizers.phonemes.symbols import START, read_symbols

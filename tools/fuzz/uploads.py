@@ -17,6 +17,8 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.fuzz.upload_seeds import seeds
+
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
@@ -30,7 +32,6 @@ from services.frontend.recordings.decoding import kind_of
 from services.frontend.recordings.wav_reader import read_wav
 from services.frontend.voices.voice_notes import Labels
 from tools.fuzz.damage import damaged
-from tools.fuzz.upload_seeds import seeds
 
 MODEL = Path("models/demo")
 MOST_TOKENS = 750

@@ -35,10 +35,9 @@ from services.token2wav.engines.tensorrt import machine_facts, on_device, tensor
 from services.token2wav.flow.weights import FlowConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.plan_progress import Progress, interruptible
-from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
+from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
+from tools.model.output.command import run
 from tools.model.output.complete_directory import check_room
-from tools.model.output.exit_status import run
 
 _GIB = 1 << 30
 _OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}

@@ -26,8 +26,8 @@ from cosyserve.host.hardware.library_versions import BUNDLED_IN
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
+from tools.model.output.command import run
 from tools.model.output.complete_directory import leftovers, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")

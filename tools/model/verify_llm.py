@@ -37,8 +37,8 @@ from tools.model.checkpoints.tensor_file import Precision, decode, encode
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import listening
+from tools.model.output.command import run
 from tools.model.output.complete_directory import damage, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Step
 from tools.verify.report import Report
 

@@ -43,7 +43,7 @@ from tools.model.comparison.graph_comparison import compare
 from tools.model.export import export
 from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.graphs.graph import Precision
-from tools.model.output.exit_status import run
+from tools.model.output.command import run
 from tools.model.output.progress import Step
 from tools.verify.report import Report
 

@@ -36,8 +36,8 @@ from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.words.word_margins import WordMargin, extremes, word_margin
+from tools.quality.guard_margins import WordMargin, extremes, word_margin
+from tools.quality.recordings.recording import HELD_OUT, Sentence, read_sentences, spread
 
 
 @dataclass(frozen=True)

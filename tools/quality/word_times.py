@@ -28,8 +28,7 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.spec import SAMPLE_RATE
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence, read_sentences, spread
+from tools.quality.recordings.recording import Recording, Sentence, read_sentences, spread
 from tools.quality.recordings.speech_bounds import sounding
 from tools.quality.words.recognition import HeardWord, Recogniser
 

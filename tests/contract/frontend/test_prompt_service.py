@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from tests.fuzz.upload_seeds import wav
 
 from cosyserve import telemetry
 from cosyserve.rpc.status import retry_delay
@@ -38,7 +39,6 @@ from tests.contract.frontend.test_voice_service import (
     ROOT,
     WRONG_STATE,
 )
-from tools.fuzz.upload_seeds import wav
 
 TINY = ROOT / "tests" / "golden" / "tiny"
 REFERENCE = TINY / "features.npz"

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.status import retry_delay
@@ -21,7 +22,6 @@ from cosyserve.v1 import voice_pb2
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend.frontend_calls import refused, served
 from tools.fuzz.damage import damaged
-from tools.fuzz.upload_seeds import seeds, voiced
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"
