@@ -26,7 +26,7 @@ from bench.reports.serving_report import HEAD, Level, level, plot, read_json, ro
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
-from cosyserve.load.arrivals import closed_loop, poisson
+from cosyserve.load.measurement import closed_loop, poisson
 from cosyserve.load.player import Heard, listen
 
 _BACK_OFF_SECONDS = 0.2

@@ -7,7 +7,7 @@ from typing import Any
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.incremental_sentences import Sentence

@@ -14,7 +14,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition, InvalidRequest
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.prompts.instruction import instruction_ids

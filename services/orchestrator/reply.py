@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import grpc
+from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors, spec
 from cosyserve.audio.encoding import Encoding, OutputStream
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
 from services.orchestrator.request_log import Figures, set_figures

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import grpc
+from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors
 from cosyserve.audio.encoding import OutputStream
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 from tools.model.fetch.http_client import Web, WebError

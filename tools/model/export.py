@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPONENTS,
     OWN,
     PRECISIONS,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
 from tools.model.inspect import describe_conversion, describe_model

@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_json
+from cosyserve.commands.terminal.arguments import add_json, model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence as AnalyzedSentence

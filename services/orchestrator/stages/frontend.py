@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import messages
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault, InvalidRequest
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance

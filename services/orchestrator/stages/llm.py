@@ -7,10 +7,10 @@ import time
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import messages
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2

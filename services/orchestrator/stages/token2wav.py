@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import as_error, messages
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
-from cosyserve.rpc.status import as_error
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play

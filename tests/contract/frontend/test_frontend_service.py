@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from cosyserve import telemetry
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from services.frontend.__main__ import main
 from services.frontend.analysis.streaming import Piece, StreamingText

@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from cosyserve.rpc.calls import retry_delay
 from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.settings import FrontendSettings
