@@ -4,7 +4,7 @@ language do.
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
@@ -13,6 +13,7 @@ from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import languages
 from services.frontend.analysis.streaming import Piece, StreamingInput
 from services.frontend.analysis.whole_input import parts_of
@@ -20,17 +21,16 @@ from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.text.language import language_of, require_tag
-from services.frontend.text.text_scheduler import Caller, TextScheduler
+from services.frontend.text.text_scheduler import TextScheduler
 from services.frontend.text_call import TextCall
-from services.frontend.voice_servicer import PromptMethods, VoiceMethods
+from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MOST_FLUSHED_WORDS = 100
-T = TypeVar("T")
 
 
-class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     scheduler: runs the text work outside the event loop in short steps. A cancelled call stops at
@@ -47,10 +47,8 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         most_stream_characters: int,
         recordings_cache_bytes: int,
     ) -> None:
-        VoiceMethods.__init__(self, library, reader)
-        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
+        super().__init__(library, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
         self._analyzer = analyzer
-        self._scheduler = scheduler
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
 
@@ -58,12 +56,11 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         call = self._call(request.setup)
         try:
             call.count(request.text, self._most_characters)
-            async for sentence in self._analyze(request.text, call):
-                yield pb.AnalyzeResponse(sentence=sentence, warnings=call.warnings(sentence.index))
-            call.require_speech()
-            warnings = call.warnings(call.sentences)
-            if call.pause or warnings:
-                yield pb.AnalyzeResponse(closing_pause_milliseconds=call.pause, warnings=warnings)
+            async for sentence in self._sentences(parts_of(self._analyzer, request.text, call.reading), call):
+                message = call.message(sentence)
+                yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index))
+            if closing := call.closing():
+                yield pb.AnalyzeResponse(**closing)
         finally:
             call.record()
 
@@ -103,40 +100,27 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
                 else:
                     steps = [text.flush(_least_words(request))]
                 for pieces in steps:
-                    async for message in self._streamed(pieces, call):
-                        yield message
+                    async for sentence in self._sentences(pieces, call):
+                        yield call.streamed(sentence)
                 if setup.reports_progress:
                     yield pb.AnalyzeStreamResponse(progress=call.progress(text))
             call.require_text()
-            async for message in self._streamed(text.finish(), call):
-                yield message
-            call.require_speech()
-            warnings = call.warnings(call.sentences)
-            if call.pause or warnings:
-                yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause, warnings=warnings)
+            async for sentence in self._sentences(text.finish(), call):
+                yield call.streamed(sentence)
+            if closing := call.closing():
+                yield pb.AnalyzeStreamResponse(**closing)
         finally:
             call.record()
 
-    async def _analyze(self, text: str, call: "TextCall") -> AsyncIterator[pb.Sentence]:
-        async for part in self._each(parts_of(self._analyzer, text, call.reading), call.caller):
-            if isinstance(part, Pause):
-                call.wait(part)
-            else:
-                yield call.message(part)
-
-    async def _streamed(self, pieces: Iterator[Piece], call: "TextCall") -> AsyncIterator[pb.AnalyzeStreamResponse]:
-        async for piece in self._each(pieces, call.caller):
+    async def _sentences(self, pieces: Iterator[Piece], call: TextCall) -> AsyncIterator[Sentence]:
+        """Yield the sentences among `pieces`, each computed while the call is scheduled."""
+        while (piece := await self._scheduler.run(call.caller, partial(next, pieces, None))) is not None:
             if isinstance(piece, Pause):
                 call.wait(piece)
             else:
-                yield call.streamed(piece)
+                yield piece
 
-    async def _each(self, work: Iterator[T], caller: Caller) -> AsyncIterator[T]:
-        """Yield the items of `work`, each computed while `caller` is scheduled."""
-        while (piece := await self._scheduler.run(caller, partial(next, work, None))) is not None:
-            yield piece
-
-    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "TextCall":
+    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> TextCall:
         require_tag(setup.language_code)
         if first_index < 0:
             raise InvalidRequest(f"setup.first_index is {first_index}, it must not be negative")

@@ -1,5 +1,6 @@
 """Settings of the frontend: variables COSYSERVE_FRONTEND_*."""
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +9,18 @@ from cosyserve.rpc.server import ServerSettings
 
 PREFIX = "COSYSERVE_FRONTEND_"
 NORMALIZERS = ("wetext", "none")
-MOST_CHARACTERS = 20_000
-MOST_STREAM_CHARACTERS = 10_000_000
-MOST_FRESH_SECONDS = 300
-MOST_TEXT_WORKERS = 64
+_RANGES: dict[str, tuple[int, float]] = {
+    "max_characters": (1, 20_000),
+    "max_stream_characters": (1, 10_000_000),
+    "text_workers": (1, 64),
+    "voices_fresh_seconds": (0, 300),
+    "voices_cache_bytes": (0, math.inf),
+    "recordings_cache_bytes": (0, math.inf),
+    "max_voices": (1, math.inf),
+    "max_voice_makings": (1, math.inf),
+    "prompt_threads": (1, math.inf),
+}
+"""Smallest and largest value of each numeric setting."""
 PROMPT_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -21,7 +30,7 @@ class FrontendSettings(ServerSettings):
     """The model directory: tokenizer and voices are read from it."""
     normalizer: str = "wetext"
     """wetext, or none: only the character rules apply and the model reads Chinese digits itself."""
-    max_characters: int = MOST_CHARACTERS
+    max_characters: int = 20_000
     """Characters in the text of one call, 1 to 20000."""
     max_stream_characters: int = 200_000
     """Characters in the text of one AnalyzeStream call, 1 to 10000000."""
@@ -71,25 +80,12 @@ class FrontendSettings(ServerSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.max_stream_characters <= MOST_STREAM_CHARACTERS:
-            raise ValueError(
-                f"MAX_STREAM_CHARACTERS is {self.max_stream_characters}, allowed 1 to {MOST_STREAM_CHARACTERS}"
-            )
         if self.normalizer not in NORMALIZERS:
             raise ValueError(f"NORMALIZER is {self.normalizer!r}, expected one of {', '.join(NORMALIZERS)}")
-        if not 1 <= self.max_characters <= MOST_CHARACTERS:
-            raise ValueError(f"MAX_CHARACTERS is {self.max_characters}, allowed 1 to {MOST_CHARACTERS}")
-        if not 1 <= self.text_workers <= MOST_TEXT_WORKERS:
-            raise ValueError(f"TEXT_WORKERS is {self.text_workers}, allowed 1 to {MOST_TEXT_WORKERS}")
-        for name in ("max_voices", "max_voice_makings", "prompt_threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name.upper()} is {getattr(self, name)}, allowed from 1")
-        if not 0 <= self.voices_fresh_seconds <= MOST_FRESH_SECONDS:
-            raise ValueError(
-                f"VOICES_FRESH_SECONDS is {self.voices_fresh_seconds:g}, allowed 0 to {MOST_FRESH_SECONDS}"
-            )
-        for name in ("voices_cache_bytes", "recordings_cache_bytes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name.upper()} is {getattr(self, name)}, allowed from 0")
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
+                raise ValueError(f"{name.upper()} is {value:.12g}, allowed {allowed}")
         if self.prompt_device != "auto" and not PROMPT_DEVICE.fullmatch(self.prompt_device):
             raise ValueError(f"PROMPT_DEVICE is {self.prompt_device!r}, expected auto, cpu, cuda or cuda:0")

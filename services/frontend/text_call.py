@@ -3,15 +3,14 @@ do.
 """
 
 import time
-from collections.abc import Iterable
+from typing import Any
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
-from services.frontend.analysis.analyzer import Sentence
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.streaming import StreamingInput
 from services.frontend.segmentation.pauses import Pause, added
@@ -59,7 +58,37 @@ class TextCall:
         if self._characters == 0 and self.sentences == 0:
             raise InvalidRequest("text is empty; there is nothing to speak")
 
-    def require_speech(self) -> None:
+    def wait(self, pause: Pause) -> None:
+        """Add a pause. Raises InvalidRequest when consecutive pauses are too long in total."""
+        self.pause = added(self.pause, pause)
+
+    def message(self, sentence: Sentence) -> pb.Sentence:
+        self._language = sentence.language
+        message = pb.Sentence(
+            index=self.sentences,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            pause_before_milliseconds=self.pause,
+            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+            # 1.0 is the default and is not sent.
+            rate=0.0 if sentence.rate == 1.0 else sentence.rate,
+            continues=sentence.continues,
+        )
+        self.pause = 0
+        self.sentences += not sentence.unfinished
+        return message
+
+    def streamed(self, piece: Sentence) -> pb.AnalyzeStreamResponse:
+        sentence = self.message(piece)
+        return pb.AnalyzeStreamResponse(
+            sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index)
+        )
+
+    def closing(self) -> dict[str, Any]:
+        """The fields of a last response without a sentence; empty when there is nothing to send.
+        Raises InvalidRequest when the text had no speech.
+        """
         if self.sentences == 0:
             scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
             script_names = f" ({', '.join(scripts)})" if scripts else ""
@@ -68,43 +97,10 @@ class TextCall:
                 "there is nothing to speak"
             )
             raise InvalidRequest(problem + self._languages)
-
-    def wait(self, pause: Pause) -> None:
-        """Add a pause. Raises InvalidRequest when consecutive pauses are too long in total."""
-        self.pause = added(self.pause, pause)
-
-    def message(self, sentence: Sentence) -> pb.Sentence:
-        self._language = sentence.language
-        self.sentences += 1
-        return pb.Sentence(
-            index=self.sentences - 1,
-            text=sentence.text,
-            token_ids=sentence.token_ids,
-            language=sentence.language,
-            pause_before_milliseconds=self._take_pause(),
-            words=_words(sentence.words),
-            rate=_rate(sentence.rate),
-            continues=sentence.continues,
-        )
-
-    def streamed(self, piece: Sentence | SentencePart) -> pb.AnalyzeStreamResponse:
-        if isinstance(piece, Sentence):
-            whole = self.message(piece)
-            return pb.AnalyzeStreamResponse(sentence=whole, warnings=self.warnings(whole.index))
-        self._language = piece.language
-        sentence = pb.Sentence(
-            index=self.sentences,
-            token_ids=piece.token_ids,
-            language=piece.language,
-            pause_before_milliseconds=self._take_pause(),
-            words=_words(piece.words),
-            rate=_rate(piece.rate),
-            continues=piece.continues,
-        )
-        self.sentences += not piece.unfinished
-        return pb.AnalyzeStreamResponse(
-            sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index)
-        )
+        warnings = self.warnings(self.sentences)
+        if not self.pause and not warnings:
+            return {}
+        return {"closing_pause_milliseconds": self.pause, "warnings": warnings}
 
     def warnings(self, sentence: int) -> list[TextWarning]:
         """The warnings since the last message that carried some, attributed to `sentence`."""
@@ -120,15 +116,11 @@ class TextCall:
         if text.is_document:
             return pb.AnalyzeProgress(document=True)
         return pb.AnalyzeProgress(
-            characters=text.settled,
-            sentences=self.sentences - text.unsettled_sentences,
+            characters=text.plain.settled,
+            sentences=self.sentences - text.plain.unsettled_sentences,
             pause_milliseconds=self.pause,
-            last_language_code=text.last_language,
+            last_language_code=text.plain.last_language,
         )
-
-    def _take_pause(self) -> int:
-        pause, self.pause = self.pause, 0
-        return pause
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
@@ -136,12 +128,3 @@ class TextCall:
             "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
-
-
-def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
-    return [pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in words]
-
-
-def _rate(rate: float) -> float:
-    """The value of Sentence.rate: 1.0 is the default and is not sent."""
-    return 0.0 if rate == 1.0 else rate

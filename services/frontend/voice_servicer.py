@@ -1,11 +1,13 @@
-"""The gRPC methods that manage voices. Only the lengths of transcripts and notes reach a log or a
-trace.
+"""The gRPC methods that manage voices and that read what a request contains in addition to its
+text: a recording to clone, speech to convert, an instruction. Only lengths and the language reach a
+log or a trace.
 """
 
 import base64
 import binascii
 import logging
 import time
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,9 +17,14 @@ from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.frontend.prompts.prompt_recording import Draft, PromptRecording, make_voice
+from services.frontend.prompts.instruction import instruction_ids
+from services.frontend.prompts.prompt_recording import Draft, PromptRecording
+from services.frontend.prompts.recorded_voices import RecordedVoices
 from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import traced_language
+from services.frontend.text.text_scheduler import Caller, TextScheduler
+from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
 from services.frontend.voices.voice_library import Details, VoiceLibrary, VoiceSummary
 from services.frontend.voices.voice_notes import Labels
@@ -25,17 +32,32 @@ from services.frontend.voices.voice_notes import Labels
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _PAGE, _MOST_PAGE = 100, 1000
+_NO_RECORDING = "no recording can be read: the model directory has no speech tokenizer or no speaker encoder"
 
 
 class VoiceMethods:
-    """The voice methods of FrontendService. reader: None when recordings cannot be read."""
+    """The methods of FrontendService for voices, recordings and instructions.
 
-    def __init__(self, library: VoiceLibrary, reader: RecordingReader | None) -> None:
+    reader: None when recordings cannot be read. cache_bytes: as in `RecordedVoices`. scheduler:
+    runs the text work.
+    """
+
+    def __init__(
+        self,
+        library: VoiceLibrary,
+        reader: RecordingReader | None,
+        cache_bytes: int,
+        tokenizer: Tokenizer,
+        scheduler: TextScheduler,
+    ) -> None:
         self._library = library
         self._reader = reader
+        self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
+        self._tokenizer = tokenizer
+        self._scheduler = scheduler
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=voice_message(await self._library.voice(request.id)))
+        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id)))
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         return pb.DescribeVoiceResponse(voice=_details_message(await self._library.details(request.id)))
@@ -61,11 +83,9 @@ class VoiceMethods:
                 )
             with self._reader.slot():
                 start = time.time_ns()
-                stored = await make_voice(draft, self._reader)
-                telemetry.record(
-                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, stored.voice))
-                )
-                details = await self._library.add(stored, draft.labels)
+                voice = await self._reader.voice(draft.id, draft.recording)
+                telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), _traced(draft.recording, voice)))
+                details = await self._library.add(draft.stored(voice), draft.labels)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
     async def UpdateVoice(
@@ -82,6 +102,37 @@ class VoiceMethods:
     ) -> pb.FrontendServiceDeleteVoiceResponse:
         await self._library.remove(request.id)
         return pb.FrontendServiceDeleteVoiceResponse()
+
+    async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
+        start = time.time_ns()
+        upload = request.recording
+        recording = PromptRecording(upload.audio, upload.transcript, upload.language_code, upload.cut_prompt)
+        recording.require_readable()
+        if self._recorded is None:
+            raise FailedPrecondition(_NO_RECORDING)
+        voice = await self._recorded.voice(recording)
+        telemetry.record(Timing("frontend.read_recording", start, time.time_ns(), _traced(recording, voice)))
+        return pb.ReadRecordingResponse(voice=_voice_message(voice))
+
+    async def ReadSpeech(self, request: pb.ReadSpeechRequest, context: Context) -> pb.ReadSpeechResponse:
+        start = time.time_ns()
+        kind_of(request.audio)
+        if self._reader is None:
+            raise FailedPrecondition(_NO_RECORDING)
+        with self._reader.slot():
+            tokens = await self._reader.speech_tokens(request.audio)
+        telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
+        return pb.ReadSpeechResponse(speech_tokens=tokens)
+
+    async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
+        start = time.time_ns()
+        ids = await self._scheduler.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
+        attributes: dict[str, int | float | str] = {
+            "instruction.characters": len(request.instruction),
+            "instruction.ids": len(ids),
+        }
+        telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
+        return pb.ReadInstructionResponse(token_ids=ids)
 
 
 def _after(page_token: str) -> str:
@@ -105,7 +156,7 @@ def _labels(message: voice_pb2.VoiceMetadata) -> Labels:
     return Labels(message.display_name, message.description, dict(message.labels))
 
 
-def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | str]:
+def _traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | str]:
     """The trace attributes of a recording: lengths and language."""
     return {
         "voice.prompt_seconds": voice.prompt_seconds,
@@ -114,7 +165,7 @@ def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | 
     }
 
 
-def voice_message(voice: Voice) -> voice_pb2.Voice:
+def _voice_message(voice: Voice) -> voice_pb2.Voice:
     """The protobuf message of a voice, arrays included."""
     return voice_pb2.Voice(
         id=voice.id,

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import cast
 
 import grpc
-from services.frontend.analysis.streaming import Piece, StreamingInput
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
@@ -28,10 +27,11 @@ from cosyserve.rpc.server import running
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
-from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import MOST_RESPELT
+from services.frontend.analysis.streaming import Piece, StreamingInput
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
@@ -131,10 +131,10 @@ class Subject:
         try:
             for piece in pieces():
                 # Warnings belong to the sentence that is returned with them, not to the part of it.
-                heard += [] if isinstance(piece, SentencePart) and piece.unfinished else _warnings(reading)
+                heard += [] if isinstance(piece, Sentence) and piece.unfinished else _warnings(reading)
                 if isinstance(piece, Pause):
                     waiting = added(waiting, piece)
-                elif isinstance(piece, SentencePart):
+                elif partial:
                     ids += piece.token_ids
                     heard += [] if piece.unfinished else [waiting, tuple(ids)]
                     waiting, ids = (waiting, ids) if piece.unfinished else (0, [])

@@ -23,7 +23,7 @@ from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
+from services.frontend.analysis.incremental_sentences import Sentence as AnalyzedSentence
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText

@@ -1,10 +1,9 @@
 """Text to sentences with token ids: the single path for every way of sending text."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.incremental_sentences import IncrementalSentences, NormalizedRun
+from services.frontend.analysis.incremental_sentences import IncrementalSentences, NormalizedRun, Sentence
 from services.frontend.analysis.prepared_text import DEFAULT_READING, AnalyzerConfig, PreparedText, Reading
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.analysis.reading_context import ReadingContext
@@ -25,26 +24,6 @@ RUN_CHARACTERS = 200
 callers several times (`text_scheduler`).
 """
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence, synthesized by one request to the speech-token model."""
-
-    text: str
-    """The normalised text, as it is spoken."""
-    token_ids: tuple[int, ...]
-    """1 to 200 ids (spec.LONGEST_SENTENCE)."""
-    language: str
-    """As `services.frontend.text.language.language_of` gives it."""
-    words: tuple[tuple[str, int, int], ...] = ()
-    """Each word with the index of its first id and the number of its ids; see
-    `Tokenizer.spoken_words`.
-    """
-    rate: float = 1.0
-    """Speaking rate, multiplied by that of the request."""
-    continues: bool = False
-    """It continues the previous sentence without a sentence end between them."""
 
 
 class Analyzer:
@@ -73,9 +52,6 @@ class Analyzer:
     ) -> None:
         self._normalizer = normalizer
         self.tokenizer = tokenizer
-        self._allow_special = allow_special
-        self._dictionary = dictionary
-        self._reference = normalizer.reference
         self._split = Split.JOINED if normalizer.reference else split
         self._config = AnalyzerConfig(tokenizer, allow_special, dictionary, normalizer.reference)
 
@@ -92,7 +68,7 @@ class Analyzer:
         """Combine the options of a request with the server's pronunciations; the request's take
         precedence. Raises InvalidRequest naming an invalid pronunciation.
         """
-        dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
+        dictionary = self._config.dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
 
     def parts(
@@ -156,8 +132,8 @@ class Analyzer:
             prepared.note(text, dropped=False)
             return NormalizedRun(placeholders.for_tokenizer(text, prepared.phonemes), prepared.language)
 
-        allow_special = self._allow_special or reading.allow_control_tokens
-        dictionary = reading.dictionary or self._dictionary
+        allow_special = self._config.allow_special or reading.allow_control_tokens
+        dictionary = reading.dictionary or self._config.dictionary
 
         def encoder_factory() -> IncrementalEncoder:
             context.begin_unit()
@@ -185,8 +161,8 @@ class Analyzer:
         return placeholders.for_reader("".join(self._runs(prepared.text, prepared)), prepared.phonemes)
 
     def _segments(self, prepared: PreparedText, *, joined: bool) -> Iterator[str]:
-        if prepared.as_is or (self._reference and not prepared.text):
-            yield from [prepared.text] if self._reference else self._speakable(iter([prepared.text]), prepared)
+        if prepared.as_is or (self._config.reference and not prepared.text):
+            yield from [prepared.text] if self._config.reference else self._speakable(iter([prepared.text]), prepared)
             return
         # A single unit is cut only when it is too long for one sentence, as in `StreamingText`. A
         # comma at its end separates repeated words.
@@ -195,14 +171,16 @@ class Analyzer:
             if joined
             else (unit.rstrip().removesuffix(",") for unit in units_of(prepared.text, LONGEST_UNIT))
         ):
-            splitter = Splitter(prepared.language, prepared.length if self._reference else prepared.length_of_start)
+            splitter = Splitter(
+                prepared.language, prepared.length if self._config.reference else prepared.length_of_start
+            )
             for run in self._runs(text, prepared):
                 yield from self._speakable(splitter.feed(run), prepared)
             yield from self._speakable(splitter.finish(), prepared)
 
     def _runs(self, text: str, prepared: PreparedText) -> Iterator[str]:
         text = text.strip()
-        runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
+        runs = [text] if self._config.reference else list(runs_of(text, RUN_CHARACTERS))
         before = ""
         for index, run in enumerate(runs):
             last = index == len(runs) - 1
@@ -211,7 +189,7 @@ class Analyzer:
             before = run[-1:]
 
     def _run(self, run: str, prepared: PreparedText, before: str, last: bool) -> Iterator[str]:
-        if self._reference or prepared.language not in (CHINESE, ENGLISH):
+        if self._config.reference or prepared.language not in (CHINESE, ENGLISH):
             yield self._normalizer.normalise(run, prepared.language, before=before, last=last)
         else:
             yield from self._spans(run, prepared, before, last)
@@ -233,7 +211,9 @@ class Analyzer:
 
     def _speakable(self, segments: Iterator[str], prepared: PreparedText) -> Iterator[str]:
         for segment in segments:
-            dropped = is_only_marks(placeholders.for_tokenizer(segment, prepared.phonemes), reference=self._reference)
+            dropped = is_only_marks(
+                placeholders.for_tokenizer(segment, prepared.phonemes), reference=self._config.reference
+            )
             prepared.note(segment, dropped=dropped)
             if not dropped:
                 yield segment

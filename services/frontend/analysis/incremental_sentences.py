@@ -37,22 +37,29 @@ Normalise = Callable[[str, str, bool], NormalizedRun]
 
 
 @dataclass(frozen=True)
-class SentencePart:
-    """New ids of a sentence, at most 200 (spec.LONGEST_SENTENCE) over all its parts. The last part
-    may have none.
+class Sentence:
+    """One sentence, synthesized by one request to the speech-token model; or, of a sentence that is
+    still being written, its new ids.
     """
 
+    text: str
+    """The normalised text, as it is spoken; empty where the sentence comes in parts."""
     token_ids: tuple[int, ...]
+    """1 to 200 ids (spec.LONGEST_SENTENCE), over all parts; the last part may have none."""
     language: str
-    unfinished: bool
+    """As `services.frontend.text.language.language_of` gives it."""
     words: tuple[tuple[str, int, int], ...] = ()
-    """Words of the new ids, as in `Tokenizer.spoken_words`; indices count from the sentence's first
-    id.
+    """Each word of these ids with the index of its first id, counted from the sentence's first id,
+    and the number of its ids; see `Tokenizer.spoken_words`.
     """
     rate: float = 1.0
-    """As in `analyzer.Sentence`."""
+    """Speaking rate, multiplied by that of the request."""
     continues: bool = False
-    """As in `analyzer.Sentence`; set in the first part."""
+    """It continues the previous sentence without a sentence end between them; set in the first
+    part.
+    """
+    unfinished: bool = False
+    """More parts of this sentence follow."""
 
 
 class IncrementalSentences:
@@ -68,28 +75,6 @@ class IncrementalSentences:
         self._begin_unit()
         self._emitted = 0
 
-    def feed(self, unit: str) -> Iterator[SentencePart]:
-        """`unit`: all text of the open unit so far."""
-        yield from self._runs(unit, complete=False)
-
-    def finish(self, unit: str) -> Iterator[SentencePart | Pause]:
-        """`unit`: the same unit, complete; the next call begins a new one. A unit without speech
-        yields nothing. A pause at the end of the unit comes last; raises InvalidRequest when it is
-        outside its range.
-        """
-        yield from self._runs(unit, complete=True)
-        items = list(passages(unit[self._begin :]))
-        rest = self._spoken("".join(words for words in items if isinstance(words, str)).rstrip(), last=True)
-        if self._begin or not is_only_marks(rest):
-            if rest and rest[-1] not in _ENDS:
-                rest += "。" if self._language == CHINESE else "."
-            yield from self._parts(self._ids.finish(rest))
-        if self._emitted:
-            yield SentencePart((), self._language, unfinished=False)
-        self._emitted = 0
-        self._begin_unit()
-        yield from (pause for pause in items if isinstance(pause, Pause))
-
     def _begin_unit(self) -> None:
         self._ids = self._encoder_factory()
         self._begin = self._scanned = 0
@@ -99,8 +84,10 @@ class IncrementalSentences:
         self.ended = 0
         """Sentences of the open unit that have ended although the unit has not."""
 
-    def _runs(self, unit: str, *, complete: bool) -> Iterator[SentencePart]:
-        """Cut before each complete plain word that follows another plain word."""
+    def feed(self, unit: str, *, complete: bool = False) -> Iterator[Sentence]:
+        """`unit`: all text of the open unit so far. It is cut before each complete plain word that
+        follows another plain word.
+        """
         for word in _WORD.finditer(unit, self._scanned):
             # A word is complete when a mark or a blank follows it, or the end of a complete unit.
             if word.end() == len(unit) and not complete:
@@ -117,6 +104,24 @@ class IncrementalSentences:
                 self._begin = cut
             self._plain_before, self._scanned = plain, word.end()
 
+    def finish(self, unit: str) -> Iterator[Sentence | Pause]:
+        """`unit`: the same unit, complete; the next call begins a new one. A unit without speech
+        yields nothing. A pause at the end of the unit comes last; raises InvalidRequest when it is
+        outside its range.
+        """
+        yield from self.feed(unit, complete=True)
+        items = list(passages(unit[self._begin :]))
+        rest = self._spoken("".join(words for words in items if isinstance(words, str)).rstrip(), last=True)
+        if self._begin or not is_only_marks(rest):
+            if rest and rest[-1] not in _ENDS:
+                rest += "。" if self._language == CHINESE else "."
+            yield from self._parts(self._ids.finish(rest))
+        if self._emitted:
+            yield Sentence("", (), self._language)
+        self._emitted = 0
+        self._begin_unit()
+        yield from (pause for pause in items if isinstance(pause, Pause))
+
     def _spoken(self, run: str, *, last: bool) -> str:
         run = run if self._begin else run.lstrip()
         spoken = self._normalise(run, self._before, last)
@@ -124,20 +129,20 @@ class IncrementalSentences:
         self._before = run[-1:]
         return spoken.text
 
-    def _parts(self, final: FinalIds) -> Iterator[SentencePart]:
+    def _parts(self, final: FinalIds) -> Iterator[Sentence]:
         while final.ids:
             opening = () if self._emitted else self._ids.opening
             begin = self._emitted + len(opening)
             room = LONGEST_SENTENCE - begin
             if self._emitted and len(final.ids) > room:
                 self.ended += 1
-                yield SentencePart((), self._language, unfinished=False)
+                yield Sentence("", (), self._language)
                 self._emitted = 0
                 continue
             head, final = _cut(final, room)
             words = tuple((word, begin + place, count) for word, place, count in head.words)
             self._emitted = begin + len(head.ids)
-            yield SentencePart((*opening, *head.ids), self._language, unfinished=True, words=words)
+            yield Sentence("", (*opening, *head.ids), self._language, words, unfinished=True)
 
 
 def _cut(final: FinalIds, most: int) -> tuple[FinalIds, FinalIds]:

@@ -1,23 +1,56 @@
 """A text prepared for normalisation: markup and control tokens removed, phonemes replaced by
-placeholders, language chosen.
+placeholders, language chosen; with the options with which it is read, and the warnings about what a
+model leaves out.
 """
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from services.frontend.analysis.prepared_text import Reading, note_ssml_outside, note_unspoken
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.sentence_splitter import MOST
-from services.frontend.ssml.replacements import speakable_around, with_inserted
-from services.frontend.text.characters import speakable, without_emoji
+from services.frontend.ssml.replacements import Inserted, speakable_around, with_inserted
+from services.frontend.text.characters import has_meaning, speakable, stretches, without_emoji
 from services.frontend.text.language import ENGLISH, language_of
 from services.frontend.text.text_scheduler import yield_turn
+from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.tokenizers import placeholders
-from services.frontend.tokenizers.placeholders import without_controls
+from services.frontend.tokenizers.placeholders import PLACEHOLDERS, mark_of, without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options with which the text of a request is read."""
+
+    language_code: str = ""
+    """BCP-47 tag, or empty to choose by script."""
+    allow_control_tokens: bool = False
+    """Parse `<|...|>` control tokens. A text that has them is then not normalised, according to the
+    specification.
+    """
+    dictionary: Dictionary | None = None
+    """The pronunciations of the server and the request; None: the server's."""
+    joined: bool = False
+    """Join short sentences regardless of the model directory (Split.JOINED)."""
+    own_readings: bool = True
+    """As in `Normalizer.normalise`."""
+    speed: float = 1.0
+    """Speed of the request, multiplied by the rates of an SSML document."""
+    log: WarningLog | None = None
+    """Receives a warning for text that is not spoken as it is written; None: warnings are dropped.
+    """
+    inserted: Sequence[Inserted] | None = None
+    """What the placeholders of an SSML document represent; None: the text is plain."""
+
+
+DEFAULT_READING = Reading()
+
 
 MEASURED_CHARACTERS = 512
 """Characters. A longer segment certainly has the 80 tokens at which a segment may end, or nothing
@@ -116,3 +149,47 @@ class PreparedText:
 
 def _is_markup(text: str) -> bool:
     return "<|" in text and "|>" in text
+
+
+_SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)
+_PAGE_MARKS = ("<strong>", "</strong>")
+"""Sound tags that are HTML as well: leaving them out needs no warning."""
+SSML_OUTSIDE_DOCUMENT = (
+    "SSML is parsed only in a text that begins with <speak; elsewhere its tags are not spoken and the text inside "
+    "is read"
+)
+
+
+def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:
+    """text: a span of normalised text with its placeholders; dropped: none of it is passed to the
+    tokenizer.
+    """
+    carried = PLACEHOLDERS.findall(text)
+    if carried:
+        marks = [
+            mark
+            for mark in map(mark_of, "".join(carried))
+            if mark and mark not in _PAGE_MARKS and tokenizer.id_of(mark) is None
+        ]
+        if marks:
+            log.add(Kind.UNREADABLE, "marks of sound that this model has no tokens for are left out", marks)
+        text = PLACEHOLDERS.sub(" ", text)
+    unread = stretches(text, lambda place: has_meaning(text[place])) if dropped else tokenizer.unread(text)
+    if unread:
+        log.add(
+            Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", unread
+        )
+
+
+def note_ssml_outside(text: str, log: WarningLog) -> None:
+    """Warn about SSML tags in a text that is no SSML document."""
+    tags = _SSML.findall(text)
+    if tags:
+        log.add(Kind.UNSUPPORTED_MARKUP, SSML_OUTSIDE_DOCUMENT, (name.lower() for name in tags))
+
+
+def languages(tokenizer: Tokenizer) -> str:
+    """The end of a message that names the languages that a model's tokenizer can read; empty where
+    it reads every language.
+    """
+    return f"; the model reads {', '.join(tokenizer.languages)}" if tokenizer.languages else ""

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.language_spans import language_by_script

@@ -1,4 +1,5 @@
-"""Chinese reading rules, which run before the grammars; the grammars read what no rule matches.
+"""Chinese reading rules in their order, which run before the grammars; and those for signs, list
+markers and file names. The grammars read what no rule matches.
 
 Rules are tried in order: identifiers (telephone, room, flight) before dates, dates before
 arithmetic, and plain numbers last. A rule decides by the words around a number. Each is linear in
@@ -6,14 +7,121 @@ the length of the text: every repetition is bounded.
 """
 
 import re
+import unicodedata
 
-from services.frontend.normalization import chinese_readings as chinese_signs
 from services.frontend.normalization.chinese import arithmetic as chinese_arithmetic
 from services.frontend.normalization.chinese import calendar as chinese_calendar
 from services.frontend.normalization.chinese import codes as chinese_codes
 from services.frontend.normalization.chinese import quantities as chinese_quantities
-from services.frontend.text.chinese_numbers import digits
+from services.frontend.text.chinese_numbers import cardinal, digits, fraction
 from services.frontend.text.rules import Rule, apply_rules
+
+_HAN = "\u3400-\u9fff"
+_WIDE = str.maketrans("＋－＝＜＞％＆＃＠＊／", "+-=<>%&#@*/")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
+_ROMAN = {chr(0x2160 + place): cardinal(str(place + 1)) for place in range(12)}
+_IN_LETTERS = {
+    numeral: cardinal(str(value))
+    for value, numeral in enumerate(
+        ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII", "XIII", "XIV", "XV"), start=1
+    )
+}
+_FILES = (
+    "pdf|docx?|xlsx?|pptx?|txt|csv|json|xml|ya?ml|jpe?g|png|gif|svg|mp[34]|wav|avi|mov|zip|rar|gz|exe|apk|ipa|dmg|iso|"
+    "html?|css|jsx?|tsx?|py|java|cpp|go|rs|sh|md|log|ini|conf|dll|net|psd|ai|sql|bat"
+)
+
+
+_RELATIONS = {"<": "小于", ">": "大于", "=": "等于"}
+
+
+def _circled(match: re.Match[str]) -> str:
+    words = cardinal(str(unicodedata.digit(match[0], None) or int(unicodedata.numeric(match[0]))))
+    before = match.string[: match.start()].rstrip()[-1:]
+    return words + ("、" if not before or before in "。；;，,：:\n！？、" else "")
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    part, _, whole = unicodedata.normalize("NFKD", match["part"]).partition("\u2044")
+    return (cardinal(match["ones"]) + "又" if match["ones"] else "") + fraction(part, whole)
+
+
+_FIRST: tuple[Rule, ...] = (
+    (re.compile("[①-⑳⓪]"), _circled),
+    (re.compile("(?P<ones>[0-9]{1,3})?(?P<part>[¼-¾⅓-⅞])"), _vulgar),
+    (re.compile("[Ⅰ-Ⅻ]"), lambda match: _ROMAN[match[0]]),
+    (
+        re.compile(
+            "(?<=第)(?P<number>[IVX]{1,5})(?=[ ]?[章节部卷册篇集回条幕季代期类阶级])|(?<![A-Za-z0-9])"
+            "(?:(?P<several>I{2,3}|IV|VI{1,3}|IX|XI{1,2})(?=[期级型类度])|(?P<one>I)(?=型糖尿|[期级]临床|类错误))"
+        ),
+        lambda match: _IN_LETTERS.get(match[0], match[0]),
+    ),
+    (re.compile("[₀-₉]{1,8}"), lambda match: digits(match[0].translate(_SUBSCRIPTS))),
+    (
+        re.compile(r"(?m)^[ \t]{0,8}(?P<number>[0-9]{1,3})(?:[)）]|[.．](?![0-9]))[ ]?(?=[^\s0-9])"),
+        lambda match: cardinal(match["number"]) + "、",
+    ),
+    (
+        re.compile(r"(?<=[。；;：:！？])[ ]?(?P<number>[0-9]{1,2})[)）.](?![0-9])[ ]?"),
+        lambda match: cardinal(match["number"]) + "、",
+    ),
+    (
+        re.compile(rf"[(（](?P<number>[0-9]{{1,2}})[)）](?=[ ]?[{_HAN}A-Za-z])"),
+        lambda match: cardinal(match["number"]) + "、",
+    ),
+    (
+        re.compile(r"(?<![A-Za-z])[Nn][Oo]\. ?(?P<number>[0-9]{1,6})(?![0-9.])"),
+        lambda match: cardinal(match["number"]) + "号",
+    ),
+    (re.compile(rf"(?P<number>[0-9]{{1,4}})#(?=[ ]?[{_HAN}])"), lambda match: cardinal(match["number"]) + "号"),
+    (
+        re.compile(rf"(?P<number>[0-9]{{3,16}})\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"),
+        lambda match: digits(match["number"]) + "点",
+    ),
+    (re.compile(rf"(?<=[A-Za-z0-9_{_HAN}-])\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"), "点"),
+)
+"""Before the rules for numbers."""
+
+_LAST: tuple[Rule, ...] = (
+    (re.compile(r"#号?(?=键)|(?<=[按拨输入])#号?|(?<=[*号][和或、])#"), "井号"),
+    (re.compile(r"\*号?(?=键)|(?<=[按拨打入])\*号?"), "星号"),
+    (re.compile("(?<=[零一二三四五六七八九幺])#(?=[^0-9A-Za-z]|$)"), "井号"),
+    (re.compile(r"#号"), "井号"),
+    (re.compile(r"(?<=[CF])#"), " sharp"),
+    (re.compile(rf"@(?=[ ]?[{_HAN}A-Za-z])"), "艾特"),
+    (re.compile(r"(?<=[A-Za-z])[ ]?&[ ]?(?=[A-Za-z])"), " and "),
+    (re.compile(rf"(?<=[{_HAN}A-Za-z0-9])[ ]?&[ ]?(?=[{_HAN}A-Za-z0-9])"), "和"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?\+[ ]?(?=[{_HAN}A-Za-z])|(?<=[A-Za-z])\+(?=[{_HAN}])(?!级|等|的|店)"), "加"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?=[ ]?(?=[{_HAN}A-Za-z])|(?<=[A-Za-z])[ ]?=[ ]?(?=[{_HAN}])"), "等于"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?[>＞][ ]?(?=[{_HAN}A-Za-z])|(?<=[A-Za-z])[ ]?>[ ]?(?=[{_HAN}])"), "大于"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?[<＜][ ]?(?=[{_HAN}A-Za-z])|(?<=[A-Za-z])[ ]?<[ ]?(?=[{_HAN}])"), "小于"),
+    (
+        re.compile(r"(?<![A-Za-z<][A-Za-z])(?<=[A-Za-z])[ ]?(?P<sign>[<>=])[ ]?(?=[A-Za-z](?![A-Za-z>]))"),
+        lambda match: _RELATIONS[match["sign"]],
+    ),
+    (re.compile("[ ]?≥[ ]?"), "大于等于"),
+    (re.compile("[ ]?≤[ ]?"), "小于等于"),
+    (re.compile("[ ]?≠[ ]?"), "不等于"),
+    (re.compile("[ ]?±[ ]?"), "正负"),
+    (re.compile(rf"(?<=[{_HAN}A-Za-z])[ ]?≈[ ]?(?=[{_HAN}A-Za-z])"), "约等于"),
+    (re.compile(r"≈[ ]?|[~～∼](?=[零一二两三四五六七八九十百])"), "约"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?×[ ]?(?=[{_HAN}])"), "乘"),
+    (re.compile(rf"(?<=[{_HAN}])[ ]?÷[ ]?(?=[{_HAN}])"), "除以"),
+    (
+        re.compile(
+            "(?<=[零一二三四五六七八九十日号周点])(?:-|–|—|~|～)(?=周[一二三四五六日天]|[一二三四五六七八九十])"
+        ),
+        "到",
+    ),
+    (re.compile("(?<=[零一二三四五六七八九十百千万亿点])%"), "个百分点"),
+    (re.compile(r"(?<=[万亿])\+(?![0-9])"), "加"),
+    (re.compile("℃"), "摄氏度"),
+    (re.compile("℉"), "华氏度"),
+    (re.compile("№[ ]?"), "编号"),
+)
+"""After the rules for numbers."""
+
 
 _DOTTED: tuple[Rule, ...] = (
     (
@@ -26,7 +134,7 @@ _DOTTED: tuple[Rule, ...] = (
 )
 """Versions and IP addresses."""
 _RULES: tuple[Rule, ...] = (
-    *chinese_signs.FIRST,
+    *_FIRST,
     *_DOTTED,
     *chinese_codes.RULES,
     *chinese_arithmetic.SCORES,
@@ -40,7 +148,7 @@ _SIGNED = re.compile("[-#*@&+=<>≥≤≠±≈~～×÷%℃℉№–—]")
 
 def rewrite(text: str) -> str:
     """`text` with its numbers and signs as words."""
-    text = text.translate(chinese_signs.WIDE)
+    text = text.translate(_WIDE)
     if _NUMERIC.search(text):
         text = apply_rules(_RULES, text)
-    return apply_rules(chinese_signs.LAST, text) if _SIGNED.search(text) else text
+    return apply_rules(_LAST, text) if _SIGNED.search(text) else text

@@ -1,11 +1,12 @@
-"""English reading rules in their order, which run before the grammars.
+"""English reading rules in their order, which run before the grammars; and those for signs that are
+read as words (`© 2019`, `§ 4`, `α`, `°`) and for markers of a list within running text (`1) two
+eggs, 2) a cup`, `(a) Sign here.`).
 
 Plain text is detected quickly: it costs one search for a character or a word that some rule reads.
 """
 
 import re
 
-from services.frontend.normalization import english_readings
 from services.frontend.normalization.english import numerals, roman
 from services.frontend.normalization.english.names import abbreviations, identifiers, technical_names
 from services.frontend.normalization.english.numbers import (
@@ -17,7 +18,73 @@ from services.frontend.normalization.english.numbers import (
     times,
     units,
 )
-from services.frontend.text.rules import Rule, apply_rules
+from services.frontend.normalization.english.roman import value
+from services.frontend.text.rules import Rule, any_of, apply_rules
+
+_FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
+_OPEN = r"(?:^|(?<=\n)|(?<=[.,;:!?] )|(?<=[a-z] ))"
+
+
+def _marked(match: re.Match[str]) -> str:
+    mark = match["mark"]
+    return f"{numerals.cardinal(mark) if mark.isdigit() else mark.upper()}, "
+
+
+def _roman(match: re.Match[str]) -> str:
+    return f"{numerals.cardinal(str(value(match['mark'])))}, "
+
+
+_MARKERS: tuple[Rule, ...] = (
+    (re.compile(rf"{_OPEN}\(?(?P<mark>[0-9]{{1,2}}|[a-h]|[A-H])\)[ ]+(?=[A-Za-z\"“‘'$£€0-9])"), _marked),
+    (re.compile(rf"{_OPEN}\(?(?P<mark>i{{1,3}}|iv|vi{{0,3}}|ix|x)\)[ ]+(?=[A-Za-z\"“‘'$£€0-9])"), _roman),
+    (re.compile(r"(?:^|(?<=\n))(?P<mark>[1-9][0-9]?)\.[ ]+(?=[A-Za-z\"“‘'])"), _marked),
+)
+_BEHIND_A_FIRST: tuple[Rule, ...] = (
+    (re.compile(r"(?<=[.!?:;,] )(?P<mark>[1-9][0-9]?)\.[ ]+(?=[A-Za-z\"“‘'])"), _marked),
+)
+
+
+def with_markers(text: str) -> str:
+    """`text` with its markers as words. Within a line a number with a full stop is a marker only
+    where the list begins with 1.
+    """
+    begins = _FIRST.search(text) is not None
+    text = apply_rules(_MARKERS, text)
+    return apply_rules(_BEHIND_A_FIRST, text) if begins else text
+
+
+_GREEK = {
+    "π": "pi", "Π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "Γ": "gamma", "δ": "delta", "Δ": "delta",
+    "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta", "Θ": "theta", "κ": "kappa", "λ": "lambda", "Λ": "lambda",
+    "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "ρ": "rho", "σ": "sigma", "Σ": "sigma", "τ": "tau", "φ": "phi",
+    "Φ": "phi", "χ": "chi", "ψ": "psi", "Ψ": "psi", "ω": "omega", "Ω": "omega",
+}  # fmt: skip
+_SIGN_WORDS = {
+    "©": "copyright", "№": "number", "§§": "sections", "§": "section", "¶": "paragraph", "∞": "infinity",
+    "∑": "the sum of", "∫": "the integral of", "℅": "care of", "¢": "cents", "°": "degrees", "‰": "per mille",
+    "√": "root", "≈": "about", "≠": "is not equal to", "≤": "at most", "≥": "at least", "±": "plus or minus",
+    "÷": "divided by", "×": "times", "₿": "bitcoin", "₹": "rupees", "€": "euros", "£": "pounds", "℃": "degrees Celsius",
+    "℉": "degrees Fahrenheit", "%": "percent", "∅": "the empty set", "∂": "partial", "∇": "nabla",
+}  # fmt: skip
+_UNSPOKEN = re.compile(r"[®™℠]")
+GREEK_LETTERS = "".join(_GREEK)
+_SPOKEN_SIGNS: tuple[Rule, ...] = (
+    (_UNSPOKEN, ""),
+    (re.compile(r"(?<=[A-Za-z0-9])&(?=[A-Za-z0-9])"), " and "),
+    (re.compile(r"(?<= )&&?(?= )"), "and"),
+    (re.compile(rf"[ ]?(?P<sign>{any_of(_SIGN_WORDS)})[ ]?"), lambda match: _divided(match, _SIGN_WORDS)),
+    (re.compile(rf"(?P<sign>[{GREEK_LETTERS}])(?![\u0370-\u03ff])"), lambda match: _divided(match, _GREEK)),
+)
+
+
+def _divided(match: re.Match[str], words: dict[str, str]) -> str:
+    """The word, separated by a blank from adjacent letters."""
+    text = match.string
+    before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+    left = " " if match[0][0] == " " or before.isalnum() else ""
+    right = " " if match[0][-1] == " " or after.isalnum() else ""
+    return f"{left}{words[match['sign']]}{right}"
+
 
 _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])24/7(?![0-9/])"), "twenty four seven"),
@@ -26,10 +93,11 @@ _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
-    *numerals.RULES, *abbreviations.COUNTED, *_FIXED, *identifiers.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
-    *plain_numbers.RULES, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
+    *numerals.GROUPING, *abbreviations.COUNTED, *_FIXED, *identifiers.TELEPHONE, *identifiers.RULES, *dates.RULES,
+    *times.RULES, *plain_numbers.VERSIONS, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES,
+    *plain_numbers.MILLIONS,
 )  # fmt: skip
-_SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
+_SIGN_OR_PATH = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
 _FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")
 _STOPPED = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,8})\.")
 _ABBREVIATED = abbreviations.KEYS | dates.KEYS
@@ -42,26 +110,26 @@ _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|g
 
 def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
-    figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
+    figures, signed = _FIGURES.search(text) is not None, _SIGN_OR_PATH.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
-        text = english_readings.with_markers(text)
+        text = with_markers(text)
     if signed:
         text = apply_rules(technical_names.PROGRAMMING, text)
-        text = apply_rules(technical_names.RULES, text)
+        text = apply_rules(technical_names.PATHS, text)
     elif "." in text and re.search(r"\.[A-Za-z]", text):
-        text = apply_rules(technical_names.RULES, apply_rules(technical_names.PROGRAMMING, text))
+        text = apply_rules(technical_names.PATHS, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
         text = units.with_inches(apply_rules(units.RULES, apply_rules(_WITH_FIGURES, text)))
     if _UNIT.search(text):
         text = apply_rules(units.WITHOUT_FIGURE, text)
     if figures or signed:
         text = apply_rules(scientific.RULES, text)
-        text = apply_rules(arithmetic.RULES, text)
+        text = apply_rules(arithmetic.RATIOS, text)
         text = apply_rules(arithmetic.RULES, text)
     if "/" in text:
-        text = apply_rules(technical_names.WORDS, text)
+        text = apply_rules(technical_names.JOINED_WORDS, text)
     if signed:
-        text = apply_rules(english_readings.RULES, text)
+        text = apply_rules(_SPOKEN_SIGNS, text)
     if _may_have_abbreviation(text):
         text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None

@@ -12,6 +12,7 @@ be compared with recorded ones. Neither raises on any text.
 import re
 import threading
 import unicodedata
+from itertools import groupby
 from typing import Protocol
 
 import inflect
@@ -31,6 +32,7 @@ _CHINESE_DIGITS = "零一二三四五六七八九"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _POWERS = {"²": " squared", "³": " cubed"}
 _CHINESE_DELETED = str.maketrans("", "", "（）【】`")
+_SILENT_BLANK = re.compile(r"(?<![\x00-\x1f!-\x7f]) | (?![\x00-\x1f!-\x7f])")
 _TRAILING_COMMAS = re.compile(r"[，,、]+$")
 
 
@@ -39,7 +41,6 @@ class Package(Protocol):
 
     def spoken(self, text: str, language: str) -> str:
         """`text` with numbers, dates and similar forms as words of `language`, "zh" or "en"."""
-        ...
 
 
 class Normalizer:
@@ -87,7 +88,7 @@ class Normalizer:
         unchanged in quadratic time.
         """
         if self.reference:
-            return self._spoken(text, language)
+            return self._apply_without_margins(text, language)
         spoken, start = [], 0
         for number in _LONG_NUMBER.finditer(text):
             spoken += [self._spoken(text[start : number.start()], language), _digit_by_digit(number[0], language)]
@@ -95,20 +96,18 @@ class Normalizer:
         return "".join([*spoken, self._spoken(text[start:], language)])
 
     def _spoken(self, text: str, language: str) -> str:
+        """The package's form of the written forms in `text`."""
+        if self._package is None or not text.strip():
+            return text
+        return "".join(
+            self._apply_without_margins(piece, language) if is_written_form else piece
+            for is_written_form, piece in split_for_grammar(text, language)
+        )
+
+    def _apply_without_margins(self, text: str, language: str) -> str:
         """The package's form of `text`. Surrounding blanks, which separate runs, bypass the
         package.
         """
-        core = text.strip()
-        if self._package is None or not core:
-            return text
-        if not self.reference:
-            return "".join(
-                self._apply_without_margins(piece, language) if is_written_form else piece
-                for is_written_form, piece in split_for_grammar(text, language)
-            )
-        return self._apply_without_margins(text, language)
-
-    def _apply_without_margins(self, text: str, language: str) -> str:
         core = text.strip()
         # Long runs of marks take the grammars longest and have no reading.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
@@ -120,21 +119,10 @@ class Normalizer:
 
 def drop_blanks(text: str, before: str = "") -> str:
     """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not
-    spaces.
+    spaces. before: the character before `text`.
     """
-    characters = []
-    for index, character in enumerate(text):
-        if character == " ":
-            left = text[index - 1] if index else before
-            right = text[index + 1 : index + 2]
-            if not (_is_ascii_mark(left) and _is_ascii_mark(right)):
-                continue
-        characters.append(character)
-    return "".join(characters)
-
-
-def _is_ascii_mark(character: str) -> bool:
-    return character != "" and character.isascii() and character != " "
+    before = before if before.isascii() and before != " " else ""
+    return _SILENT_BLANK.sub("", before + text)[len(before) :]
 
 
 def spell_digits(text: str, *, reference: bool = False) -> str:
@@ -144,18 +132,9 @@ def spell_digits(text: str, *, reference: bool = False) -> str:
     by digit (also in reference mode, where the rule as specified raises), superscripts are powers
     and other digit forms have their value (specified: "zero").
     """
-    spelled, index = [], 0
-    while index < len(text):
-        if not text[index].isdigit():
-            spelled.append(text[index])
-            index += 1
-            continue
-        end = index
-        while end < len(text) and text[end].isdigit():
-            end += 1
-        spelled.append(_spell_as_specified(text[index:end]) if reference else _spell(text[index:end]))
-        index = end
-    return "".join(spelled)
+    spell = _spell_as_specified if reference else _spell
+    runs = ((is_digit, "".join(run)) for is_digit, run in groupby(text, str.isdigit))
+    return "".join(spell(run) if is_digit else run for is_digit, run in runs)
 
 
 def _spell_as_specified(run: str) -> str:

@@ -1,7 +1,8 @@
 """Reads a recording into a voice: the prompt and the speaker vector with which the model clones a
-speaker.
+speaker; and the parts of a model directory that a voice depends on.
 """
 
+import hashlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -110,3 +111,31 @@ def _checked(wave: Tensor, rate: int) -> Tensor:
 
 def _bytes(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:
     return np.ascontiguousarray(values, "<f4").tobytes()
+
+
+_FILES = (
+    SPEECH_TOKENIZER,
+    SPEAKER_ENCODER,
+    "CosyVoice-BlankEN/vocab.json",
+    "CosyVoice-BlankEN/merges.txt",
+    "phonemes/symbols.json",
+)
+
+
+def voice_model(directory: ModelDirectory) -> str:
+    """Name shared by all model directories whose voices are interchangeable: 16 hexadecimal digits.
+    Voices of another model are meaningless arrays to this one, so each model has its own folder in
+    the storage. Reads the files; half a gigabyte of published weights takes about a second.
+    """
+    digest = hashlib.sha256()
+    for name in _FILES:
+        path = directory.path / name
+        if path.exists():
+            with path.open("rb") as file:
+                digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def has_prompt_networks(directory: ModelDirectory) -> bool:
+    """Whether the directory has the two prompt networks."""
+    return all((directory.path / name).exists() for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER))

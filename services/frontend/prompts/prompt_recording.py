@@ -1,14 +1,18 @@
-"""A recording to clone, as a caller sends it: the file, its transcript and its language."""
+"""A recording to clone, as a caller sends it: the file, its transcript and its language; and the
+draft of a stored voice that it becomes.
+"""
 
-import hashlib
-import struct
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 
-from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import require_tag
+from services.frontend.voices.voice import Voice, digest_of
+from services.frontend.voices.voice_notes import Labels, require_given_id, require_length, require_request_id
+from services.frontend.voices.voice_store import Origin, StoredVoice, now
 
 LONGEST_TRANSCRIPT = 1000
+LONGEST_PROVENANCE = 2000
 
 
 @dataclass(frozen=True)
@@ -30,22 +34,35 @@ class PromptRecording:
         kind_of(self.audio)
 
     def sha256(self) -> str:
-        """Hexadecimal digest over the fields in order, each as its length in bytes (uint64,
-        little-endian) and its content.
+        """Hexadecimal digest over the fields in order (`digest_of`)."""
+        cut = b"cut" if self.cut_prompt else b""
+        return digest_of((self.audio, self.transcript.encode(), self.language_code.encode(), cut))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A voice to create; fields as in VoiceDraft of `voice.proto`."""
+
+    id: str
+    recording: PromptRecording
+    provenance: str
+    labels: Labels
+    request_id: str
+
+    def checked(self) -> "Draft":
+        """Return the draft with an id, generated when none was chosen. Raises InvalidRequest for
+        errors that are visible without reading the audio.
         """
-        digest = hashlib.sha256()
-        for part in (
-            self.audio,
-            self.transcript.encode(),
-            self.language_code.encode(),
-            b"cut" if self.cut_prompt else b"",
-        ):
-            digest.update(struct.pack("<Q", len(part)))
-            digest.update(part)
-        return digest.hexdigest()
+        draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
+        require_given_id(draft.id)
+        require_request_id(self.request_id)
+        require_length("provenance", self.provenance, LONGEST_PROVENANCE)
+        self.recording.require_readable()
+        return draft
 
-
-def require_length(name: str, text: str, most: int) -> None:
-    """Raise InvalidRequest naming the field when `text` has more than `most` characters."""
-    if len(text) > most:
-        raise InvalidRequest(f"{name} has {len(text)} characters, allowed at most {most}")
+    def stored(self, voice: Voice) -> StoredVoice:
+        """`voice`, which was read from the recording, with its origin."""
+        recording = self.recording
+        return StoredVoice(
+            voice, Origin(recording.transcript, recording.language_code, now(), self.provenance, self.request_id)
+        )

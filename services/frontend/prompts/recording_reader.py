@@ -15,8 +15,7 @@ from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.recording_checks import check_recording, require_plausible
 from services.frontend.recordings.decoding import decode
-from services.frontend.recordings.sound import trim_silence
-from services.frontend.recordings.wav_reader import Sound
+from services.frontend.recordings.sound import Sound, trim_silence
 from services.frontend.voices.voice import Voice, cut_of
 
 _RETRY_SECONDS = 2.0

@@ -10,11 +10,11 @@ import soundfile
 from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.sound import (
     LONGEST_SECONDS,
+    Sound,
     require_channels,
     require_length,
     require_rate,
 )
-from services.frontend.recordings.wav_reader import Sound
 
 _BLOCK = 1 << 16
 _FORMATS = {"flac": "FLAC", "mp3": "MP3", "ogg": "OGG"}

@@ -8,10 +8,11 @@ import sys
 import numpy as np
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
-from services.frontend.recordings.sound import MOST_BYTES
-from services.frontend.recordings.wav_reader import Sound, read_wav
+from services.frontend.recordings.sound import MOST_BYTES, Sound
+from services.frontend.recordings.wav_reader import read_wav
 
 log = logging.getLogger(__name__)
+_KINDS = {b"RIFF": "wav", b"fLaC": "flac", b"OggS": "ogg"}
 _SECONDS = 30.0
 """The child limits its own processor time (`decoder_process`); this limit is for a machine that is
 too busy to run it.
@@ -24,12 +25,8 @@ def kind_of(data: bytes) -> str:
     """
     if not 1 <= len(data) <= MOST_BYTES:
         raise InvalidRequest(f"audio has {len(data)} bytes, allowed 1 to {MOST_BYTES}")
-    if data[:4] == b"RIFF":
-        return "wav"
-    if data[:4] == b"fLaC":
-        return "flac"
-    if data[:4] == b"OggS":
-        return "ogg"
+    if kind := _KINDS.get(data[:4]):
+        return kind
     # An ID3 tag, or the eleven set bits of a frame header of layer III.
     if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2):
         return "mp3"

@@ -34,15 +34,11 @@ class Units:
         """The units that `fragment` completes."""
         self._buffer += fragment
         while cut := self._next_cut():
-            yield self._buffer[:cut]
-            self._buffer = self._buffer[cut:]
-            self._scanned = self._searched = 0
+            yield self._take(cut)
 
     def finish(self) -> str:
         """The remaining text, which may be empty."""
-        rest, self._buffer, self._scanned = self._buffer, "", 0
-        self._searched = 0
-        return rest
+        return self._take(len(self._buffer))
 
     @property
     def waiting(self) -> str:
@@ -58,9 +54,12 @@ class Units:
         cut = max((match.end() for match in _WORD_END.finditer(head)), default=0)
         if len(_WORD.findall(head[:cut])) < least:
             return ""
-        words, self._buffer, self._scanned = self._buffer[:cut], self._buffer[cut:], 0
-        self._searched = 0
-        return words
+        return self._take(cut)
+
+    def _take(self, cut: int) -> str:
+        taken, self._buffer = self._buffer[:cut], self._buffer[cut:]
+        self._scanned = self._searched = 0
+        return taken
 
     def _next_cut(self) -> int:
         """Characters before the next cut; 0 when more text is needed."""

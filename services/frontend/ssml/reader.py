@@ -10,16 +10,50 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from xml.parsers import expat
 
+import regex
+
 from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
 from services.frontend.ssml.elements import FASTEST, SLOWEST, break_milliseconds, rate_of
 from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.reader import without_declaration
 from services.frontend.ssml.replacements import Inserted, IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
 from services.frontend.tokenizers.placeholders import inserted_placeholder
+
+MOST_BLANKS = 400
+"""Blanks before the document; with more of them the text is plain."""
+_BEGINNING = regex.compile(
+    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?"
+    rf"(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
+)
+"""A document with a document type also matches, so that the reader can refuse it with the reason.
+"""
+_DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>)?")
+
+
+def begins_document(text: str) -> bool | None:
+    """Whether a text that begins with `text` is an SSML document; None while more of it is
+    needed.
+    """
+    match = _BEGINNING.match(text, partial=True)
+    return False if match is None else None if match.partial else True
+
+
+def is_document(text: str) -> bool:
+    """Whether the whole of `text` is an SSML document, well-formed or not."""
+    return "speak" in text and begins_document(text) is True
+
+
+def without_declaration(text: str) -> str:
+    """A document whose byte order mark and XML declaration are replaced by blanks: they do not
+    apply to decoded text, the positions in the document stay the same, and blanks may precede it.
+    """
+    prologue = _DECLARATION.match(text)
+    length = prologue.end() if prologue else 0
+    return "".join(c if c == "\n" else " " for c in text[:length]) + text[length:]
+
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 """Reserved for placeholders; a caller may not write them."""
@@ -111,9 +145,12 @@ class Reader:
             self._name(name)
             return
         known = elements.READ.get(name)
-        self._note_unread(name, attributes, known)
         if known is None:
+            self._name(name)
             return
+        for attribute in attributes:
+            if attribute not in known and not elements.is_harmless(attribute):
+                self._name(f"{name} {attribute}")
         if self._content is not None:
             raise self._wrong(f"{name} is inside {self._open[-2].name}, which may contain text only")
         try:
@@ -158,13 +195,13 @@ class Reader:
             replacement = replacement_of(element.name, element.attributes, content, self._is_phonemes)
         except ValueError as error:
             raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
-        if replacement.inserted is not None:
+        if isinstance(replacement, Notice):
+            self._events += [replacement, SpokenText(content)]
+        elif isinstance(replacement, str):
+            self._events.append(SpokenText(_PRIVATE.sub("", replacement)))
+        else:
             self._events.append(SpokenText(inserted_placeholder(len(self.inserted))))
-            self.inserted.append(replacement.inserted)
-            return
-        if replacement.notice is not None:
-            self._events.append(replacement.notice)
-        self._events.append(SpokenText(_PRIVATE.sub("", replacement.text) if replacement.notice is None else content))
+            self.inserted.append(replacement)
 
     def _text(self, text: str) -> None:
         if self._unread:
@@ -186,14 +223,6 @@ class Reader:
             product = f"rate {rate:g} times speed {self._speed:g} of the request"
             raise ValueError(f"{product} is {rate * self._speed:g}, allowed are {SLOWEST:g} to {FASTEST:g}")
         return rate
-
-    def _note_unread(self, name: str, attributes: Mapping[str, str], known: set[str] | None) -> None:
-        if known is None:
-            self._name(name)
-            return
-        for attribute in attributes:
-            if attribute not in known and not elements.is_harmless(attribute):
-                self._name(f"{name} {attribute}")
 
     def _name(self, name: str) -> None:
         """Warn about an element or attribute, once per name."""

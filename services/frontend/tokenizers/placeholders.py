@@ -1,5 +1,6 @@
-"""Placeholders for parts of a text that must pass normalisation and splitting unchanged: each is
-one private-use character until the end.
+"""The special tokens that CosyVoice2 allows in text (compatibility specification section 2.3), and
+placeholders for parts of a text that must pass normalisation and splitting unchanged: each is one
+private-use character until the end.
 
 A single character cannot be cut, is not a word to the grammars, and cannot be written by a caller
 (`characters.speakable` removes private-use characters).
@@ -8,7 +9,24 @@ A single character cannot be cut, is not a word to the grammars, and cannot be w
 import re
 from collections.abc import Sequence
 
-from services.frontend.tokenizers.placeholders import MARKUP
+END_OF_PROMPT = "<|endofprompt|>"
+"""Separates the instruction or prompt from the text that is spoken."""
+CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", END_OF_PROMPT)
+"""Tokens that steer the model; parsed in text only when allowed."""
+MARKUP = (
+    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]", "[quick_breath]",
+    "<laughter>", "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
+)  # fmt: skip
+"""Tokens for sounds and stress; always parsed."""
+_ANY_CONTROL = re.compile(r"<\|[A-Za-z0-9_]{1,32}\|>")
+
+
+def without_controls(text: str) -> str:
+    """`text` with a blank in place of everything in the form of a control token, known or not: an
+    unparsed one is not spoken either.
+    """
+    return _ANY_CONTROL.sub(" ", text)
+
 
 _FIRST_MARK = 0xE000
 _FIRST_PHONEMES = 0xF0000
@@ -18,7 +36,7 @@ BEGIN, BLANK, END = "\uf8f0", "\uf8f1", "\uf8f2"
 """Delimit given phonemes, and separate their words, in the text that the tokenizer receives."""
 _FIRST_INSERTED = 0x100000
 INSERTED = re.compile("[\U00100000-\U0010fffd]")
-"""What an SSML document inserts into its text (`ssml.inserted`), until its language is known."""
+"""What an SSML document inserts (`ssml.replacements`), until the language around it is known."""
 _MARKS = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _PLACES = {mark: chr(_FIRST_MARK + place) for place, mark in enumerate(MARKUP)}
 

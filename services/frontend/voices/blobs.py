@@ -18,7 +18,8 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cosyserve.errors import Overloaded
 
-_TEMPORARY = "aside"
+TEMPORARY = "aside"
+"""The folder of files that are being written."""
 log = logging.getLogger(__name__)
 
 
@@ -168,14 +169,6 @@ class DirectoryBlobs(Blobs):
             temporary.unlink()
             return data
 
-    def delete(self, name: str) -> bool:
-        with self._storage_errors("delete", name):
-            try:
-                Path(self._path(name)).unlink()
-            except FileNotFoundError:
-                return False
-            return True
-
     def names(self, folder: str) -> list[str]:
         with self._storage_errors("list", folder):
             try:
@@ -196,7 +189,7 @@ class DirectoryBlobs(Blobs):
             path.unlink(missing_ok=True)
 
     def _temporary_path(self) -> Path:
-        folder = Path(self._path(_TEMPORARY))
+        folder = Path(self._path(TEMPORARY))
         folder.mkdir(parents=True, exist_ok=True)
         return folder / secrets.token_hex(16)
 
@@ -226,13 +219,3 @@ def open_blobs(url: str, folder: str) -> Blobs:
     except (ImportError, ValueError) as error:
         raise ValueError(f"{protocol}:// cannot be opened: {str(error).split(chr(10), 1)[0]}") from error
     return Blobs(filesystem, f"{root.rstrip('/')}/{folder}")
-
-
-def sweep_temporary(blobs: Blobs, older_than_seconds: float) -> int:
-    """Delete the temporary files of writers that died; returns their number."""
-    old = [
-        name
-        for name in blobs.names(_TEMPORARY)
-        if (blobs.age_seconds(f"{_TEMPORARY}/{name}") or 0.0) > older_than_seconds
-    ]
-    return sum(blobs.delete(f"{_TEMPORARY}/{name}") for name in old)

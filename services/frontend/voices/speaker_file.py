@@ -7,19 +7,20 @@ Source: compatibility specification section 2.7. Three layouts are read: a speak
 also hold notes on the voice (`services.frontend.voices.voice_notes`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.errors import ModelError
+from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
-from services.frontend.voices.voice import Voice, cut_of
+from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.voices.voice import LONGEST_ID, Voice, cut_of
 from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
 
 FILE = "spk2info.pt"
@@ -27,14 +28,6 @@ _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token"
 _MEL = ("prompt_speech_feat", "speech_feat")
 _RECORDINGS = (b"RIFF", b"fLaC", b"OggS")
 _VECTOR = ("flow_embedding", "embedding")
-
-
-class Tokenizer(Protocol):
-    """The required part of the model directory's tokenizer."""
-
-    def __len__(self) -> int: ...
-
-    def encode(self, text: str, *, allow_special: bool = False) -> list[int]: ...
 
 
 def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
@@ -93,8 +86,7 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
         ),
         "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
     }
-    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
-    return prompt | lengths | {"llm_embedding": vector, "flow_embedding": vector}
+    return prompt | _lengths(prompt) | {"llm_embedding": vector, "flow_embedding": vector}
 
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,17 +96,15 @@ def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
-    tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
-    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
-    cut = cut_of(length)
+    tokens, mel = _prompt(entry, "flow_prompt_speech_token")
+    cut = cut_of(len(tokens))
     changed = {
-        "flow_prompt_speech_token": torch.tensor([tokens[cut:length]], dtype=torch.int32),
-        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut : MEL_FRAMES_PER_TOKEN * length].clone()[None],
+        "flow_prompt_speech_token": torch.tensor([tokens[cut:]], dtype=torch.int32),
+        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut :].clone()[None],
     }
-    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in changed.items()}
     # The speech-token model still receives the whole prompt, which the transcript belongs to.
-    whole = {"llm_prompt_speech_token": torch.tensor([tokens[:length]], dtype=torch.int32)}
-    return whole | dict(entry) | changed | lengths
+    whole = {"llm_prompt_speech_token": torch.tensor([tokens], dtype=torch.int32)}
+    return whole | dict(entry) | changed | _lengths(changed)
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
@@ -150,14 +140,22 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
         return Voice(name, (), (), b"", _bytes(vector))
-    tokens = _ids(entry, speech[0])
-    mel = _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
-    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
-    if length == 0:
+    tokens, mel = _prompt(entry, speech[0])
+    if not tokens:
         raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
-    tokens = _whole_prompt(entry, speech, tokens[:length])
-    text_ids = _transcript(entry, tokenizer)
-    return Voice(name, text_ids, tokens, _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+    tokens = _whole_prompt(entry, speech, tokens)
+    return Voice(name, _transcript(entry, tokenizer), tokens, _bytes(mel), _bytes(vector))
+
+
+def _prompt(entry: Mapping[str, Any], field: str) -> tuple[tuple[int, ...], Tensor]:
+    """The tokens of `field` and the mel of the decoder's prompt, two frames for each token."""
+    tokens, mel = _ids(entry, field), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    return tokens[:length], mel[: MEL_FRAMES_PER_TOKEN * length]
+
+
+def _lengths(fields: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for name, value in fields.items()}
 
 
 def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:
@@ -245,3 +243,52 @@ def _bytes(values: Tensor) -> bytes:
 
 def _floats(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))
+
+
+_MOST_NAMED = 10
+
+
+class PresetVoices:
+    """An immutable set of voices with a default: the one named, else the first by id.
+
+    Raises ValueError when the default is not among them or two voices share an id.
+    """
+
+    def __init__(self, voices: Iterable[Voice], default: str | None = None) -> None:
+        ordered = sorted(voices, key=lambda voice: voice.id)
+        self._voices = {voice.id: voice for voice in ordered}
+        if len(self._voices) != len(ordered):
+            raise ValueError("two voices have the same id")
+        if default is not None and default not in self._voices:
+            raise ValueError(f"there is no voice {default!r} to be the default; {self._known()}")
+        self.default = default if default is not None else next(iter(self._voices), None)
+        """Id of the default voice; None when there are no voices."""
+
+    def all(self) -> list[Voice]:
+        """All voices, ordered by id."""
+        return list(self._voices.values())
+
+    def has(self, voice_id: str) -> bool:
+        """Whether a voice has exactly this id."""
+        return voice_id in self._voices
+
+    def get(self, voice_id: str) -> Voice:
+        """The voice of that id, or the default one for an empty id.
+
+        Raises InvalidRequest for an id over 128 characters, NotFound naming at most 10 known ids
+        otherwise.
+        """
+        if len(voice_id) > LONGEST_ID:
+            raise InvalidRequest(f"the voice id has {len(voice_id)} characters, allowed 1 to {LONGEST_ID}")
+        voice = self._voices.get(voice_id or self.default or "")
+        if voice is None:
+            problem = f"there is no voice {voice_id!r}" if voice_id else "no voice was named and there is no default"
+            raise NotFound(f"{problem}; {self._known()}")
+        return voice
+
+    def _known(self) -> str:
+        names = list(self._voices)
+        if not names:
+            return "this server has no voices"
+        rest = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"known: {', '.join(names[:_MOST_NAMED])}{rest}"

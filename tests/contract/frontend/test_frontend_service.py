@@ -9,17 +9,16 @@ from typing import Any
 
 import grpc
 import pytest
-from services.frontend.analysis.streaming import Piece, StreamingText
 
 from cosyserve import telemetry
-from cosyserve.rpc.server import running
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.__main__ import SERVICE, load, main
+from services.frontend.__main__ import main
+from services.frontend.analysis.streaming import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
+from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
 from tests.stacks.conversation import conversation
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
@@ -27,46 +26,27 @@ TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤�
 
 
 @pytest.fixture
-async def channel() -> AsyncIterator[grpc.aio.Channel]:
+async def stub() -> AsyncIterator[Any]:
     settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as opened,
-    ):
-        yield opened
+    async with served(settings) as stub:
+        yield stub
 
 
-@pytest.fixture
-def stub(channel: grpc.aio.Channel) -> Any:
-    return frontend_pb2_grpc.FrontendServiceStub(channel)
+async def sentences(stub: Any, text: str, language: str = "") -> list[pb.Sentence]:
+    return [response.sentence for response in await analyze(stub, text, language_code=language)]
 
 
-async def analyze(stub: Any, text: str, language: str = "") -> list[pb.Sentence]:
-    request = pb.AnalyzeRequest(setup=pb.AnalyzeSetup(language_code=language), text=text)
-    return [response.sentence async for response in stub.Analyze(request)]
-
-
-async def stream(stub: Any, fragments: list[str], language: str = "") -> list[pb.Sentence]:
-    def requests() -> Iterator[pb.AnalyzeStreamRequest]:
-        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(language_code=language))
-        yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
-
-    return [response.sentence for response in await conversation(stub.AnalyzeStream(), requests())]
-
-
-async def refused(answer: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
-    return caught.value.code(), caught.value.details() or ""
+async def streamed(stub: Any, fragments: list[str], language: str = "") -> list[pb.Sentence]:
+    return [response.sentence for response in await stream(stub, fragments, language_code=language)]
 
 
 async def test_sentences_are_numbered_and_carry_ids_and_language(stub: Any) -> None:
-    sentences = await analyze(stub, "Sentence number 1 is here. " * 20)
-    assert [sentence.index for sentence in sentences] == list(range(len(sentences)))
-    assert len(sentences) > 3
-    assert sentences[0].text.startswith("Sentence number one is here. Sentence")
-    assert list(sentences[0].token_ids) == list(sentences[0].text.encode())
-    assert {sentence.language for sentence in sentences} == {"en"}
+    result = await sentences(stub, "Sentence number 1 is here. " * 20)
+    assert [sentence.index for sentence in result] == list(range(len(result)))
+    assert len(result) > 3
+    assert result[0].text.startswith("Sentence number one is here. Sentence")
+    assert list(result[0].token_ids) == list(result[0].text.encode())
+    assert {sentence.language for sentence in result} == {"en"}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +59,7 @@ async def test_sentences_are_numbered_and_carry_ids_and_language(stub: Any) -> N
     ],
 )
 async def test_the_language_decides_the_reading(stub: Any, text: str, language: str, spoken: str, called: str) -> None:
-    (sentence,) = await analyze(stub, text, language)
+    (sentence,) = await sentences(stub, text, language)
     assert (sentence.text, sentence.language) == (spoken, called)
 
 
@@ -98,14 +78,14 @@ NOTHING = "text holds only punctuation, blanks or what this model cannot read; t
     ],
 )
 async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language: str, message: str) -> None:
-    assert await refused(analyze(stub, text, language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-    assert await refused(stream(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(sentences(stub, text, language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(streamed(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 async def test_too_much_text_is_refused(stub: Any) -> None:
-    refusal = await refused(analyze(stub, "a" * 20_001))
+    refusal = await refused(sentences(stub, "a" * 20_001))
     assert refused_for(refusal) == "text has 20001 characters, allowed 1 to 20000"
-    refusal = await refused(stream(stub, ["a" * 100_000, "a" * 100_001]))
+    refusal = await refused(streamed(stub, ["a" * 100_000, "a" * 100_001]))
     assert refused_for(refusal) == "text has 200001 characters, allowed 1 to 200000"
 
 
@@ -134,11 +114,11 @@ async def test_a_stream_out_of_order_is_refused(
 
 
 async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> None:
-    whole = await stream(stub, [TEXT])
-    assert await stream(stub, list(TEXT)) == whole
-    assert await stream(stub, [TEXT[:7], "", TEXT[7:31], TEXT[31:]]) == whole
+    whole = await streamed(stub, [TEXT])
+    assert await streamed(stub, list(TEXT)) == whole
+    assert await streamed(stub, [TEXT[:7], "", TEXT[7:31], TEXT[31:]]) == whole
     units = Units(400)
-    alone = [sentence for unit in (*units.feed(TEXT), units.finish()) for sentence in await analyze(stub, unit)]
+    alone = [sentence for unit in (*units.feed(TEXT), units.finish()) for sentence in await sentences(stub, unit)]
     assert [(s.text, list(s.token_ids), s.language) for s in alone] == [
         (s.text, list(s.token_ids), s.language) for s in whole
     ]
@@ -188,7 +168,7 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
     with pytest.raises(asyncio.CancelledError):
         await call.read()
     # An answered call afterwards means that the worker is free again.
-    await analyze(stub, "One.")
+    await sentences(stub, "One.")
     seen = len(runs)
     await asyncio.sleep(0.2)
     assert len(runs) == seen
@@ -198,7 +178,7 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
 async def test_the_span_carries_length_and_language_and_no_text(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
-    await analyze(stub, "今天3.5公斤")
+    await sentences(stub, "今天3.5公斤")
     (span,) = spans
     assert span.name == "frontend.analyze"
     assert span.attributes == {"text.characters": 7, "text.language": "zh", "text.sentences": 1}
@@ -262,16 +242,9 @@ async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
 
     monkeypatch.setattr(StreamingText, "feed", counted)
     monkeypatch.setattr("services.frontend.__main__.ThreadPoolExecutor", Worker)
-    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        stub: Any = frontend_pb2_grpc.FrontendServiceStub(channel)
+    async with served(FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)) as stub:
         steps = 0
-        setup = pb.AnalyzeSetup(partial_sentences=partial)
-        requests = [pb.AnalyzeStreamRequest(setup=setup), pb.AnalyzeStreamRequest(text="…" * 40_100)]
-        refusal = await refused(conversation(stub.AnalyzeStream(), requests))
+        refusal = await refused(stream(stub, ["…" * 40_100], partial_sentences=partial))
     assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, NOTHING)
     assert fed == [400] * 100 + [100]
     assert steps >= 101

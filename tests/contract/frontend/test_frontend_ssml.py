@@ -9,7 +9,7 @@ import pytest
 
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
 DOCUMENT = (
@@ -26,10 +26,9 @@ async def stub() -> AsyncIterator[Any]:
 
 
 async def refusal(answer: Any) -> str:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    return str(caught.value.details())
+    code, details = await refused(answer)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    return details
 
 
 def warnings(responses: list[Any]) -> list[tuple[int, tuple[str, ...], int]]:

@@ -3,18 +3,16 @@ are tolerated.
 """
 
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.__main__ import SERVICE, load, main
+from services.frontend.__main__ import main
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.settings import FrontendSettings
+from tests.contract.frontend.frontend_calls import analyze, refused, served
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
@@ -40,20 +38,13 @@ async def test_a_storage_that_is_down_at_start_leaves_the_presets(
     settings = FrontendSettings(
         listen="127.0.0.1:0", model=TINY, voices_url=str(tmp_path), default_voice="zs_a", drain_seconds=1
     )
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        stub: Any = frontend_pb2_grpc.FrontendServiceStub(channel)
+    async with served(settings) as stub:
         assert "the voice storage could not list names: NotADirectoryError" in caplog.text
         assert (await stub.GetVoice(pb.GetVoiceRequest())).voice.id == "zs_a"
         assert (await stub.GetVoice(pb.GetVoiceRequest(id="spk_a"))).voice.id == "spk_a"
-        assert [response.sentence.text async for response in stub.Analyze(pb.AnalyzeRequest(text="Hello."))] == [
-            "Hello."
-        ]
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.ListVoices(pb.FrontendServiceListVoicesRequest())
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert [response.sentence.text for response in await analyze(stub, "Hello.")] == ["Hello."]
+        status, _ = await refused(stub.ListVoices(pb.FrontendServiceListVoicesRequest()))
+        assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
         names.unlink()
         listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
         assert [voice.id for voice in listed] == ["spk_a", "zs_a"]

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"
@@ -129,16 +129,15 @@ async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_bef
     ],
 )
 async def test_a_bad_wish_is_refused(stub: Any, text: str, setup: dict[str, Any], message: str) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await analyze(stub, text, **setup)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert message in (caught.value.details() or "")
+    code, details = await refused(analyze(stub, text, **setup))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in details
 
 
 async def test_control_tokens_need_permission(stub: Any) -> None:
     text = "say<|endofprompt|>this"
-    (refused,) = await analyze(stub, text)
-    assert refused.sentence.text == "say this."
+    (without,) = await analyze(stub, text)
+    assert without.sentence.text == "say this."
     (allowed,) = await analyze(stub, text, allow_control_tokens=True)
     assert allowed.sentence.text == text
     assert len(allowed.sentence.token_ids) == len("say") + 1 + len("this")

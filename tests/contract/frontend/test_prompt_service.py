@@ -27,6 +27,7 @@ from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptRead
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend import test_voice_service as voices
+from tests.contract.frontend.frontend_calls import refused, served
 from tests.contract.frontend.test_voice_service import (
     DEMO,
     FILES,
@@ -37,8 +38,6 @@ from tests.contract.frontend.test_voice_service import (
     RATE,
     ROOT,
     WRONG_STATE,
-    refused,
-    served,
 )
 
 TINY = ROOT / "tests" / "golden" / "tiny"
@@ -54,8 +53,8 @@ def settings() -> FrontendSettings:
 
 @pytest.fixture
 async def stub(settings: FrontendSettings) -> AsyncIterator[Any]:
-    async for each in served(settings):
-        yield each
+    async with served(settings) as stub:
+        yield stub
 
 
 def recording(audio: bytes = GOOD, transcript: str = "", language_code: str = "") -> pb.ReadRecordingRequest:
@@ -114,7 +113,7 @@ def _counted(method: Any, analyses: Analyses) -> Any:
 async def test_a_recording_gives_the_voice_that_would_be_created_from_it(
     settings: FrontendSettings, tmp_path: Path
 ) -> None:
-    async for stub in served(replace(settings, voices_url=str(tmp_path))):
+    async with served(replace(settings, voices_url=str(tmp_path))) as stub:
         await stub.CreateVoice(voices.draft(transcript=TRANSCRIPT, language_code="en"))
         made = (await stub.GetVoice(pb.GetVoiceRequest(id="me"))).voice
         read = (await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))).voice
@@ -147,7 +146,7 @@ async def test_the_same_recording_is_listened_to_once(stub: Any, analyses: Analy
 
 
 async def test_a_cache_of_nothing_holds_nothing(settings: FrontendSettings, analyses: Analyses) -> None:
-    async for stub in served(replace(settings, recordings_cache_bytes=0)):
+    async with served(replace(settings, recordings_cache_bytes=0)) as stub:
         one, two = [(await stub.ReadRecording(recording())).voice for _ in range(2)]
         assert one == two
         assert analyses.count == 2
@@ -166,7 +165,7 @@ async def test_one_read_for_all_calls_and_none_for_cancelled_ones(stub: Any, ana
 
 
 async def test_hanging_up_gives_the_place_back(settings: FrontendSettings, analyses: Analyses) -> None:
-    async for stub in served(replace(settings, max_voice_makings=1)):
+    async with served(replace(settings, max_voice_makings=1)) as stub:
         for request in (recording(), speech()):
             method = stub.ReadRecording if isinstance(request, pb.ReadRecordingRequest) else stub.ReadSpeech
             before = analyses.count
@@ -185,7 +184,7 @@ async def test_hanging_up_gives_the_place_back(settings: FrontendSettings, analy
 async def test_one_bound_for_all_that_read_recordings(
     settings: FrontendSettings, tmp_path: Path, analyses: Analyses
 ) -> None:
-    async for stub in served(replace(settings, max_voice_makings=1, voices_url=str(tmp_path))):
+    async with served(replace(settings, max_voice_makings=1, voices_url=str(tmp_path))) as stub:
         known = (await stub.ReadRecording(recording())).voice
         others = voices.wave(LOUD[::-1], RATE)
         for holder, request in (
@@ -297,7 +296,7 @@ async def test_speech_tokens_are_those_of_the_reference_features(stub: Any) -> N
 
 
 async def test_where_nothing_can_be_heard(settings: FrontendSettings) -> None:
-    async for stub in served(replace(settings, model=TINY)):
+    async with served(replace(settings, model=TINY)) as stub:
         for call in (stub.ReadRecording(recording()), stub.ReadSpeech(speech())):
             assert await refused(call) == (
                 WRONG_STATE,
@@ -308,7 +307,7 @@ async def test_where_nothing_can_be_heard(settings: FrontendSettings) -> None:
 
 
 async def test_an_instruction(settings: FrontendSettings) -> None:
-    async for stub in served(replace(settings, model=TINY)):
+    async with served(replace(settings, model=TINY)) as stub:
         answers = [
             await stub.ReadInstruction(pb.ReadInstructionRequest(instruction=text))
             for text in ("Speak slowly, 3 times.", "  Speak slowly, 3 times.<|endofprompt|> ")
@@ -334,10 +333,10 @@ async def test_spans_carry_lengths_and_language_and_no_text(
 ) -> None:
     spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
-    async for stub in served(settings):
+    async with served(settings) as stub:
         await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))
         await stub.ReadSpeech(speech())
-    async for stub in served(replace(settings, model=TINY)):
+    async with served(replace(settings, model=TINY)) as stub:
         await stub.ReadInstruction(pb.ReadInstructionRequest(instruction="Slowly."))
     assert [(span.name, span.attributes) for span in spans] == [
         (

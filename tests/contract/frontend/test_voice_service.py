@@ -17,11 +17,10 @@ from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.calls import retry_delay
-from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
-from services.frontend.__main__ import SERVICE, load
+from cosyserve.v1 import voice_pb2
 from services.frontend.settings import FrontendSettings
+from tests.contract.frontend.frontend_calls import refused, served
 from tools.fuzz.damage import damaged
 
 ROOT = Path(__file__).parents[3]
@@ -39,28 +38,14 @@ def settings(tmp_path: Path) -> FrontendSettings:
     )
 
 
-async def served(settings: FrontendSettings) -> AsyncIterator[Any]:
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        yield frontend_pb2_grpc.FrontendServiceStub(channel)
-
-
 @pytest.fixture
 async def stub(settings: FrontendSettings) -> AsyncIterator[Any]:
-    async for each in served(settings):
-        yield each
+    async with served(settings) as stub:
+        yield stub
 
 
 def draft(audio: bytes = GOOD, voice_id: str = "me", **fields: Any) -> pb.FrontendServiceCreateVoiceRequest:
     return pb.FrontendServiceCreateVoiceRequest(draft=voice_pb2.VoiceDraft(id=voice_id, audio=audio, **fields))
-
-
-async def refused(answer: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
-    return caught.value.code(), caught.value.details() or ""
 
 
 def wave(samples: Any, rate: int) -> bytes:
@@ -255,7 +240,7 @@ async def test_a_mask_of_other_fields_is_refused(stub: Any) -> None:
 
 async def test_too_many_at_once_and_too_many_in_all(settings: FrontendSettings) -> None:
     long = wave(np.tile(LOUD, 20), RATE)
-    async for stub in served(replace(settings, max_voice_makings=1, max_voices=2)):
+    async with served(replace(settings, max_voice_makings=1, max_voices=2)) as stub:
         answers = await asyncio.gather(
             *(stub.CreateVoice(draft(long, f"v{number}")) for number in range(3)), return_exceptions=True
         )
@@ -281,7 +266,7 @@ async def test_too_many_at_once_and_too_many_in_all(settings: FrontendSettings) 
     ],
 )
 async def test_where_no_voice_can_be_created(settings: FrontendSettings, changes: dict[str, Any], said: str) -> None:
-    async for stub in served(replace(settings, **changes)):
+    async with served(replace(settings, **changes)) as stub:
         status, text = await refused(stub.CreateVoice(draft()))
         assert status == WRONG_STATE
         assert said in text

@@ -2,21 +2,18 @@
 
 import functools
 import itertools
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from services.frontend.analysis.streaming import StreamingText
 
-from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.streaming import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.sentence_splitter import Split, Splitter, cut_to_limit
 from services.frontend.segmentation.text_units import LONGEST_UNIT, Units, runs_of
-from services.frontend.tokenizers.bpe import TextTokenizer
+from tests.unit.frontend.models import TINY, tokenizer
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = st.text(
     st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120
 )
@@ -37,7 +34,7 @@ CUTS = st.lists(st.integers(0, 120), max_size=12)
 
 @functools.cache
 def analyzer() -> Analyzer:
-    return Analyzer(Normalizer(None), TextTokenizer(ModelDirectory(TINY)))
+    return Analyzer(Normalizer(None), tokenizer(TINY))
 
 
 def fragments(text: str, cuts: list[int]) -> list[str]:
@@ -95,7 +92,7 @@ def test_any_text_gives_sentences_with_ids(text: str, language: str) -> None:
 
 @functools.cache
 def by_sentence() -> Analyzer:
-    return Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(TINY)), split=Split.SENTENCES)
+    return Analyzer(Normalizer(WeText()), tokenizer(TINY), split=Split.SENTENCES)
 
 
 @settings(deadline=None, max_examples=150)

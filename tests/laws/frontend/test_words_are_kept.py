@@ -1,38 +1,26 @@
 """Laws of the text path: no word is lost, in any language, however long the pieces are."""
 
-import functools
 import re
 import string
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.english.names import technical_names
 from services.frontend.normalization.grammar_spans import split_for_grammar
 from services.frontend.normalization.markdown import without_markdown
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import spans
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
 from services.frontend.text.characters import speakable, without_emoji
-from services.frontend.tokenizers.bpe import TextTokenizer
+from tests.unit.frontend.models import TINY, analyzer
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
 LETTERS = st.characters(categories=["Lu", "Ll", "Lo", "Nd"]) | st.sampled_from("aeiou中文字かなкотשלוםمرحباไทย")
 WORD = st.text(LETTERS, min_size=1, max_size=12) | st.text(LETTERS, min_size=200, max_size=260)
 MARK = st.sampled_from([" ", ". ", ", ", "! ", "? ", "。", "，", "؟ ", " — ", "...", "; ", '." ', "\n", "：", "।"])
 TEXT = st.lists(st.tuples(WORD, MARK), max_size=30).map(lambda pairs: "".join(word + mark for word, mark in pairs))
 ANYTHING = st.text(st.characters() | st.sampled_from("ab1 .*_#[]()<>|`\n-😀中。$%\ud800\x00\ue000"), max_size=200)
-
-
-@functools.cache
-def analyzer() -> Analyzer:
-    return Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(TINY)))
 
 
 def words(text: str) -> list[str]:
@@ -51,7 +39,7 @@ def test_split_then_joined_are_the_words_of_the_text(text: str, language: str) -
 @given(TEXT)
 def test_a_language_without_normaliser_passes_untouched(text: str) -> None:
     text = text.replace("://", "").replace("www", "w")
-    sentences = list(analyzer().sentences(text, "de"))
+    sentences = list(analyzer(TINY).sentences(text, "de"))
     assert words("".join(sentence.text for sentence in sentences)) == words(speakable(text))
     assert all(len(sentence.token_ids) <= LONGEST_SENTENCE for sentence in sentences)
 
@@ -61,7 +49,7 @@ def test_a_language_without_normaliser_passes_untouched(text: str) -> None:
 @example(["fstab", "mounts"])
 def test_plain_english_words_are_spoken_as_they_are(plain: list[str]) -> None:
     plain = [word for word in plain if word not in {"vs", "etc", *technical_names.SPOKEN}] or ["word"]
-    assert words("".join(sentence.text for sentence in analyzer().sentences(" ".join(plain), "en"))) == plain
+    assert words("".join(sentence.text for sentence in analyzer(TINY).sentences(" ".join(plain), "en"))) == plain
 
 
 @settings(deadline=None, max_examples=300)
@@ -86,7 +74,7 @@ def test_taking_off_what_is_not_spoken_never_fails_and_is_done_once(text: str) -
 @settings(deadline=None, max_examples=100)
 @given(ANYTHING, st.sampled_from(["", "zh", "en-GB", "ja"]))
 def test_any_text_gives_sentences_that_the_model_can_take(text: str, language: str) -> None:
-    for sentence in analyzer().sentences(text, language):
+    for sentence in analyzer(TINY).sentences(text, language):
         assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE
         sentence.text.encode()
 
@@ -110,4 +98,4 @@ def test_a_long_piece_is_cut_at_the_next_best_place(segment: str, parts: list[st
 )
 def test_long_monotony_of_any_kind_is_cut(unit: str) -> None:
     text = (unit * 20_000)[:4_000]
-    assert all(len(sentence.token_ids) <= LONGEST_SENTENCE for sentence in analyzer().sentences(text))
+    assert all(len(sentence.token_ids) <= LONGEST_SENTENCE for sentence in analyzer(TINY).sentences(text))

@@ -9,23 +9,22 @@ import pytest
 from cosyserve.rpc import peers
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, busy, hang, speak, status_of
-from tests.pipeline.text.test_text_streams import rest, setup, texts
+from tests.pipeline.text.test_text_streams import audio, opened, rest, setup, texts
 from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 
-async def opened(running: Stack, *fragments: str) -> Any:
+async def admitted(running: Stack, *fragments: str) -> Any:
     """A StreamingSynthesize that is admitted, and stays open."""
-    call = running.stub.StreamingSynthesize(timeout=20)
-    await call.write(setup())
+    call = await opened(running, setup())
     await call.initial_metadata()
     for message in texts(*fragments):
         await call.write(message)
     return call
 
 
-async def test_streams_of_empty_text_keep_nobody_out() -> None:
+async def test_streams_of_empty_text_keep_no_request_out() -> None:
     async with stack(**IMPATIENT, max_streams=4) as running:
-        calls = [await opened(running, "", " ") for _ in range(4)]
+        calls = [await admitted(running, "", " ") for _ in range(4)]
         heard, _ = await speak(running)
         assert heard == expected_audio(TEXT)
         ended = calls[0]
@@ -39,23 +38,21 @@ async def test_streams_of_empty_text_keep_nobody_out() -> None:
 
 async def test_a_stream_that_was_written_to_keeps_its_place() -> None:
     async with stack(**IMPATIENT, max_streams=1) as running:
-        call = await opened(running, "one sentence ")
+        call = await admitted(running, "one sentence ")
         await asyncio.sleep(0.1)
         assert (await status_of(running)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for message in texts("after another"):
             await call.write(message)
         await call.done_writing()
-        assert b"".join(response.audio for response in await rest(call)) == expected_audio(TEXT)
+        assert audio(await rest(call)) == expected_audio(TEXT)
 
 
 async def test_a_stream_that_lost_its_place_does_not_free_another_one() -> None:
     async with stack(**IMPATIENT, max_streams=1) as running:
         running.scripts["token2wav"][0].decode = hang
-        await opened(running)
+        await admitted(running)
         speaking = asyncio.create_task(speak(running))
-        async with asyncio.timeout(10):
-            while not running.scripts["token2wav"][0].active:
-                await asyncio.sleep(0.01)
+        await busy(running, "token2wav")
         assert (await status_of(running)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         speaking.cancel()
         await asyncio.gather(speaking, return_exceptions=True)
@@ -73,21 +70,24 @@ async def test_a_caller_who_takes_its_audio_slowly_keeps_its_place() -> None:
         for _ in range(8):
             await asyncio.sleep(0.5)
             assert (await status_of(running)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert b"".join(response.audio for response in await rest(call)) == expected_audio(text)
+        assert audio(await rest(call)) == expected_audio(text)
 
 
-async def test_a_warm_up_is_admitted_like_a_request() -> None:
-    async with (
-        stack(**IMPATIENT, max_streams=1) as running,
-        grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel,
-    ):
-        call = await opened(running, "one sentence ")
-        await asyncio.sleep(0.1)
+async def warm_up_refused(running: Stack) -> grpc.aio.AioRpcError:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel:
         stub: Any = info_pb2_grpc.InfoServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=10)
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "1 of 1 streams are in use" in (caught.value.details() or "")
+    return caught.value
+
+
+async def test_a_warm_up_is_admitted_like_a_request() -> None:
+    async with stack(**IMPATIENT, max_streams=1) as running:
+        call = await admitted(running, "one sentence ")
+        await asyncio.sleep(0.1)
+        error = await warm_up_refused(running)
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1 of 1 streams are in use" in (error.details() or "")
         call.cancel()
 
 
@@ -98,11 +98,5 @@ async def test_a_warm_up_from_elsewhere_is_not_permitted(monkeypatch: pytest.Mon
     real = peers.Peers.require
     monkeypatch.setattr(peers.Peers, "require", lambda found, _, method: real(found, "ipv4:10.1.2.3:50123", method))
     for networks, code in (((), grpc.StatusCode.PERMISSION_DENIED), (("10.0.0.0/8",), grpc.StatusCode.UNAVAILABLE)):
-        async with (
-            stack(**IMPATIENT, warm_up_from=networks) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel,
-        ):
-            stub: Any = info_pb2_grpc.InfoServiceStub(channel)
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=10)
-            assert caught.value.code() is code
+        async with stack(**IMPATIENT, warm_up_from=networks) as running:
+            assert (await warm_up_refused(running)).code() is code

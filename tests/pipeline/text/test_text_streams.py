@@ -27,8 +27,8 @@ CANCEL = Request(cancel=synthesis_pb2.Cancel())
 
 def setup(mode: int = 0, pause: int = 0, delay: int = 0, idle: int = 0, **fields: Any) -> Request:
     request = synthesis_pb2.SynthesizeRequest(sentence_pause_milliseconds=pause, **fields)
-    told = Setup(request=request, mode=mode, buffer_delay_milliseconds=delay, idle_timeout_milliseconds=idle)  # type: ignore[arg-type]
-    return Request(setup=told)
+    first = Setup(request=request, mode=mode, buffer_delay_milliseconds=delay, idle_timeout_milliseconds=idle)  # type: ignore[arg-type]
+    return Request(setup=first)
 
 
 def texts(*fragments: str) -> list[Request]:
@@ -50,6 +50,22 @@ async def converse(running: Stack, messages: Iterable[Request], *, half_close: b
     finally:
         pouring.cancel()
         await asyncio.gather(pouring, return_exceptions=True)
+
+
+async def opened(running: Stack, *messages: Request) -> Any:
+    """A call after these messages."""
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in messages:
+        await call.write(message)
+    return call
+
+
+async def audio_of(call: Any, text: str) -> bytes:
+    """The audio of a call that was read by hand, up to the end of `text`."""
+    received = b""
+    while len(received) < len(expected_audio(text)):
+        received += (await call.read()).audio
+    return received
 
 
 async def rest(call: Any) -> list[Response]:
@@ -79,7 +95,7 @@ async def running() -> AsyncIterator[Stack]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_fragments_are_spoken_and_told_like_a_whole_text(running: Stack, mode: int) -> None:
+async def test_fragments_are_spoken_and_reported_like_a_whole_text(running: Stack, mode: int) -> None:
     responses = await converse(
         running, [setup(mode, seed=3), *texts("o", "ne sent", "", "ence", " ", "after anothe", "r")]
     )
@@ -93,27 +109,16 @@ async def test_fragments_are_spoken_and_told_like_a_whole_text(running: Stack, m
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_sentence_is_heard_before_the_text_is_over(running: Stack, mode: int) -> None:
-    call = running.stub.StreamingSynthesize(timeout=20)
-    for message in [setup(mode), *texts("one sent")]:
-        await call.write(message)
-    heard = b""
-    while len(heard) < len(expected_audio("one")):
-        heard += (await call.read()).audio
-    for message in texts("ence"):
-        await call.write(message)
+    call = await opened(running, setup(mode), *texts("one sent"))
+    received = await audio_of(call, "one")
+    await call.write(*texts("ence"))
     await call.done_writing()
-    heard += b"".join([response.audio for response in await rest(call)])
-    assert heard == expected_audio("one sentence")
+    assert received + audio(await rest(call)) == expected_audio("one sentence")
 
 
 async def test_tokens_leave_before_their_sentence_is_complete(running: Stack) -> None:
-    call = running.stub.StreamingSynthesize(timeout=20)
-    for message in [setup(Setup.MODE_TOKENS), *texts("unfini")]:
-        await call.write(message)
-    heard = b""
-    while len(heard) < len(expected_audio("unfini")):
-        heard += (await call.read()).audio
-    assert heard == expected_audio("unfini")
+    call = await opened(running, setup(Setup.MODE_TOKENS), *texts("unfini"))
+    assert await audio_of(call, "unfini") == expected_audio("unfini")
     call.cancel()
     await all_idle(running)
 
@@ -184,16 +189,14 @@ async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) 
 
 async def test_no_setup_at_all_ends_the_stream_too() -> None:
     async with stack(**IMPATIENT, first_message_seconds=1.0) as running:
-        told = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
-        assert await status(running, [], half_close=False) == told
+        expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
+        assert await status(running, [], half_close=False) == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_cancel_ends_the_stream_with_a_summary_of_what_was_sent(running: Stack, mode: int) -> None:
     running.scripts["token2wav"][0].decode = lambda context, sent: hang() if sent >= 9_600 else asyncio.sleep(0)
-    call = running.stub.StreamingSynthesize(timeout=20)
-    for message in [setup(mode), *texts("abcdefgh ijkl mnop")]:
-        await call.write(message)
+    call = await opened(running, setup(mode), *texts("abcdefgh ijkl mnop"))
     responses = []
     while sum(len(response.audio) for response in responses) < 2 * 9_600:
         responses.append(await call.read())
@@ -241,16 +244,10 @@ async def test_a_caller_ahead_of_speech_is_read_no_further() -> None:
 
 
 async def test_the_delay_speaks_what_waits_only_when_asked_for(running: Stack) -> None:
-    call = running.stub.StreamingSynthesize(timeout=20)
-    for message in [setup(delay=100), *texts("waiting")]:
-        await call.write(message)
-    heard = b""
-    while len(heard) < len(expected_audio("waiting")):
-        heard += (await call.read()).audio
+    call = await opened(running, setup(delay=100), *texts("waiting"))
+    await audio_of(call, "waiting")
     call.cancel()
-    call = running.stub.StreamingSynthesize(timeout=20)
-    for message in [setup(), *texts("waiting")]:
-        await call.write(message)
+    call = await opened(running, setup(), *texts("waiting"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await call.read()
@@ -318,7 +315,7 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
                 [0, 1],
                 [1, 0],
             )
-            # Who takes over is told in which language the text before was read.
+            # The replica that takes over receives the language in which the text before was read.
             for script in running.scripts[stage]:
                 assert script.last_languages == [f"x-{index}" if index else "" for index in script.first_indices]
         if stage == "llm":

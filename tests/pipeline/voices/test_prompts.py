@@ -2,6 +2,7 @@
 fields, also after a failure; and nothing goes on when its caller leaves."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -33,7 +34,7 @@ MODES: list[tuple[dict[str, Any], list[int], list[int], list[int]]] = [
 
 
 def check_shown(running: Stack, text: list[int], heard: list[int], decoded: list[int]) -> None:
-    """What every sentence of the last request was told."""
+    """What every sentence of the last request sent to the stages."""
     llm = [setup for script in running.scripts["llm"] for setup in script.llm_setups]
     sound = [setup for script in running.scripts["token2wav"] for setup in script.decode_setups]
     assert {(tuple(setup.prompt_text_ids), tuple(setup.prompt_speech_tokens)) for setup in llm} == {
@@ -47,6 +48,15 @@ def check_shown(running: Stack, text: list[int], heard: list[int], decoded: list
     # The first border of the decoder's grid behind its own prompt, and the three tokens of
     # look-ahead.
     assert {setup.first_message_tokens for setup in llm} == {25 - len(decoded) + 3}
+
+
+def aborting(status: grpc.StatusCode, text: str) -> Callable[[Any], Awaitable[None]]:
+    """A frontend that refuses to read."""
+
+    async def read(context: Any) -> None:
+        await context.abort(status, text)
+
+    return read
 
 
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), MODES)
@@ -108,22 +118,15 @@ async def test_a_resumed_request_is_heard_to_its_end(fields: dict[str, Any]) -> 
 async def test_a_frontend_that_dies_over_a_recording_is_replaced() -> None:
     async with stack({"frontend": 2}, **IMPATIENT) as running:
         gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
-
-        async def read(context: Any) -> None:
-            await gone(context, 0)
-
         for script in running.scripts["frontend"]:
-            script.read = read
+            script.read = lambda context: gone(context, 0)
         audio, _ = await speak(running, prompt=PROMPT, instruction="sadly")
     assert audio == expected_audio(TEXT)
 
 
 async def test_a_frontend_of_the_release_before_is_passed_over() -> None:
+    unknown = aborting(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     async with stack({"frontend": 2}, **IMPATIENT) as running:
-
-        async def unknown(context: Any) -> None:
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-
         running.scripts["frontend"][0].read = unknown
         assert (await speak(running, prompt=PROMPT))[0] == expected_audio(TEXT)
         running.scripts["frontend"][1].read = unknown
@@ -134,11 +137,7 @@ async def test_a_frontend_of_the_release_before_is_passed_over() -> None:
 
 async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
     async with stack(**IMPATIENT) as running:
-
-        async def slowly(context: Any) -> None:
-            await asyncio.sleep(1.2)
-
-        running.scripts["frontend"][0].read = slowly
+        running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
         audio, responses = await speak(running, "word", prompt=PROMPT)
         assert audio == expected_audio("word")
         assert responses[-1].summary.first_sound.frontend > 1_000
@@ -157,7 +156,7 @@ async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
         ({"voice": "nobody", "instruction": "sadly"}, grpc.StatusCode.NOT_FOUND, "no voice 'nobody'"),
     ],
 )
-async def test_what_the_voice_lacks_is_told(fields: dict[str, Any], status: grpc.StatusCode, text: str) -> None:
+async def test_what_the_voice_lacks_is_reported(fields: dict[str, Any], status: grpc.StatusCode, text: str) -> None:
     async with stack(voice=UNTRANSCRIBED) as running:
         error = await status_of(running, **fields)
         await all_idle(running)
@@ -177,11 +176,7 @@ async def test_what_the_voice_lacks_is_told(fields: dict[str, Any], status: grpc
 @pytest.mark.parametrize("call", ["prompt", "instruction", "convert"])
 async def test_what_the_frontend_refuses_the_caller_reads(call: str, status: grpc.StatusCode, text: str) -> None:
     async with stack() as running:
-
-        async def refuse(context: Any) -> None:
-            await context.abort(status, text)
-
-        running.scripts["frontend"][0].read = refuse
+        running.scripts["frontend"][0].read = aborting(status, text)
         if call == "convert":
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 async for _ in running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")):
@@ -226,11 +221,7 @@ async def test_the_largest_recordings_come_through() -> None:
     async with stack() as running:
         error = await status_of(running, prompt=voice_pb2.PromptRecording(audio=bytes(10_485_761)))
         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-
-        async def refuse(context: Any) -> None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "seen")
-
-        running.scripts["frontend"][0].read = refuse
+        running.scripts["frontend"][0].read = aborting(grpc.StatusCode.INVALID_ARGUMENT, "seen")
         largest = bytes(10_485_760)
         spoken = running.stub.Synthesize(pb.SynthesizeRequest(text="a", prompt={"audio": largest}))
         converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))

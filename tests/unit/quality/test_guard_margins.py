@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cosyserve.errors import PromptSpoken
-from services.frontend.analysis.analyzer import Sentence
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Prompt
 from services.llm.guards.repetition import LARGEST_GAIN

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.frontend.analysis.analyzer import Sentence
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.guards.repetition import step_back_gain
 from services.orchestrator.speech.utterance import SpokenWord

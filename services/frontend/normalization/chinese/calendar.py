@@ -21,12 +21,9 @@ _ENTRY = (
 _NUMBERED = "级(?!别)|款|版(?!本)|届|赛季|财年|年|春夏|秋冬|奥运|世界杯|高考|春晚|欧洲杯|亚运|秋招|春招|国庆|春节"
 
 
-def _day(year: str, month: str, day: str | None) -> str:
-    return f"{digits(year)}年{cardinal(month.lstrip('0'))}月" + (f"{cardinal(day.lstrip('0'))}日" if day else "")
-
-
 def _date(match: re.Match[str]) -> str:
-    return _day(match["year"], match["month"], match["day"])
+    day = f"{cardinal(match['day'].lstrip('0'))}日" if match["day"] else ""
+    return f"{digits(match['year'])}年{cardinal(match['month'].lstrip('0'))}月{day}"
 
 
 def _month_and_day(match: re.Match[str]) -> str:

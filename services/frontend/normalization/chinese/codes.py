@@ -34,10 +34,6 @@ def _letters_and_digits(match: re.Match[str]) -> str:
     return match["lead"] + digits(re.sub(r"(?<=[0-9])[ -](?=[0-9])", "", match["code"]))
 
 
-def _mobile(match: re.Match[str]) -> str:
-    return called(re.sub("[ -]", "", match[0]))
-
-
 def _landline(match: re.Match[str]) -> str:
     number, _, extension = match[0].partition("转")
     return digits(re.sub("[^0-9]", "", number)) + ("转" + digits(extension) if extension else "")
@@ -59,7 +55,7 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"{START}\+(?P<country>[0-9]{{1,3}})[ -](?P<number>[0-9][0-9 -]{{5,14}}[0-9])(?![0-9])"), _foreign),
     (
         re.compile(rf"(?<![A-Za-z]){START}1[3-9][0-9](?:[0-9]{{8}}|[ -][0-9]{{4}}[ -][0-9]{{4}})(?![0-9]|\.[0-9])"),
-        _mobile,
+        lambda match: called(re.sub("[ -]", "", match[0])),
     ),
     (
         re.compile(

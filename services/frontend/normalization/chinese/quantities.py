@@ -4,9 +4,40 @@ length of the text.
 
 import re
 
-from services.frontend.normalization.chinese.quantities import CURRENCIES, CURRENCY, UNIT, UNITS
 from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, range_word
 from services.frontend.text.rules import Rule
+
+CURRENCIES = {
+    "HK$": "港元", "US$": "美元", "NT$": "新台币", "A$": "澳元", "C$": "加元", "S$": "新加坡元", "RMB": "元",
+    "CNY": "元", "USD": "美元", "EUR": "欧元", "GBP": "英镑", "HKD": "港元", "JPY": "日元", "KRW": "韩元", "$": "美元",
+    "＄": "美元", "€": "欧元", "£": "英镑", "¥": "元", "￥": "元", "₩": "韩元", "₹": "卢比", "₽": "卢布", "฿": "泰铢",
+    "₫": "越南盾",
+}  # fmt: skip
+UNITS = {
+    "km/h": "每小时#公里", "kmh": "每小时#公里", "KM/H": "每小时#公里", "m/s": "每秒#米", "mph": "每小时#英里",
+    "m/s²": "#米每二次方秒", "km²": "平方公里", "km2": "平方公里", "m²": "平方米", "m2": "平方米", "m^2": "平方米",
+    "cm²": "平方厘米", "cm2": "平方厘米", "mm²": "平方毫米", "m³": "立方米", "m3": "立方米", "cm³": "立方厘米",
+    "cm3": "立方厘米", "㎡": "平方米", "㎥": "立方米", "㎞": "公里", "㎝": "厘米", "㎜": "毫米", "㎏": "千克",
+    "㎎": "毫克", "㎖": "毫升", "㏄": "毫升", "cc": "毫升", "km": "公里", "KM": "公里", "Km": "公里", "m": "米",
+    "dm": "分米", "cm": "厘米", "CM": "厘米", "mm": "毫米", "MM": "毫米", "μm": "微米", "um": "微米", "µm": "微米",
+    "nm": "纳米", "kg": "千克", "KG": "千克", "Kg": "千克", "g": "克", "mg": "毫克", "μg": "微克", "t": "吨",
+    "ml": "毫升", "mL": "毫升", "ML": "毫升", "L": "升", "l": "升", "dl": "分升", "ha": "公顷", "hm²": "公顷",
+    "hm2": "公顷", "℃": "摄氏度", "°C": "摄氏度", "° C": "摄氏度", "℉": "华氏度", "°F": "华氏度", "°": "度",
+    "kWh": "千瓦时", "KWH": "千瓦时", "kwh": "千瓦时", "kW·h": "千瓦时", "W": "瓦", "kW": "千瓦", "KW": "千瓦",
+    "MW": "兆瓦", "GW": "吉瓦", "V": "伏", "kV": "千伏", "mV": "毫伏", "mA": "毫安", "mAh": "毫安时", "mah": "毫安时",
+    "Hz": "赫兹", "HZ": "赫兹", "kHz": "千赫兹", "MHz": "兆赫兹", "GHz": "吉赫兹", "Pa": "帕", "hPa": "百帕",
+    "kPa": "千帕", "MPa": "兆帕", "N": "牛", "J": "焦耳", "kJ": "千焦", "cal": "卡", "kcal": "千卡", "dB": "分贝",
+    "db": "分贝", "Ω": "欧姆", "kΩ": "千欧", "h": "小时", "hr": "小时", "min": "分钟", "s": "秒", "ms": "毫秒",
+    "ft": "英尺", "lb": "磅", "lbs": "磅", "oz": "盎司", "mol": "摩尔", "mmHg": "毫米汞柱", "mg/L": "毫克每升",
+    "mg/l": "毫克每升", "g/L": "克每升", "mmol/L": "毫摩尔每升", "g/cm³": "克每立方厘米", "kg/m³": "千克每立方米",
+    "rpm": "转每分钟", "w": "万", "μA": "微安", "Nm": "牛米", "N·m": "牛米", "%": "百分之#", "％": "百分之#",
+    "‰": "千分之#",
+}  # fmt: skip
+"""The part before # precedes the amount: 80 km/h is 每小时八十公里."""
+CURRENCY = "|".join(sorted(map(re.escape, CURRENCIES), key=len, reverse=True))
+UNIT = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+"""Patterns, longer ones first."""
+
 
 _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦|赫|分))"
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"

@@ -1,6 +1,11 @@
-"""Figures as English words: amounts, years, digits, and the short form of rooms and flights."""
+"""Figures as English words: amounts, years, digits, the short form of rooms and flights, fractions
+and mixed numbers; and how groups of figures are written.
+"""
+
+import re
 
 from services.frontend.text import english_numbers as numbers
+from services.frontend.text.rules import Rule
 
 GROUPED = r"[0-9]{1,3}(?:,[0-9]{3}){1,6}(?![0-9])"
 """A whole number with commas."""
@@ -70,3 +75,96 @@ def plural(words: str) -> str:
     head, blank, last = words.rpartition(" ")
     last = _SIXES.get(last) or (f"{last[:-1]}ies" if last.endswith("y") else f"{last}s")
     return head + blank + last
+
+
+_SIGNS = {
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅐": "1/7", "⅑": "1/9", "⅒": "1/10",
+}  # fmt: skip
+FRACTION_SIGNS = "".join(_SIGNS)
+NUMBER = rf"(?:(?:{GROUPED}|[0-9]{{1,15}})(?:\.[0-9]{{1,20}})?|\.[0-9]{{1,20}})"
+_PROPER = r"[0-9]{1,3}[/⁄][0-9]{1,3}"
+QUANTITY = rf"(?:[0-9]{{1,4}}[ -]{_PROPER}|{_PROPER}|(?:[0-9]{{1,4}} ?)?[{FRACTION_SIGNS}]|{NUMBER})"
+"""The caller checks the context."""
+ALONE = r"(?<![\w.,/^$£€¥₹-])"
+"""Before a quantity: it is not part of something longer."""
+_MIXED = re.compile(
+    rf"(?:(?P<whole>[0-9]{{1,4}})[ -]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|"
+    rf"(?P<sign>[{FRACTION_SIGNS}]))"
+)
+_DENOMINATORS = {2: "half", 4: "quarter"}
+
+
+def spoken_quantity(quantity: str) -> str:
+    """`"5 1/2"` as five and a half, `"⅔"` as two thirds, `"1,250.5"` as one thousand two hundred
+    and fifty point five.
+    """
+    mixed = _MIXED.fullmatch(quantity.strip())
+    if mixed is None:
+        return amount(quantity.strip())
+    above, below = (_SIGNS[mixed["sign"]] if mixed["sign"] else f"{mixed['above']}/{mixed['below']}").split("/")
+    if not mixed["whole"]:
+        return fraction(above, below)
+    part = fraction(above, below)
+    return f"{cardinal(mixed['whole'])} and {'a' + part[3:] if part.startswith('one ') else part}"
+
+
+def fraction(above: str, below: str) -> str:
+    """`"3", "4"` as three quarters; `"17", "23"` as seventeen over twenty three; also "over" for a
+    zero denominator.
+    """
+    value = int(below)
+    if value < 2 or (value > 20 and value not in (32, 64, 100)):
+        return f"{cardinal(above)} over {cardinal(below)}"
+    name = _DENOMINATORS.get(value) or ordinal(below).replace(" ", "-")
+    if above.strip("0") != "1":
+        name = "halves" if value == 2 else f"{name}s"
+    return f"{cardinal(above)} {name}"
+
+
+def is_singular(quantity: str) -> bool:
+    """Whether a unit after it is in the singular: one, and fractions of one."""
+    bare = quantity.strip()
+    mixed = _MIXED.fullmatch(bare)
+    return bare == "1" or (
+        mixed is not None and not mixed["whole"] and (bool(mixed["sign"]) or int(mixed["above"]) < int(mixed["below"]))
+    )
+
+
+_NARROW = "\u00a0\u2009\u202f\u2007"
+_NOT_BEHIND = r"(?<![\w.,/-])"
+
+
+def _with_commas(match: re.Match[str]) -> str:
+    return re.sub(rf"[ {_NARROW}]", ",", match[0])
+
+
+def _american(match: re.Match[str]) -> str:
+    whole, _, cents = match[0].partition(",")
+    return f"{whole.replace('.', ',')}.{cents}"
+
+
+GROUPING: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"(?<![\w.,])[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}(?=[ ]?€)|(?<=€)[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}"
+            r"(?![0-9.,])"
+        ),
+        _american,
+    ),
+    (re.compile(r"(?<=[0-9%°])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])|(?<=[0-9] )[–‒—](?= [0-9])"), "-"),
+    (re.compile(r"(?<=[0-9][kKmMbB])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])"), "-"),
+    (re.compile(r"(?<![\w)])−(?=[0-9.$£€])"), "-"),
+    # Non-breaking blanks are written between groups and hardly anywhere else.
+    (re.compile(rf"{_NOT_BEHIND}[0-9]{{1,3}}(?:[{_NARROW}][0-9]{{3}}){{1,5}}(?![0-9]|[{_NARROW}][0-9])"), _with_commas),
+    (re.compile(rf"{_NOT_BEHIND}[1-9][0-9]?(?:[ ][0-9]{{3}}){{2,5}}(?![0-9-]|[ ][0-9])"), _with_commas),
+    (re.compile(rf"{_NOT_BEHIND}[1-9][0-9]{{0,2}}(?:[ ][0-9]{{3}}){{0,4}}[ ]000(?![0-9-]|[ ][0-9])"), _with_commas),
+    # A single blank may also separate two numbers: an amount of something follows.
+    (
+        re.compile(
+            r"(?<=[a-z] )[1-9][0-9]{0,2} [0-9]{3}(?= "
+            r"(?:[a-z]{3}|(?:k?m|[kcm]?g|km²|m²|m³|l|L|ft|lb|[kM]Wh?|€)(?![A-Za-z0-9])))"
+        ),
+        _with_commas,
+    ),
+)

@@ -60,10 +60,6 @@ def _ordinal(match: re.Match[str]) -> str:
     return f"{match['name']} the {numerals.ordinal(str(value(numeral)))}"
 
 
-def _bare(match: re.Match[str]) -> str:
-    return numerals.cardinal(str(value(match["numeral"])))
-
-
 _PRONOUN = r"(?!I (?:[a-z]|['’]))(?!I['’])"
 RULES: tuple[Rule, ...] = (
     (re.compile(r"\b(?P<name>World War) (?P<numeral>II?)(?![A-Za-z]|['’]m)"), _amount),
@@ -92,6 +88,6 @@ RULES: tuple[Rule, ...] = (
             r"(?<=[a-z] )(?P<numeral>X{0,2}(?:VI{2,3}|I{2,3}|IX|XI{1,3}|XI?V|XVI{0,3}|XI?X)|XX[IV]+)"
             r"(?![A-Za-z]|['’]|\.[A-Za-z])"
         ),
-        _bare,
+        lambda match: numerals.cardinal(str(value(match["numeral"]))),
     ),
 )

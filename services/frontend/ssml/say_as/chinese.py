@@ -29,9 +29,13 @@ def whole(number: str) -> str:
     return "二" + words[1:] if words[0] == "两" else words
 
 
+def _minus(sign: str) -> str:
+    return "负" if sign in ("-", "\u2212") else ""
+
+
 def _cardinal(sign: str, digits: str, decimals: str) -> str:
     point = "点" + chinese_numbers.digits(decimals) if decimals else ""
-    return ("负" if sign in ("-", "\u2212") else "") + whole(digits) + point
+    return _minus(sign) + whole(digits) + point
 
 
 def _ordinal(digits: str) -> str:
@@ -78,17 +82,17 @@ def _time(hours: str, minutes: str, seconds: str, half: str) -> str:
 def _currency(sign: str, digits: str, decimals: str, code: str) -> str:
     decimals = decimals.rstrip("0")
     amount = "两" if digits.lstrip("0") == "2" and not decimals else _cardinal("", digits, decimals)
-    return ("负" if sign in ("-", "\u2212") else "") + amount + _MONEY[code]
+    return _minus(sign) + amount + _MONEY[code]
 
 
 def _fraction(sign: str, digits: str, above: str, below: str) -> str:
     mixed = whole(digits) + "又" if digits else ""
-    return ("负" if sign in ("-", "\u2212") else "") + f"{mixed}{whole(below)}分之{whole(above)}"
+    return _minus(sign) + f"{mixed}{whole(below)}分之{whole(above)}"
 
 
 def _unit(sign: str, digits: str, decimals: str, unit: str) -> str:
     if unit == "%":
-        return ("负" if sign in ("-", "\u2212") else "") + "百分之" + _cardinal("", digits, decimals)
+        return _minus(sign) + "百分之" + _cardinal("", digits, decimals)
     amount = "两" if digits.lstrip("0") == "2" and not decimals and not sign else _cardinal(sign, digits, decimals)
     return amount + _UNITS[unit]
 

@@ -40,8 +40,8 @@ _PLURALS = {
     "kilohertz": "kilohertz",
     "megahertz": "megahertz",
     "gigahertz": "gigahertz",
+    "percent": "percent",
 }
-_PLURALS["percent"] = "percent"
 _BELOW = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
 _SIGNS = {
     "-": "dash", "_": "underscore", ".": "dot", "/": "slash", "\\": "backslash", "@": "at", "#": "hash", "&": "and",

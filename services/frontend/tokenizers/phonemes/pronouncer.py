@@ -121,10 +121,10 @@ class Pronouncer:
         """The pronunciation of an acronym without its plural: as a word where the lexicon has it,
         else letter by letter.
         """
-        if letters in self._lexicon:
-            return self._lexicon.get(letters) or spell(letters)
-        is_word = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
-        return self._lexicon.get(letters.lower()) or spell(letters) if is_word else spell(letters)
+        known = self._lexicon.get(letters)
+        if known is None and len(letters) >= _ACRONYM_LETTERS:
+            known = self._lexicon.get(letters.lower())
+        return known or spell(letters)
 
     def _is_acronym(self, text: str) -> bool:
         if text in self._lexicon:

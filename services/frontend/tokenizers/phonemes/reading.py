@@ -1,4 +1,5 @@
-"""The spoken words of a text and the marks between them, in one pass over the text.
+"""The spoken words of a text and the marks between them, in one pass over the text; and the
+meaningful text that has no reading.
 
 Sound tags (`[laughter]`, `<strong>`) are silent: they have no phoneme. Everything without an
 English reading (other scripts, emoji) is silent too.
@@ -6,9 +7,11 @@ English reading (other scripts, emoji) is silent too.
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import NamedTuple
 
 from services.frontend.text import english_numbers as numbers
+from services.frontend.text.characters import has_meaning, stretches
 from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END, MARKUP
 
 GIVEN = BEGIN
@@ -200,3 +203,30 @@ def _number(kind: str, match: re.Match[str]) -> list[str]:
         return numbers.year(match[0])
     words = numbers.whole(match["whole"].replace(",", ""))
     return words if match["decimals"] is None else [*words, "point", *numbers.digit_by_digit(match["decimals"])]
+
+
+_DIGIT = re.compile(r" ?\d")
+_NEVER, _BEFORE_DIGIT, _ALWAYS = range(3)
+
+
+def unread(text: str) -> list[str]:
+    """Those spans, as they are written; linear in the length of the text."""
+    odd = {character: read for character in set(text) if (read := _read(character)) != _ALWAYS}
+    if not odd:
+        return []
+
+    def is_unread(place: int) -> bool:
+        read = odd.get(text[place], _ALWAYS)
+        return read == _NEVER or (read == _BEFORE_DIGIT and not _DIGIT.match(text, place + 1))
+
+    return stretches(text, is_unread)
+
+
+@lru_cache(maxsize=8192)
+def _read(character: str) -> int:
+    """When `character` is read. A character without meaning counts as read: leaving it out needs no
+    warning.
+    """
+    if not has_meaning(character) or read_words(character):
+        return _ALWAYS
+    return _BEFORE_DIGIT if read_words(character + "1") != read_words("1") else _NEVER

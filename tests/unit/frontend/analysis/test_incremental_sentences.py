@@ -3,28 +3,20 @@ depends on the fragmentation.
 """
 
 import itertools
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from services.frontend.analysis.streaming import StreamingText
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
+from services.frontend.analysis.streaming import StreamingText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START
-from services.frontend.tokenizers.tokenizer import Tokenizer
+from tests.unit.frontend.models import MODELS, analyzer, tokenizer
 
-MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN = (
     "She said that she would read the letter to an old friend.", "I used to live near the ocean, where apples grow.",
     "The quick brown fox jumps over a lazy dog and then it rests.",
@@ -33,30 +25,20 @@ PLAIN = (
 ALPHABET = st.sampled_from([*"ab.?! ,'\n5$，。你好e\u0301👩\u200d", "the ", "Dr. ", "word ", "3.5 ", "May "])
 
 
-@cache
-def tokenizer(model: str) -> Tokenizer:
-    return read_tokenizer(ModelDirectory(Path(model)))
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), tokenizer(model))
-
-
-def pieces(model: str, fragments: list[str], reading: Reading) -> list[SentencePart | Pause]:
+def pieces(model: str, fragments: list[str], reading: Reading) -> list[Sentence | Pause]:
     text = StreamingText(analyzer(model), reading, Units(400), partial=True)
     result = [piece for fragment in fragments for piece in text.feed(fragment)] + list(text.finish())
-    return [piece for piece in result if isinstance(piece, SentencePart | Pause)]
+    return [piece for piece in result if isinstance(piece, Sentence | Pause)]
 
 
 def parts(
     model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None
-) -> list[SentencePart]:
+) -> list[Sentence]:
     reading = analyzer(model).reading(language, allow_control_tokens=False, pronunciations=pronunciations or {})
-    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, SentencePart)]
+    return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, Sentence)]
 
 
-def sentences(result: list[SentencePart]) -> list[tuple[int, ...]]:
+def sentences(result: list[Sentence]) -> list[tuple[int, ...]]:
     """The ids of each sentence."""
     complete, ids = [], list[int]()
     for part in result:
@@ -68,7 +50,7 @@ def sentences(result: list[SentencePart]) -> list[tuple[int, ...]]:
     return complete
 
 
-def words(result: list[SentencePart]) -> list[list[tuple[str, int, int]]]:
+def words(result: list[Sentence]) -> list[list[tuple[str, int, int]]]:
     """The words of each sentence, with indices into all its ids."""
     complete, spans = [], list[tuple[str, int, int]]()
     for part in result:
@@ -181,7 +163,7 @@ def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     ]
     assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
-    assert sentences([piece for piece in result if isinstance(piece, SentencePart)]) == [
+    assert sentences([piece for piece in result if isinstance(piece, Sentence)]) == [
         sentence.token_ids for text in words for sentence in analyzer(MODELS[0]).sentences(text, "en")
     ]
 

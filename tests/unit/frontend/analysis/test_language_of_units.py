@@ -1,25 +1,21 @@
-"""Text without letters is read in the preceding language, wherever the text is cut and whichever
-call continues it.
+"""The language of a text, by tag and by script; text without letters is read in the preceding
+language, wherever the text is cut and whichever call continues it.
 """
 
 import itertools
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from services.frontend.analysis.streaming import Piece, StreamingText
 
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
+from cosyserve.errors import InvalidRequest
+from services.frontend.analysis.incremental_sentences import Sentence
+from services.frontend.analysis.streaming import Piece, StreamingText
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.text_units import Units
+from services.frontend.text.language import language_of
+from tests.unit.frontend.models import MODELS, analyzer
 
-MODELS = ("models/demo", "tests/golden/tiny")
 PIECES = (
     "今天",
     "很好",
@@ -38,11 +34,6 @@ PIECES = (
     "3 ",
 )
 TEXT = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
 
 
 def written(model: str, *, partial: bool, last_language: str = "", code: str = "") -> StreamingText:
@@ -159,3 +150,34 @@ def test_in_a_whole_text_what_follows_is_known() -> None:
         ("zh", "今天。"),
         ("zh", "四十五。"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "language"),
+    [
+        ("", "hello", "en"),
+        ("", "hello 中", "zh"),
+        ("", "ひらがな", "en"),
+        ("", "2024", "en"),
+        ("en-US", "中文", "en"),
+        ("EN", "x", "en"),
+        ("zh", "hello", "zh"),
+        ("zh-Hant-TW", "x", "zh"),
+        ("cmn-Hans-CN", "x", "zh"),
+        ("de-DE", "x", "de-DE"),
+        ("ja", "x", "ja"),
+        ("sl-rozaj-biske", "x", "sl-rozaj-biske"),
+        ("de-CH-1996", "x", "de-CH-1996"),
+        ("x-private", "x", "x-private"),
+    ],
+)
+def test_language(code: str, text: str, language: str) -> None:
+    assert language_of(code, text) == language
+
+
+@pytest.mark.parametrize(
+    "code", ["zh_CN", "english language", "e", "en-", "-en", "中文", "en-US\n", "en" + "-abcde" * 20, "12"]
+)
+def test_what_is_no_tag_is_refused(code: str) -> None:
+    with pytest.raises(InvalidRequest, match="BCP-47"):
+        language_of(code, "hello")

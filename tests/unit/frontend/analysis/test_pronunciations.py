@@ -5,29 +5,25 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from services.frontend.analysis.streaming import StreamingText
 
 from cosyserve.errors import InvalidRequest, SettingsError
-from cosyserve.model_directory import ModelDirectory
 from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
+from services.frontend.analysis.streaming import StreamingText
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
-from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.tokenizers.phonemes import tokenizer
+from services.frontend.tokenizers.phonemes import tokenizer as phoneme_tokenizer
 from services.frontend.tokenizers.phonemes.reading import Word, read_words
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-
-ROOT = Path(__file__).parents[4]
+from tests.unit.frontend import models
 
 
 @pytest.fixture(scope="module")
 def phonemes() -> PhonemeTokenizer:
-    return PhonemeTokenizer(ModelDirectory(ROOT / "models/demo"))
+    return models.phonemes()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,7 @@ def test_a_bad_entry_is_refused(entries: dict[str, str], message: str) -> None:
 
 
 def test_phonemes_are_spoken_as_they_are(phonemes: PhonemeTokenizer) -> None:
-    analyzer = Analyzer(Normalizer(WeText()), phonemes)
+    analyzer = models.analyzer(models.DEMO)
     reading = analyzer.reading(
         "", allow_control_tokens=False, pronunciations={"Nike": "/nˈIki/", "foo bar": "/fˈu bˈɑɹ/"}
     )
@@ -97,7 +93,7 @@ def test_a_text_cannot_contain_phonemes_or_placeholders(phonemes: PhonemeTokeniz
 
 
 def test_a_respelling_cannot_bring_control_tokens_in() -> None:
-    tokenizer = TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))
+    tokenizer = models.tokenizer(models.TINY)
     analyzer = Analyzer(Normalizer(None), tokenizer)
     reading = analyzer.reading(
         "", allow_control_tokens=False, pronunciations={"x": "<|endofprompt|>", "y": "<|endof<|im_end|>prompt|>"}
@@ -111,7 +107,7 @@ def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: Phon
     """Private use: the placeholders of sound tags and phonemes, and the delimiters of phonemes for
     the tokenizer.
     """
-    for tokenizer in (phonemes, TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))):
+    for tokenizer in (phonemes, models.tokenizer(models.TINY)):
         analyzer = Analyzer(Normalizer(None), tokenizer)
 
         def ids(spoken: str, analyzer: Analyzer = analyzer) -> list[tuple[int, ...]]:
@@ -184,7 +180,7 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
         read += len(text)
         return read_words(text)
 
-    monkeypatch.setattr(tokenizer, "read_words", counted)
+    monkeypatch.setattr(phoneme_tokenizer, "read_words", counted)
     analyzer = Analyzer(Normalizer(None), phonemes)
     unit = "a " * 199
     assert streamed(analyzer, unit, {"a": "la" * 9}, partial=True)
@@ -200,7 +196,7 @@ def test_the_servers_file(tmp_path: Path) -> None:
     file = tmp_path / "words.json"
     file.write_text('{"Nguyen": "/wˈɪn/"}', encoding="utf-8")
     analyzer = read_model(
-        FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file)
+        FrontendSettings(listen="127.0.0.1:0", model=models.ROOT / models.DEMO, pronunciations=file)
     ).analyzer
     (sentence,) = analyzer.sentences("Nguyen won")
     assert sentence.text == "/wˈɪn/ won."
@@ -212,4 +208,4 @@ def test_the_servers_file(tmp_path: Path) -> None:
     ):
         file.write_text(content, encoding="utf-8")
         with pytest.raises(SettingsError, match=f"COSYSERVE_FRONTEND_PRONUNCIATIONS: .*{message}"):
-            read_model(FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file))
+            read_model(FrontendSettings(listen="127.0.0.1:0", model=models.ROOT / models.DEMO, pronunciations=file))

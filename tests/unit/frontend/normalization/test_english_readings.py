@@ -3,20 +3,15 @@ plain and of hostile text.
 """
 
 import time
-from functools import cache
 from pathlib import Path
 
 import pytest
-from services.frontend.analysis.streaming import StreamingText
 
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.streaming import StreamingText
 from services.frontend.normalization import english_readings as readings
 from services.frontend.normalization.english import unfinished_forms
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
-from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
+from tests.unit.frontend.models import DEMO, analyzer
 from tools.quality.readings import TEXTS, read_rows
 
 ROOT = Path(__file__).parents[4]
@@ -102,19 +97,14 @@ HOSTILE = (
 )  # fmt: skip
 
 
-@cache
-def analyzer() -> Analyzer:
-    return Analyzer(Normalizer(WeText()), PhonemeTokenizer(ModelDirectory(ROOT / "models/demo")))
-
-
 @pytest.mark.parametrize("written", SPOKEN)
 def test_a_form_is_read_by_its_context(written: str) -> None:
-    assert analyzer().normalise(written, "en") == SPOKEN[written]
+    assert analyzer(DEMO).normalise(written, "en") == SPOKEN[written]
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_plain_text_stays_as_it_is(text: str) -> None:
-    assert analyzer().normalise(text, "en") == text
+    assert analyzer(DEMO).normalise(text, "en") == text
 
 
 @pytest.mark.parametrize("seed", HOSTILE)
@@ -135,8 +125,8 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
 
     def spoken(text: str, parts: list[str], *, partial: bool) -> list[str]:
         of = StreamingText(
-            analyzer(),
-            analyzer().reading("", allow_control_tokens=False, pronunciations={}),
+            analyzer(DEMO),
+            analyzer(DEMO).reading("", allow_control_tokens=False, pronunciations={}),
             Units(400),
             partial=partial,
         )
@@ -146,7 +136,7 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
     rows = read_rows(TEXTS["english"])
     assert len(rows) == 300
     for row in rows:
-        whole = [word for sentence in analyzer().sentences(row.text) for word, _, _ in sentence.words]
+        whole = [word for sentence in analyzer(DEMO).sentences(row.text) for word, _, _ in sentence.words]
         assert spoken(row.text, [row.text], partial=False) == whole
         assert spoken(row.text, list(row.text), partial=True) == whole
 

@@ -1,38 +1,30 @@
 """Instructions: the ids of the reference's tokenizer, and what is refused."""
 
 import json
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.errors import CosyserveError, FailedPrecondition, InvalidRequest
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.instruction import instruction_ids
 from services.frontend.tokenizers.placeholders import CONTROLS, END_OF_PROMPT
 from services.frontend.tokenizers.tokenizer import Tokenizer
+from tests.unit.frontend import models
 
-ROOT = Path(__file__).parents[4]
-TINY = ROOT / "tests" / "golden" / "tiny"
 END = 259
-
-
-@cache
-def read_once() -> Tokenizer:
-    return read_tokenizer(ModelDirectory(TINY))
 
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return read_once()
+    return models.tokenizer(models.TINY)
 
 
 def recorded(text: str) -> list[int]:
     """The recorded ids of the reference's tokenizer for a text."""
-    cases = json.loads((TINY / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"]["encode"]
+    cases = json.loads((models.ROOT / models.TINY / "text_frontend.json").read_text(encoding="utf-8"))["tokenizer"][
+        "encode"
+    ]
     return next(case["ids"] for case in cases if case["text"] == text)
 
 
@@ -87,7 +79,7 @@ def test_the_longest_that_is_allowed(tokenizer: Tokenizer) -> None:
     st.lists(st.one_of(st.text(max_size=20), st.sampled_from([*CONTROLS, "[breath]", " "])), max_size=8).map("".join)
 )
 def test_no_text_brings_a_control_token_in(text: str) -> None:
-    tokenizer = read_once()
+    tokenizer = models.tokenizer(models.TINY)
     try:
         ids = instruction_ids(text, tokenizer)
     except InvalidRequest:
@@ -100,7 +92,7 @@ def test_no_text_brings_a_control_token_in(text: str) -> None:
 
 
 def test_the_bundled_model_knows_no_instructions() -> None:
-    phonemes = read_tokenizer(ModelDirectory(ROOT / "models" / "demo"))
+    phonemes = models.tokenizer(models.DEMO)
     for text, kind in (("Speak slowly.", FailedPrecondition), ("", InvalidRequest)):
         with pytest.raises(CosyserveError) as caught:
             instruction_ids(text, phonemes)

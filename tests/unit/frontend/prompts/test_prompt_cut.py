@@ -3,6 +3,7 @@ hop is audible.
 """
 
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -62,18 +63,10 @@ def test_a_mel_of_other_tokens_is_refused(size: int) -> None:
 
 
 def test_the_published_layout_holds_a_cut_voice() -> None:
-    class NoTokenizer:
-        def __len__(self) -> int:
-            return 10
-
-        def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-            raise AssertionError
-
-    cut = voice(61).cut(6)
-    assert voice_of("v", entry_of(cut), NoTokenizer()) == cut
-    assert voice_of("v", cut_entry(entry_of(voice(61))), NoTokenizer()) == cut
-    again = cut_entry(entry_of(cut))
-    assert voice_of("v", again, NoTokenizer()) == cut
+    cut, tokenizer = voice(61).cut(6), MagicMock(__len__=Mock(return_value=10))
+    for entry in (entry_of(cut), cut_entry(entry_of(voice(61))), cut_entry(entry_of(cut))):
+        assert voice_of("v", entry, tokenizer) == cut
+    tokenizer.encode.assert_not_called()
 
 
 def test_a_file_is_cut_and_says_what_it_gains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,15 +44,15 @@ def vector(voice: Voice) -> Tensor:
 def test_the_mel_is_the_recorded_one(reader: PromptReader) -> None:
     with np.load(GOLDEN) as arrays:
         wave, mel = torch.from_numpy(arrays["wav24k"][0]), arrays["mel24k"][0]
-    voice = reader.read("somebody", wave, RATE, [3, 1, 4])
-    assert (voice.id, voice.prompt_text_ids, len(voice.prompt_speech_tokens)) == ("somebody", (3, 1, 4), 25)
+    voice = reader.read("me", wave, RATE, [3, 1, 4])
+    assert (voice.id, voice.prompt_text_ids, len(voice.prompt_speech_tokens)) == ("me", (3, 1, 4), 25)
     np.testing.assert_allclose(np.frombuffer(voice.prompt_mel, "<f4").reshape(50, 80), mel.T, atol=1e-4)
 
 
 @pytest.mark.parametrize("samples", [24_000, 24_481, 25_439, 71_999])
 def test_two_mel_frames_a_token(reader: PromptReader, samples: int) -> None:
     wave = sound(samples / RATE)
-    voice = reader.read("somebody", wave, RATE, [])
+    voice = reader.read("me", wave, RATE, [])
     tokens = len(voice.prompt_speech_tokens)
     assert samples // 960 <= tokens <= samples / 960 + 1
     mel = np.frombuffer(voice.prompt_mel, "<f4").reshape(-1, 80)
@@ -63,16 +63,16 @@ def test_two_mel_frames_a_token(reader: PromptReader, samples: int) -> None:
 def test_a_recording_always_becomes_the_same_voice(reader: PromptReader) -> None:
     wave = sound(1.7)
     again = PromptReader(ModelDirectory(DEMO), threads=2)
-    first = reader.read("somebody", wave, RATE, [5])
+    first = reader.read("me", wave, RATE, [5])
     reader.read("other", sound(2.9), RATE, [6])
-    assert first == reader.read("somebody", wave, RATE, [5])
-    assert first.prompt_speech_tokens == again.read("somebody", wave, RATE, [5]).prompt_speech_tokens
+    assert first == reader.read("me", wave, RATE, [5])
+    assert first.prompt_speech_tokens == again.read("me", wave, RATE, [5]).prompt_speech_tokens
 
 
 @pytest.mark.parametrize("rate", [16_000, 22_050, 44_100, 48_000, 192_000])
 def test_every_rate_gives_about_the_same_voice(reader: PromptReader, rate: int) -> None:
     original, other = sound(2.0), sound(2.0, rate)
-    one, two = reader.read("somebody", original, RATE, []), reader.read("somebody", other, rate, [])
+    one, two = reader.read("me", original, RATE, []), reader.read("me", other, rate, [])
     assert len(one.prompt_speech_tokens) == len(two.prompt_speech_tokens) == 50
     assert float(torch.cosine_similarity(vector(one), vector(two), dim=0)) > 0.95
     low = [
@@ -83,9 +83,9 @@ def test_every_rate_gives_about_the_same_voice(reader: PromptReader, rate: int) 
 
 def test_thirty_seconds_are_allowed_and_no_more(reader: PromptReader) -> None:
     longest = sound(30.0, 16_000)
-    assert len(reader.read("somebody", longest, 16_000, []).prompt_speech_tokens) == 750
+    assert len(reader.read("me", longest, 16_000, []).prompt_speech_tokens) == 750
     with pytest.raises(InvalidRequest, match=r"lasts 30\.00 s \(480001 samples at 16000 a second\), allowed 1 to 30 s"):
-        reader.read("somebody", torch.cat([longest, longest[:1]]), 16_000, [])
+        reader.read("me", torch.cat([longest, longest[:1]]), 16_000, [])
 
 
 def changed(wave: Tensor, start: int, stop: int, value: float) -> Tensor:
@@ -125,12 +125,12 @@ GOOD = sound(2.0)
 )
 def test_unsuitable_recordings_are_refused(reader: PromptReader, wave: Tensor, rate: int, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
-        reader.read("somebody", wave, rate, [1])
+        reader.read("me", wave, rate, [1])
 
 
 def test_what_is_allowed_at_the_edges(reader: PromptReader) -> None:
-    reader.read("somebody", GOOD / 30, RATE, [1])
-    voice = reader.read("somebody", changed(GOOD, 100, 148, 1e30), RATE, [1])
+    reader.read("me", GOOD / 30, RATE, [1])
+    voice = reader.read("me", changed(GOOD, 100, 148, 1e30), RATE, [1])
     assert np.isfinite(np.frombuffer(voice.prompt_mel, "<f4")).all()
 
 
@@ -146,11 +146,11 @@ def test_an_unfit_id_or_transcript(reader: PromptReader, voice_id: str, ids: lis
 @pytest.mark.parametrize("wave", [GOOD[None], GOOD.double()])
 def test_another_shape_or_type_is_a_fault_of_the_program(reader: PromptReader, wave: Tensor) -> None:
     with pytest.raises(ValueError, match="expected float32"):
-        reader.read("somebody", wave, RATE, [1])
+        reader.read("me", wave, RATE, [1])
 
 
 def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
-    assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("somebody", GOOD, RATE, [1]).prompt_speech_tokens
+    assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("me", GOOD, RATE, [1]).prompt_speech_tokens
 
 
 def test_a_gpu_is_used_where_the_runtime_supports_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_another_signature_of_the_speaker_encoder(folder: Path) -> None:
 def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> None:
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([[5, 6, 7]], np.int32), ["batch", "tokens"])
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.ones((1, 192), np.float32), ["batch", 192])
-    voice = PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+    voice = PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
     assert voice.prompt_speech_tokens == (5, 6, 7)
     assert len(voice.prompt_mel) == 4 * 80 * 6
     assert bool((vector(voice) == 1).all())
@@ -253,13 +253,13 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
 def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
     with pytest.raises(InternalFault, match=said):
-        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+        PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
 
 
 def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.full((1, 192), np.nan, np.float32), ["batch", 192])
     with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned a value that is not finite"):
-        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+        PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
 
 
 def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) 
         ["batch", "size"],
     )
     with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned 15840 values, expected 192"):
-        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+        PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
 
 
 def test_resampling_for_a_rate_needs_little_memory() -> None:

@@ -1,31 +1,18 @@
 """SSML documents through the whole analysis: sentences with their rates, whole and streamed."""
 
 import itertools
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from services.frontend.analysis.streaming import StreamingInput
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.incremental_sentences import SentencePart
+from services.frontend.analysis.incremental_sentences import Sentence
+from services.frontend.analysis.streaming import StreamingInput
 from services.frontend.analysis.whole_input import parts_of
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
-
-DEMO, TINY = "models/demo", "tests/golden/tiny"
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
+from tests.unit.frontend.models import DEMO, TINY, analyzer
 
 
 def whole(document: str, model: str = TINY, **how: Any) -> list[Sentence | Pause]:
@@ -48,11 +35,11 @@ def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> l
     )
     form = StreamingInput(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
-    first: SentencePart | None = None
+    first: Sentence | None = None
     assert reading.log is not None
     try:
         for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
-            if isinstance(piece, SentencePart):
+            if partial and isinstance(piece, Sentence):
                 first = first or piece
                 ids += piece.token_ids
                 if not piece.unfinished:

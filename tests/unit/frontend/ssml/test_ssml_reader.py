@@ -1,5 +1,5 @@
 """The reader of SSML documents: the meaning of elements, errors with their positions, independent
-of the fragmentation.
+of the fragmentation; and how a document is detected.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml.elements import LONGEST_DOCUMENT
 from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.reader import Reader, is_document
+from services.frontend.ssml.reader import Reader, begins_document, is_document, without_declaration
 from services.frontend.ssml.replacements import Inserted, Phonemes
 from services.frontend.ssml.say_as.values import Value
 from services.frontend.text.text_warnings import Kind
@@ -284,3 +284,26 @@ def test_the_cutting_does_not_show(document: str, step: int) -> None:
     assert [event for event in result if not isinstance(event, SpokenText)] == [
         event for event in whole[0] if not isinstance(event, SpokenText)
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("", None), (" \n", None), ("<", None), ("<spea", None), ("<speak", None), ("<speak>", True),
+        ("\ufeff <speak a", True),
+        ("<speak/>", True), ("<speaker>", False), ("a <speak>", False), ("<?xml versi", None),
+        ("<?xml version='1.0'?> <speak>", True),
+        ("<?php", False), ("<!DOCTYPE speak>", True), ("<!DOCTYPE html>", False), (" " * 401, False),
+        ("[pause 1s]<speak>", False),
+        ("<b>", False), ("<break time='1s'/>", False),
+    ],
+)  # fmt: skip
+def test_a_document_is_known_by_its_beginning(text: str, known: bool | None) -> None:
+    assert begins_document(text) is known
+    assert is_document(text) is (known is True)
+
+
+def test_places_in_a_document_stay_what_they_are_without_its_declaration() -> None:
+    text = "\ufeff\n<?xml version='1.0'\n?> <speak>"
+    assert without_declaration(text) == " \n" + " " * 19 + "\n" + " " * 3 + "<speak>"
+    assert without_declaration("<speak>\n<?xml ?>") == "<speak>\n<?xml ?>"

@@ -2,17 +2,9 @@
 limits.
 """
 
-from functools import cache
-from pathlib import Path
-
 import pytest
 
-from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.whole_input import parts_of
-from services.frontend.loading import read_tokenizer
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.text.characters import scripts_of, stretches
 from services.frontend.text.text_warnings import (
     LONGEST_LEFT_OUT,
@@ -22,13 +14,7 @@ from services.frontend.text.text_warnings import (
     TextWarning,
     WarningLog,
 )
-
-DEMO, TINY = "models/demo", "tests/golden/tiny"
-
-
-@cache
-def analyzer(model: str) -> Analyzer:
-    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
+from tests.unit.frontend.models import DEMO, TINY, analyzer
 
 
 def warned(text: str, model: str = DEMO) -> list[TextWarning]:

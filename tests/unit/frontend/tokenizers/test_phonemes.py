@@ -3,27 +3,26 @@
 import json
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
-from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
+from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
+from tests.unit.frontend import models
 
-DEMO = Path(__file__).parents[4] / "models" / "demo"
+DEMO = models.ROOT / models.DEMO
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PhonemeTokenizer:
-    return PhonemeTokenizer(ModelDirectory(DEMO))
+    return models.phonemes()
 
 
 def test_a_sentence_is_a_start_phonemes_and_a_full_stop(tokenizer: PhonemeTokenizer) -> None:
@@ -220,3 +219,62 @@ def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
     assert [word.mark for word in end_sentence(words)] == ["", mark]
     assert words == before
     assert end_sentence([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("It works.", ["It", "works"]),
+        (
+            "Well, it costs $12.50: 42 apples!",
+            ["Well", "it", "costs", "twelve", "dollars", "fifty", "cents", "forty", "two", "apples"],
+        ),
+        ("The U.S. Army - e.g. here...", ["The", "U.S", "Army", "for", "example", "here"]),
+        ("don't 'quote' it", ["don't", "'quote'", "it"]),
+    ],
+)
+def test_words_are_reported_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: str, words: list[str]) -> None:
+    result = tokenizer.spoken_words(text)
+    assert [word for word, _, _ in result] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed", "words"),
+    [
+        ("Buy [laughter] <strong>Nike</strong> shoes.", False, ["Buy", "/nˈIki/", "shoes"]),
+        ("Nike, New York!", False, ["/nˈIki/", "/nˈu/", "/jˈɔɹk/"]),
+        ("Go <|endofprompt|> there.", True, ["Go", "there"]),
+        ("Go <|endofprompt|> there.", False, ["Go", "there"]),
+    ],
+)
+def test_words_of_an_analysed_sentence_cover_its_ids(
+    tokenizer: PhonemeTokenizer, text: str, allowed: bool, words: list[str]
+) -> None:
+    analyzer = Analyzer(Normalizer(None), tokenizer)
+    given = {"Nike": "/nˈIki/", "New York": "/nˈu jˈɔɹk/"}
+    (sentence,) = analyzer.sentences(text, "", analyzer.reading("", allow_control_tokens=allowed, pronunciations=given))
+    assert [word for word, _, _ in sentence.words] == words
+    names = {tokenizer.id_of(symbol) for symbol in MARKS + BLANK}
+    covered = {place for _, first, count in sentence.words for place in range(first, first + count)}
+    sounding = {place for place, number in enumerate(sentence.token_ids) if place and number not in names}
+    assert covered == sounding
+
+
+@pytest.mark.parametrize(
+    "text", ["It works.", "Well, it costs $12.50: 42 apples!", "The U.S. Army - e.g. here... yes; no?", "A", "", "…"]
+)
+def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer, text: str) -> None:
+    names = {tokenizer.id_of(symbol): symbol for symbol in MARKS + BLANK}
+    ids, covered = tokenizer.encode(text), set[int]()
+    for _, first, count in tokenizer.spoken_words(text):
+        places = range(first, first + count)
+        assert count >= 1
+        assert covered.isdisjoint(places)
+        covered.update(places)
+    rest = [place for place in range(1, len(ids)) if place not in covered]
+    assert all(ids[place] in names for place in rest)
+    assert max(covered, default=0) < max(len(ids), 1)
+
+
+def test_byte_pairs_tell_no_words() -> None:
+    assert models.tokenizer(models.TINY).spoken_words("It works.") == []

@@ -14,6 +14,7 @@ from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_notes import Labels
 from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
+from tests.unit.frontend.voices.test_voice_store import read_back
 
 TRITON = {
     "prompt_text": "hi there",
@@ -177,12 +178,7 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
         (n, "en-GB", NOTED) for n in voices
     ]
     for name in voices:
-        entry = again.entry(name)
-        assert entry is not None
-        stored = again.content(entry)
-        assert stored is not None
-        assert stored.voice == VOICES[name]
-        assert stored.origin == replace(ORIGIN, request_id="")
+        assert read_back(again, name) == StoredVoice(VOICES[name], replace(ORIGIN, request_id=""))
 
 
 def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
@@ -202,10 +198,7 @@ def test_a_transcript_that_was_changed_in_the_file_is_encoded_again(tmp_path: Pa
     speakers = torch.load(tmp_path / "out.pt", weights_only=True)
     speakers["other"] = speakers.pop("whole") | {"prompt_text": "hi there"}
     assert transfer(tmp_path, "import", saved(tmp_path, speakers)) == 0
-    entry = store(tmp_path).entry("other")
-    assert entry is not None
-    stored = store(tmp_path).content(entry)
-    assert stored is not None
+    stored = read_back(store(tmp_path), "other")
     assert stored.origin.transcript == "hi there"
     assert stored.voice.prompt_text_ids != IDS
     assert stored.origin.provenance == ORIGIN.provenance
@@ -238,8 +231,5 @@ def test_notes_that_are_none_are_refused_by_name(
 def test_a_file_without_notes_says_where_it_came_from(tmp_path: Path) -> None:
     assert transfer(tmp_path, "import", saved(tmp_path, {"zs": zero_shot(), "001": TRITON})) == 0
     for name, transcript in (("zs", ""), ("001", "hi there")):
-        entry = store(tmp_path).entry(name)
-        assert entry is not None
-        stored = store(tmp_path).content(entry)
-        assert stored is not None
+        stored = read_back(store(tmp_path), name)
         assert (stored.origin.transcript, stored.origin.provenance) == (transcript, "imported from in.pt")

@@ -31,6 +31,15 @@ def stored_voice(voice_id: str, value: float = 0.5, request_id: str = "") -> Sto
     return StoredVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
 
 
+def read_back(store: VoiceStore, voice_id: str) -> StoredVoice:
+    """The content of a voice that is stored."""
+    entry = store.entry(voice_id)
+    assert entry is not None
+    stored = store.content(entry)
+    assert stored is not None
+    return stored
+
+
 @pytest.fixture(params=["directory", "object store"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
     if request.param == "directory":
@@ -96,9 +105,7 @@ def test_the_same_content_under_two_names_is_two_voices(store: VoiceStore) -> No
     one, two = store.add(created, Labels()), store.add(replace(created, voice=replace(created.voice, id="b")), Labels())
     assert one.content_hash == two.content_hash
     store.remove("a")
-    result = store.content(two)
-    assert result is not None
-    assert result.voice.prompt_mel == created.voice.prompt_mel
+    assert read_back(store, "b").voice.prompt_mel == created.voice.prompt_mel
 
 
 def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore) -> None:
@@ -253,9 +260,7 @@ def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
         writer.wait()
         writer.stdout.close()
         for voice_id in store.ids():
-            entry = store.entry(voice_id)
-            assert entry is not None
-            assert store.content(entry) is not None
+            read_back(store, voice_id)
             store.remove(voice_id)
     store.sweep(-1.0)
     assert left(blobs) == []
@@ -263,8 +268,8 @@ def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
 
 def test_the_sweep_deletes_what_no_voice_needs_and_is_old(blobs: Blobs, store: VoiceStore) -> None:
     store.add(stored_voice("me"), Labels())
-    blobs.put("content/" + "a" * 64, b"left by somebody")
-    blobs.put("labels/" + "b" * 64, b"left by somebody")
+    blobs.put("content/" + "a" * 64, b"left by a dead writer")
+    blobs.put("labels/" + "b" * 64, b"left by a dead writer")
     assert store.sweep(3600.0) == 0
     assert store.sweep(-1.0) == 2
     assert len(left(blobs)) == 3
@@ -289,9 +294,7 @@ def test_damage_is_reported_and_not_used(
     name = f"names/{b'me'.hex()}" if place == "names" else f"{place}/{entry.file}"
     blobs.put(name, damage(blobs.read(name) or b""))
     with pytest.raises(InternalFault, match=said):  # noqa: PT012
-        result = store.entry("me")
-        assert result is not None
-        store.content(result)
+        read_back(store, "me")
         store.entries_with_labels(["me"])
 
 

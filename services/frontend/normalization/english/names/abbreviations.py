@@ -46,6 +46,8 @@ _ANYWHERE = {
     "yrs": "years", "mins": "minutes", "secs": "seconds", "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "",
     "Min": "",
 }  # fmt: skip
+_NOT_AT_THE_END = frozenset(("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "Est"))
+"""Words at the end of a sentence rather than abbreviations."""
 _LATIN = {
     "e.g.": "for example",
     "i.e.": "that is",
@@ -112,8 +114,7 @@ def _stop(match: re.Match[str]) -> str:
         match.string
     ):
         return ""
-    following = _following(match)
-    return "." if _ends(following) else ""
+    return "." if _ends(_following(match)) else ""
 
 
 def _previous_word(match: re.Match[str]) -> str:
@@ -140,31 +141,16 @@ def _street_or_saint(match: re.Match[str]) -> str:
     return _STREETS[key] + (_stop(match) or ("," if following[:1].isupper() and len(following) > 1 else ""))
 
 
-def _title(match: re.Match[str]) -> str:
-    words = _TITLES[match["key"]]
-    return words if _following(match)[:1].isupper() or _following(match)[:1] == "" else match[0]
-
-
-def _place(match: re.Match[str]) -> str:
-    return _PLACES[match["key"]]
-
-
 def _anywhere(match: re.Match[str]) -> str:
     key = match["key"]
     words = _ANYWHERE[key]
-    if not words or (
-        key
-        in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
-        and _ends(_following(match))
-        and key not in ("hrs", "yrs", "mins", "secs")
-    ):
+    if not words or (key in _NOT_AT_THE_END and _ends(_following(match))):
         return match[0]
     return words + _stop(match)
 
 
 def _initials(match: re.Match[str]) -> str:
-    letters = match[0].replace(".", "")
-    return letters + _stop(match)
+    return match[0].replace(".", "") + _stop(match)
 
 
 def _latin(match: re.Match[str]) -> str:
@@ -210,7 +196,7 @@ RULES: tuple[Rule, ...] = (
             _TITLES[match["key"]] if match["key"] != "Sr" or not _previous_word(match)[:1].isupper() else match[0]
         ),
     ),
-    (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), _place),
+    (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), lambda match: _PLACES[match["key"]]),
     (re.compile(r"(?<![A-Za-z.'’])(?:[A-Z]\.){2,6}(?![A-Za-z])"), _initials),
     (re.compile(r"\bPh\.[ ]?D\.(?=(?P<rest>))"), lambda match: "PhD" + _stop(match)),
     (re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(_ANYWHERE)})\.(?![A-Za-z0-9])"), _anywhere),

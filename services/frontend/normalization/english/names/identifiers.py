@@ -1,11 +1,75 @@
-"""Identifiers, read digit by digit or in pairs: accounts, codes, flights, rooms, ports, houses,
-roads.
+"""Identifiers, read digit by digit or in pairs: telephone numbers, accounts, codes, flights, rooms,
+ports, houses, roads.
 """
 
 import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.text.rules import Rule, any_of
+
+_CALLING = (
+    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|"
+    r"reach|line|hotline|lifeline|helpline|emergency|at|on)\b"
+)
+_WELL_KNOWN = "112|211|311|411|511|611|711|811|911|999|988|000"
+
+
+def spoken_groups(written: str) -> str:
+    """The digits of a telephone number, a comma between its groups."""
+    groups = [group for group in re.split(r"[^0-9]+", written) if group]
+    return ("plus " if written.startswith("+") else "") + ", ".join(numerals.digits(group) for group in groups)
+
+
+TELEPHONE: tuple[Rule, ...] = (
+    (
+        re.compile(
+            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
+            r"(?:[ .-][0-9]{2,4}){1,5})(?![0-9])"
+        ),
+        lambda match: spoken_groups(match[0]),
+    ),
+    (
+        re.compile(r"(?<![0-9.,/$-])(?:1[ .-])?(?:\([0-9]{3}\)[ ]?|[0-9]{3}[ .-])[0-9]{3}[ .-][0-9]{4}(?![0-9])"),
+        lambda match: spoken_groups(match[0]),
+    ),
+    (
+        re.compile(
+            rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,20}})(?P<phone>[0-9]{{3}}[-.][0-9]{{4}})(?![0-9-])", re.IGNORECASE
+        ),
+        lambda match: match["lead"] + spoken_groups(match["phone"]),
+    ),
+    (
+        re.compile(
+            rf"(?P<lead>{_CALLING}[^\d\n.!?]{{0,12}}[ ])(?P<phone>[0-9]{{10,11}})(?![0-9-]|[.,][0-9])", re.IGNORECASE
+        ),
+        lambda match: match["lead"] + numerals.digits(match["phone"]),
+    ),
+    (
+        re.compile(
+            r"(?P<lead>\b(?:call|calls|called|calling|dial|dialed|dialing|text|ring|line|hotline|lifeline|emergency|"
+            rf"number)\b[^\d\n.!?]{{0,16}}[ ])"
+            rf"(?P<phone>{_WELL_KNOWN})(?![\w%/-]|[.,][0-9])",
+            re.IGNORECASE,
+        ),
+        lambda match: match["lead"] + numerals.digits(match["phone"]),
+    ),
+    (
+        re.compile(r"(?<![\w.,/-])0[0-9]{2,4}[ -][0-9]{3,4}[ -][0-9]{3,4}(?![\w-])"),
+        lambda match: spoken_groups(match[0]),
+    ),
+    (
+        re.compile(r"(?<![\w.,$£€/#-])911(?![\w%/-]|[.,][0-9]|[ ](?:people|miles|kilometers|votes|pages|students)\b)"),
+        "nine one one",
+    ),
+    (
+        re.compile(r"(?:,?[ ]|\b)(?P<ext>[Ee]xt(?:ension)?\b\.?)[ ]?(?P<number>[0-9]{1,6})(?![0-9]|[.,][0-9])"),
+        lambda match: (
+            f"{', ' if match[0][0] == ',' else ' ' if match[0][0] == ' ' else ''}extension "
+            f"{numerals.digits(match['number'])}"
+        ),
+    ),
+)
+
 
 _STATES = {
     "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
@@ -90,21 +154,13 @@ def _rooms(match: re.Match[str]) -> str:
     return match["name"] + re.sub("[0-9]+", lambda number: numerals.short(number[0]), match["numbers"])
 
 
-def _house(match: re.Match[str]) -> str:
-    return numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else "")
-
-
-def _flight(match: re.Match[str]) -> str:
-    return f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}"
-
-
 def _zip_code(match: re.Match[str]) -> str:
     more = f", {numerals.digits(match['more'])}" if match["more"] else ""
     return f"{_STATES[match['state']]}{match['gap']}{numerals.digits(match['zip'])}{more}"
 
 
-def _hyphened(match: re.Match[str]) -> str:
-    return ", ".join(numerals.digits(group) for group in match[0].split("-"))
+def _grouped(match: re.Match[str]) -> str:
+    return ", ".join(numerals.digits(group) for group in re.split("[ -]", match["code"]))
 
 
 RULES: tuple[Rule, ...] = (
@@ -115,12 +171,9 @@ RULES: tuple[Rule, ...] = (
         ),
         _zip_code,
     ),
-    (re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])"), _hyphened),
-    (re.compile(r"(?<![\w-])97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9](?![\w-])"), _hyphened),
-    (
-        re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"),
-        lambda match: _hyphened_or_blank(match[0]),
-    ),
+    (re.compile(r"(?<![\w-])(?P<code>[0-9]{3}-[0-9]{2}-[0-9]{4})(?![\w-])"), _grouped),
+    (re.compile(r"(?<![\w-])(?P<code>97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9])(?![\w-])"), _grouped),
+    (re.compile(r"(?<![\w-])(?P<code>[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4})(?![\w-])"), _grouped),
     (
         re.compile(
             rf"(?P<lead>\b(?:{_STRONG})\b{_FILLER}[ ]?)(?P<code>(?:{_CODE}|{_MIXED_CODE})(?![0-9A-Za-z%]|[.,][0-9]))"
@@ -133,7 +186,7 @@ RULES: tuple[Rule, ...] = (
             r"(?P<code>(?=[0-9 ]{6,15})[0-9]{2,4}(?: [0-9]{2,4}){1,3})"
             r"(?![\w%]|[.,][0-9])"
         ),
-        lambda match: match["lead"] + _hyphened_or_blank(match["code"]),
+        lambda match: match["lead"] + _grouped(match),
     ),
     (
         re.compile(
@@ -164,7 +217,7 @@ RULES: tuple[Rule, ...] = (
             rf"(?P<lead>\b[Ff]lights? (?:number |is |was )?)?\b(?P<line>(?<=light )[A-Z]{{2}}|(?<=number )[A-Z]{{2}}|"
             rf"{_AIRLINES})[ ]?(?P<number>[1-9][0-9]{{1,3}})(?![\w%]|[.,][0-9])"
         ),
-        _flight,
+        lambda match: f"{match['lead'] or ''}{' '.join(match['line'])} {numerals.short(match['number'])}",
     ),
     (
         re.compile(
@@ -189,7 +242,7 @@ RULES: tuple[Rule, ...] = (
             "|South |East |West )?"
             rf"(?:(?:[A-Z][A-Za-z']{{1,15}}|[0-9]{{1,3}}(?:st|nd|rd|th))[ ]){{0,3}}(?:{_STREET})(?![A-Za-z]))"
         ),
-        _house,
+        lambda match: numerals.short(match["number"]) + (f" {match['letter']}" if match["letter"] else ""),
     ),
     (
         re.compile(
@@ -220,10 +273,6 @@ CITY_AND_STATE: Rule = (
     re.compile(rf"(?P<city>\b[A-Z][a-z]{{2,15}}, )(?P<state>{any_of(set(_STATES) - _AMBIGUOUS_STATES)})\b(?!['’-])"),
     lambda match: match["city"] + _STATES[match["state"]],
 )
-
-
-def _hyphened_or_blank(written: str) -> str:
-    return ", ".join(numerals.digits(group) for group in re.split("[ -]", written))
 
 
 def _short_code(code: str) -> str:

@@ -1,7 +1,12 @@
-"""Computing names that are not spoken as they are spelled, and names that join several words."""
+"""Computing: names that are not spoken as they are spelled, names that join several words, paths,
+flags and keys, and words separated by a slash.
+"""
 
 import re
 
+from services.frontend.normalization.english import numerals
+from services.frontend.normalization.english.numbers.units import PER
+from services.frontend.normalization.english.unit_names import NAMES
 from services.frontend.text.rules import Rule
 
 _BRANDS = frozenset(["ebay", "iphone", "ipad", "ipod", "imac", "icloud", "imessage", "itunes", "youtube", "paypal"])
@@ -42,10 +47,6 @@ _INITIALS = {"Id": "I D", "Ids": "I D's", "Url": "U R L", "Urls": "U R L's", "Ap
 _WORD = re.compile(r"(?<![A-Za-z0-9'’])[A-Za-z]{3,12}[0-9]?(?![A-Za-z0-9'’-])")
 
 
-def _known(match: re.Match[str]) -> str:
-    return SPOKEN.get(match[0].lower(), match[0])
-
-
 def pieces(name: str) -> str:
     """`"getUserById"` as get User By I D, `"HTTPServer"` as HTTP Server."""
     return " ".join(_INITIALS.get(piece) or (SPOKEN.get(piece.lower(), piece)) for piece in _PIECES.findall(name))
@@ -60,7 +61,7 @@ def _split(match: re.Match[str]) -> str:
     return pieces(name)
 
 
-RULES: tuple[Rule, ...] = ((_CAMEL, _split), (_WORD, _known))
+RULES: tuple[Rule, ...] = ((_CAMEL, _split), (_WORD, lambda match: SPOKEN.get(match[0].lower(), match[0])))
 PROGRAMMING: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CFJQ])#(?![A-Za-z0-9])"), r"\g<letter> sharp"),
     (re.compile(r"(?<![A-Za-z0-9])(?P<letter>[CcGg])\+\+(?![A-Za-z0-9])"), r"\g<letter> plus plus"),
@@ -74,3 +75,160 @@ PROGRAMMING: tuple[Rule, ...] = (
 
 def _tag(tag: str) -> str:
     return pieces(tag) if not tag.islower() and not tag.isupper() else tag
+
+
+_SPOKEN_WORDS = {
+    "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",
+    "a/c": "A C", "A/C": "A C", "s/he": "she or he", "his/her": "his or her", "her/his": "her or his",
+    "he/she": "he or she", "she/he": "she or he", "him/her": "him or her", "and/or": "and or", "n/a": "N A",
+    "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
+}  # fmt: skip
+_KEYS = {
+    "ctrl": "Control", "cmd": "Command", "alt": "Alt", "opt": "Option", "option": "Option", "shift": "Shift",
+    "win": "Windows", "fn": "Function", "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter",
+    "super": "Super", "meta": "Meta", "ins": "Insert", "pgup": "Page Up", "pgdn": "Page Down", "command": "Command",
+    "control": "Control", "return": "Return", "space": "Space",
+}  # fmt: skip
+_KEY = r"(?:Ctrl|ctrl|CTRL|Cmd|cmd|CMD|Command|Control|Alt|alt|ALT|Opt|Option|Shift|shift|SHIFT|Win|Fn|Super|Meta)"
+_ENDINGS = (
+    "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|"
+    "zip|tar|gz|sh|bat|exe|dll|so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|"
+    "service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
+)
+_TIMES = (
+    "min",
+    "sec",
+    "s",
+    "hr",
+    "h",
+    "day",
+    "week",
+    "month",
+    "year",
+    "minute",
+    "second",
+    "hour",
+    "person",
+    "wk",
+    "yr",
+)
+_PART = r"[A-Za-z0-9_~.@*%+-]{1,64}"
+_SIGNS = {
+    "/": "slash",
+    "\\": "backslash",
+    ".": "dot",
+    "-": "dash",
+    "_": "underscore",
+    "~": "tilde",
+    ":": "colon",
+    "*": "star",
+    "@": "at",
+    "%": "percent",
+    "+": "plus",
+}
+_TOKENS = re.compile(r"[A-Za-z]+|[0-9]+|[^A-Za-z0-9]")
+_CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,5}", re.IGNORECASE)
+_PATH_WORDS = {"etc": "E T C", "usr": "user", "lib": "lib", "yml": "YAML", "src": "source"}
+_SPELLED = frozenset((
+    "py", "md", "js", "ts", "cpp", "pdf", "csv", "html", "css", "xml", "sql", "db", "txt", "exe", "dll", "ini", "iso",
+    "apk",
+))  # fmt: skip
+
+
+def _token(token: str) -> str:
+    plain = token.lower()
+    if spoken := _SIGNS.get(token) or SPOKEN.get(plain) or _PATH_WORDS.get(plain):
+        return spoken
+    if token.isdigit():
+        return numerals.short(token)
+    if plain in _SPELLED or _CONSONANTS.fullmatch(plain):
+        return " ".join(plain.upper())
+    return pieces(token) if not token.isupper() else token
+
+
+def spoken_path(path: str) -> str:
+    """`"/etc/hosts"` as slash E T C slash hosts."""
+    return " ".join(_token(token) for token in _TOKENS.findall(path))
+
+
+def _path(match: re.Match[str]) -> str:
+    path = match[0]
+    ending = path[len(path.rstrip(".")) :]
+    return spoken_path(path[: len(path) - len(ending)]) + ending
+
+
+def _keys(match: re.Match[str]) -> str:
+    return " ".join(
+        _KEYS.get(key.lower(), key.upper() if len(key) == 1 else spoken_path(key))
+        for key in re.split(r"[ ]?[+-][ ]?", match[0])
+        if key
+    )
+
+
+def _flag(match: re.Match[str]) -> str:
+    value = f" equals {spoken_path(match['value'])}" if match["value"] else ""
+    return f"{'dash dash' if match['dashes'] != '-' else 'dash'} {_flag_name(match['name'], match['dashes'])}{value}"
+
+
+def _flag_name(name: str, dashes: str) -> str:
+    """After a single dash, each of two or three letters is a separate flag."""
+    return (
+        " ".join(name.upper())
+        if len(name) == 1 or (dashes == "-" and len(name) < 4)
+        else spoken_path(name).replace("dash ", "")
+    )
+
+
+def _either(match: re.Match[str]) -> str:
+    words = match[0].split("/")
+    spoken = _SPOKEN_WORDS.get(match[0]) or _SPOKEN_WORDS.get(match[0].lower())
+    if spoken:
+        return spoken[0].upper() + spoken[1:] if match[0][0].isupper() and spoken.islower() else spoken
+    if len(words) == 2 and words[1] in _TIMES and words[0].endswith("s") and len(words[0]) > 3:
+        return f"{words[0]} per {PER[words[1]]}"
+    if len(words) == 2 and words[0] in NAMES and words[1] in PER and not (len(words[0]) == 1 and words[0].isupper()):
+        return f"{NAMES[words[0]][1]} per {PER[words[1]]}"
+    return " ".join(words)
+
+
+PATHS: tuple[Rule, ...] = (
+    (
+        re.compile(
+            f"(?<![A-Za-z0-9+])(?:{_KEY}[ ]?[+][ ]?|(?:Ctrl|Cmd|Alt)-){{1,4}}(?:F[0-9]{{1,2}}|[A-Z][a-z]{{2,9}}|"
+            "[A-Za-z0-9]|[+-])(?![A-Za-z0-9])"
+        ),
+        _keys,
+    ),
+    (
+        re.compile(
+            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?"
+            r"(?=[ .,;:!?)]|$)"
+        ),
+        _flag,
+    ),
+    (
+        re.compile(r"(?<![\w)\]%/.-])(?<![0-9] )(?P<dashes>-)(?P<name>[A-Za-z]|[a-z]{2,4})(?P<value>)(?=[ .,;:!?)]|$)"),
+        _flag,
+    ),
+    (re.compile(rf"(?<![A-Za-z0-9])[A-Za-z]:\\(?:[A-Za-z0-9_. -]{{1,40}}\\){{0,12}}{_PART}"), _path),
+    (re.compile(rf"(?<![\w/.:<)-])(?:~|\.{{1,2}})?/{_PART}(?:/{_PART}){{0,16}}/?"), _path),
+    (re.compile(rf"(?<![\w/.])(?:{_PART}/){{1,16}}[A-Za-z0-9_-]{{1,40}}\.(?:{_ENDINGS})\b"), _path),
+    (
+        re.compile(rf"(?<![\w/.@-])[A-Za-z0-9_-]{{1,40}}(?:\.[a-z]{{2,8}})?\.(?:{_ENDINGS})(?![A-Za-z0-9]|\.[A-Za-z])"),
+        _path,
+    ),
+    (
+        re.compile(r"(?<![\w.])\.(?P<name>env|gitignore|bashrc|zshrc|dockerignore|ssh|config|git)\b"),
+        lambda match: f"dot {_token(match['name'])}",
+    ),
+)
+JOINED_WORDS: tuple[Rule, ...] = (
+    (re.compile(r"(?<![A-Za-z0-9/])[wW]/(?=[ A-Za-z])(?!o\b|out\b)[ ]?"), "with "),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9/.:@#&-])[A-Za-z][A-Za-z'’]{0,19}(?:/[A-Za-z][A-Za-z'’]{0,19}){1,3}(?![A-Za-z0-9/?=&])"
+        ),
+        _either,
+    ),
+    (re.compile(r"\b(?P<name>HTTP|USB|SATA|TCP|UDP)/(?=[0-9])"), r"\g<name> "),
+)

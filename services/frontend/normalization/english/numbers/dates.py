@@ -58,10 +58,6 @@ def _day_first(match: re.Match[str]) -> str:
     return f"the {first}{_ordinal(match['day'])} of {month_of(match['month'])}{year}"
 
 
-def _in_month(match: re.Match[str]) -> str:
-    return f"{month_of(match['month'])}{match['gap']}{numerals.year(match['year'])}"
-
-
 def _of(year: str, month: str, day: str, written: str) -> str:
     """A date in figures; an invalid one stays unchanged."""
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
@@ -92,10 +88,6 @@ def _month_and_day(match: re.Match[str]) -> str:
     if not _IS_DATED.search(before) and not (month > day or day > 16):
         return match[0]
     return f"{MONTHS[month - 1]} {_ordinal(match['day'])}"
-
-
-def _shortened_year(match: re.Match[str]) -> str:
-    return f"{match['before'] or ''}{numerals.pair(match['year'])}"
 
 
 def _quarter(match: re.Match[str]) -> str:
@@ -130,7 +122,10 @@ RULES: tuple[Rule, ...] = (
         ),
         _day_first,
     ),
-    (re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"), _in_month),
+    (
+        re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"),
+        lambda match: f"{month_of(match['month'])}{match['gap']}{numerals.year(match['year'])}",
+    ),
     (
         re.compile(
             rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])"
@@ -166,7 +161,7 @@ RULES: tuple[Rule, ...] = (
             r"(?P<before>\b(?:of|in|since|summer|winter|spring|fall|from|and|to|by) "
             r")['’](?P<year>[0-9]{2})(?![0-9A-Za-z'’])"
         ),
-        _shortened_year,
+        lambda match: f"{match['before'] or ''}{numerals.pair(match['year'])}",
     ),
 )
 _BEHIND_A_DAY = (

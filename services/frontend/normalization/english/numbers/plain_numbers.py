@@ -1,5 +1,5 @@
-"""Numbers that no other rule matched: ordinals, decades, years, decimals, whole numbers, codes of
-letters and figures.
+"""Versions of programs and standards, and numbers that no other rule matched: ordinals, decades,
+years, decimals, whole numbers, codes of letters and figures.
 """
 
 import re
@@ -7,6 +7,40 @@ import re
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.numerals import NUMBER
 from services.frontend.text.rules import Rule
+
+_PROGRAMS = (
+    "Python|Node(?:\\.js)?|Java|Ruby|Go|Golang|PHP|Perl|Rust|Scala|Kotlin|Swift|Ubuntu|Debian|Fedora|CentOS|iOS|iPadOS|"
+    "macOS|watchOS|Android|Windows|Chrome|Firefox|Safari|Edge|CUDA|TensorFlow|PyTorch|NumPy|Kubernetes|Docker|Postgres|"
+    "PostgreSQL|MySQL|MariaDB|SQLite|MongoDB|Redis|Django|Flask|Rails|React|Angular|Vue|Spring|Linux|kernel|TLS|SSL|"
+    "USB|Bluetooth|HTTP|GCC|LLVM|Clang|npm|pip|Git|Terraform|Ansible|Spark|Kafka|Elasticsearch|Nginx|nginx|Apache|"
+    "TypeScript|C#|GPT|Gemini|Claude|Llama|OpenSSL|Unity|Unreal|Blender|Photoshop|Xcode|Gradle|Maven|OpenGL|Vulkan|"
+    "DirectX|Qt|Helm|Envoy|gRPC|protobuf|HDMI|PCIe|Wi-Fi"
+)
+_VERSION = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,4}(?:\.(?:x|\*))?"
+_VERSION_END = r"(?![0-9A-Za-z%/]|\.[0-9])"
+
+
+def _parts(written: str) -> str:
+    return " point ".join(
+        "X" if part in ("x", "*") else numerals.pair(part) if len(part) == 2 else numerals.cardinal(part)
+        for part in written.split(".")
+    )
+
+
+VERSIONS: tuple[Rule, ...] = (
+    (
+        re.compile(rf"(?<![\w.])[vV](?P<number>[0-9]{{1,4}}(?:\.[0-9]{{1,4}}){{0,4}}(?:\.x)?){_VERSION_END}"),
+        lambda match: f"version {_parts(match['number'])}",
+    ),
+    (
+        re.compile(
+            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ -])v?"
+            rf"(?P<number>{_VERSION}){_VERSION_END}"
+        ),
+        lambda match: match["name"].replace("-", " ") + _parts(match["number"]),
+    ),
+)
+
 
 _TENS = {
     "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties",
@@ -31,7 +65,6 @@ _DECADE_OF = (
 )
 _SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn": "billion", "mn": "million"}
 _APART = r"(?<![\w.,])"
-_END = r"(?![A-Za-z0-9_]|[.,][0-9])"
 
 
 def _decade(match: re.Match[str]) -> str:

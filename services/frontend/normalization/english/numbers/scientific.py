@@ -78,10 +78,6 @@ def _formula(match: re.Match[str]) -> str:
     return " ".join(words)
 
 
-def _index(match: re.Match[str]) -> str:
-    return f" {numerals.cardinal(match[0].translate(_DOWN))}"
-
-
 def _hex(match: re.Match[str]) -> str:
     return _BASES.get(match[0][:2].lower(), "hex ") + " ".join(
         numerals.digits(character) if character.isdigit() else character.upper() for character in match["value"]
@@ -119,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     ),
     (re.compile(rf"\b(?:{_FORMULAS})\b"), _formula),
     (re.compile(rf"(?<![A-Za-z])[A-Z][a-z]?[²³⁴]?[⁺⁻](?![{_ABOVE}])"), _formula),
-    (re.compile(rf"(?<=[A-Za-z])[{_BELOW}]{{1,4}}"), _index),
+    (re.compile(rf"(?<=[A-Za-z])[{_BELOW}]{{1,4}}"), lambda match: f" {numerals.cardinal(match[0].translate(_DOWN))}"),
     (
         re.compile(
             rf"(?<![\w.,])(?P<base>{NUMBER})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}})[ ](?P<unit>{_UNITS})(?![A-Za-z0-9/²³])"

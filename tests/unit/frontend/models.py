@@ -1,0 +1,32 @@
+"""The two models of the repository, read once, and their analysis of texts."""
+
+from functools import cache
+from pathlib import Path
+
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.normalization.wetext_package import WeText
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
+
+ROOT = Path(__file__).parents[3]
+DEMO, TINY = "models/demo", "tests/golden/tiny"
+"""A model that reads phonemes of English, and one that reads bytes of any text."""
+MODELS = (DEMO, TINY)
+
+
+@cache
+def tokenizer(model: str) -> Tokenizer:
+    return read_tokenizer(ModelDirectory(ROOT / model))
+
+
+@cache
+def phonemes() -> PhonemeTokenizer:
+    return PhonemeTokenizer(ModelDirectory(ROOT / DEMO))
+
+
+@cache
+def analyzer(model: str) -> Analyzer:
+    return Analyzer(Normalizer(WeText()), tokenizer(model))
