@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosyserve.v1 import profile_pb2, synthesis_pb2
-from services.llm.backends import torch_backend
+from services.llm.generation import requested_script
 from services.llm.generation.sampling import GreedyChooser
 from tests.golden.test_token_mode_is_the_reference import TINY, door
 from tests.stacks.scripted_stages import LOUDNESS, Script, prompted_voice
@@ -36,7 +36,7 @@ def golden() -> dict[str, list[int]]:
 async def test_each_mode_makes_the_reference_sequence(
     golden: dict[str, list[int]], fields: dict[str, Any], reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_backend, "RepetitionAwareChooser", lambda sampling, draw: GreedyChooser())
+    monkeypatch.setattr(requested_script, "RepetitionAwareChooser", lambda sampling, draw: GreedyChooser())
     script = Script(letters=tuple(golden["text_ids"]), instruction=tuple(golden["prompt_text_ids"]))
     transcript = [] if "instruction" in fields else golden["prompt_text_ids"]
     script.voice.CopyFrom(prompted_voice("anna", transcript, golden["prompt_speech_ids"]))

@@ -14,6 +14,7 @@ import pytest
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import llm_pb2_grpc, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends import torch_backend
+from services.llm.generation import requested_script
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator
@@ -66,7 +67,7 @@ async def spoken_tokens(
     golden: dict[str, np.ndarray], case: str, profile: int, monkeypatch: pytest.MonkeyPatch
 ) -> list[int]:
     monkeypatch.setattr(
-        torch_backend, "RepetitionAwareChooser", lambda sampling, draw: _UntilLimit(int(golden["bistream_limit"][0]))
+        requested_script, "RepetitionAwareChooser", lambda sampling, draw: _UntilLimit(int(golden["bistream_limit"][0]))
     )
     script = Script(letters=tuple(int(text_id) for text_id in golden["bistream_text_ids"]))
     script.voice.CopyFrom(voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))

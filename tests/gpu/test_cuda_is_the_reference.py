@@ -9,11 +9,11 @@ import torch
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
+from services.llm.engine.passes import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
-from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Profile, Prompt
+from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.whole_text import WholeText
 from services.token2wav.flow.flow import load_flow

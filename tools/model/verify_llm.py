@@ -25,13 +25,13 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.loading import read_tokenizer
-from services.llm.candidates import HOSTED
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.loading import HOSTED
 from services.llm.settings import LlmSettings
 from tools.model.checkpoints.tensor_file import Precision, decode, encode
 from tools.model.comparison.converted_model import Converted, Question, read_conversion

@@ -15,10 +15,9 @@ from bench.real_size.tensors import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
-from services.llm.engine.reference_loop import Alone
-from services.llm.engine.sequence import Sequence
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.engine.passes import Alone
+from services.llm.engine.sequence import Outbox, Sequence
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Table

@@ -1,24 +1,104 @@
-"""One request being generated: its script, KV slot and outbox."""
+"""One request being generated: its script, its KV slot, and the outbox through which the engine's
+thread delivers tokens to the reader.
+"""
 
+import contextlib
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from cosyserve.errors import NonFinite
+from cosyserve.timing import Timing
 from services.llm.engine.kv_cache import SequenceCache
-from services.llm.engine.outbox import Outbox
+from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 from services.llm.generation.script import Script
 
+Deliver = Callable[[Hop | Exception], None]
+"""Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's
+thread; must not block.
+"""
 
-class TextScript(Script, Protocol):
-    """A script whose text arrives over time."""
 
-    def feed(self, ids: list[int]) -> None:
-        """Add text ids."""
-        ...
+class Outbox:
+    """Groups the tokens of a sentence into hops, with one wake-up of the reader per hop, and
+    measures its phases. Created when the request is accepted; used by one thread at a time.
+    """
 
-    def end(self) -> None:
-        """Mark the text as complete."""
-        ...
+    def __init__(self, deliver: Deliver, grouping: Grouping) -> None:
+        self._deliver, self._grouping = deliver, grouping
+        self._tokens: list[int] = []
+        self._timings: list[Timing] = []
+        self._replayed = 0
+        self._sent_any = False
+        self._accepted_ns = time.time_ns()
+        self._queue: Timing | None = None
+        self._prefill: Timing | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the first pass of the model is over."""
+        return self._prefill is not None
+
+    def prefilled(self, start_ns: int, positions: int) -> None:
+        """Record that the first pass of the model, begun at `start_ns`, has ended now."""
+        self._queue = Timing("llm.queue", self._accepted_ns, start_ns)
+        self._prefill = Timing("llm.prefill", start_ns, time.time_ns(), {"positions": positions})
+        self._timings += [self._queue, self._prefill]
+
+    def decided(self, script: Script, decide: Callable[[], int | None]) -> None:
+        """Make one decision of the script by `decide`, its `decide` or `accept`, and add the token
+        that it sends, or count the one that it replays.
+        """
+        tokens_before = script.token_count
+        token = decide()
+        if token is not None:
+            self.add(token, last=script.finish is not None)
+        elif script.token_count > tokens_before:
+            self.replayed()
+
+    def add(self, token: int, *, last: bool) -> None:
+        """Add a token. A hop is sent as soon as it is full, unless the sentence ends with it."""
+        self._tokens.append(token)
+        if not last and len(self._tokens) == (self._grouping.rest if self._sent_any else self._grouping.first):
+            self._send(None)
+
+    def replayed(self) -> None:
+        """Count a replayed token, which is not sent. An empty hop every `rest` tokens reports
+        progress.
+        """
+        self._replayed += 1
+        if self._replayed % self._grouping.rest == 0:
+            self._deliver(Hop([]))
+
+    def finish(self, reason: FinishReason, tokens: int) -> None:
+        """Send the remaining tokens together with the outcome; `tokens` counts the whole
+        sentence.
+        """
+        now = time.time_ns()
+        queue = self._queue or Timing("llm.queue", self._accepted_ns, now)
+        prefill = self._prefill or Timing("llm.prefill", now, now)
+        decode = Timing("llm.decode", prefill.end_ns, now, {"tokens": tokens})
+        self._send(Outcome(reason, tokens, queue, prefill, decode))
+
+    def fail(self, error: Exception) -> None:
+        """Send the error that ended the sequence. RuntimeError means that the reader's event loop
+        is closed: no reader is left.
+        """
+        with contextlib.suppress(RuntimeError):
+            self._deliver(error)
+
+    def _send(self, outcome: Outcome | None) -> None:
+        if not self._sent_any and self._prefill:
+            self._timings.append(
+                Timing("llm.first_hop", self._prefill.end_ns, time.time_ns(), {"tokens": len(self._tokens)})
+            )
+        if outcome:
+            self._timings.append(outcome.decode)
+        hop = Hop(self._tokens, tuple(self._timings), outcome)
+        self._tokens, self._timings, self._sent_any = [], [], True
+        self._deliver(hop)
 
 
 @dataclass(eq=False)
@@ -58,14 +138,19 @@ class Sequence:
     def take_arrivals(self) -> None:
         """Pass the text that arrived to the script."""
         while self.arrivals:
-            script: TextScript = self.script  # type: ignore[assignment]  # only sequences with such a script are fed
+            assert isinstance(self.script, ArrivingText)  # noqa: S101
             piece = self.arrivals.popleft()
             if piece is None:
-                script.end()
+                self.script.end()
             else:
-                script.feed(piece)
+                self.script.feed(piece)
 
     def close(self) -> None:
         """Run no further step and free the slot."""
         self.closed = True
         self.cache = None
+
+
+def non_finite(script: Script) -> NonFinite:
+    """The error of a pass whose log-probabilities are not all finite."""
+    return NonFinite(f"the speech-token model produced non-finite log-probabilities at token {script.token_count}")

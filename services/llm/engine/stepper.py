@@ -8,23 +8,21 @@ unusable, and the engine stops.
 """
 
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from cosyserve.errors import CosyserveError, InternalFault, NonFinite
+from cosyserve.errors import CosyserveError
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.passes import Passes
 from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence
-from services.llm.engine.stats import EngineStats
+from services.llm.engine.sequence import Sequence, non_finite
+from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
 from services.llm.generation.request import FinishReason
 from services.llm.generation.sampling import Scores
 
-log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3
 """This many passes that fail in a row, with an error that is no CosyserveError, stop the engine.
 """
@@ -34,31 +32,23 @@ class PassesFail(Exception):
     """Several passes in a row failed."""
 
 
-class Stepper:
-    """Implements `StepRunner`. remove: removes a sequence from the schedule and closes it; may be
-    called from any thread, also during a pass. passes: run a single sequence.
-    """
+class Stepper(StepRunner):
+    """passes: run a single sequence. batch_invariant: run rows one by one."""
+
+    grows = False
 
     def __init__(
         self,
         model: SpeechTokenModel,
         passes: Passes,
         stats: EngineStats,
-        remove: Callable[[Sequence], None],
+        remove: Remove,
         *,
         batch_invariant: bool,
     ) -> None:
-        self._model, self._passes, self._stats, self._remove, self._batch_invariant = (
-            model,
-            passes,
-            stats,
-            remove,
-            batch_invariant,
-        )
+        super().__init__(stats, remove)
+        self._model, self._passes, self._batch_invariant = model, passes, batch_invariant
         self._failed_passes = 0
-
-    grows = False
-    """As `StepRunner.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
         """As `StepRunner.slot_bytes`."""
@@ -144,22 +134,10 @@ class Stepper:
             sequence.close()
             return
         if not np.isfinite(scores).all():
-            raise NonFinite(
-                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.token_count}"
-            )
-        tokens_before = sequence.script.token_count
-        token = sequence.script.decide(scores)
-        reason = sequence.script.finish
-        if token is not None:
-            sequence.outbox.add(token, last=reason is not None)
-        elif sequence.script.token_count > tokens_before:
-            sequence.outbox.replayed()
-        if reason is not None:
-            self._finish(sequence, reason)
-
-    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.token_count)
+            raise non_finite(sequence.script)
+        sequence.outbox.decided(sequence.script, lambda: sequence.script.decide(scores))
+        if sequence.script.finish is not None:
+            self._finish(sequence, sequence.script.finish)
 
     @contextlib.contextmanager
     def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:
@@ -169,18 +147,8 @@ class Stepper:
         try:
             yield
         except Exception as error:
-            fault = (
-                error
-                if isinstance(error, CosyserveError)
-                else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
-            )
-            if fault is not error:
-                self._failed_passes += of_pass
-                log.exception("a pass of the speech-token model failed for %d sequences", len(sequences))
-            for sequence in sequences:
-                if not sequence.closed:
-                    self._remove(sequence)
-                    sequence.outbox.fail(type(fault)(fault.message))
+            self._failed_passes += of_pass and not isinstance(error, CosyserveError)
+            self._fail(sequences, error)
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:

@@ -2,11 +2,11 @@
 not taken.
 """
 
-from cosyserve.errors import InternalFault, NonFinite
+from cosyserve.errors import InternalFault
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
-from services.llm.engine.outbox import Outbox
-from services.llm.generation.request import FinishReason, Grouping, Hop
-from services.llm.generation.script import Input, Script, Table
+from services.llm.engine.sequence import Outbox, non_finite
+from services.llm.generation.request import Grouping, Hop
+from services.llm.generation.script import Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE
 
@@ -31,9 +31,12 @@ class HostedSequence:
         ready, self.hops = self.hops, []
         return ready
 
-    def feed(self, vocabulary: ExtendedVocabulary) -> None:
-        """Append the inputs that the script wants to run next."""
-        self.fed += [_extended(vocabulary, item) for item in self.script.take()]
+    def feed(self, vocabulary: ExtendedVocabulary) -> int:
+        """Append the inputs that the script wants to run next; returns how many."""
+        first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}
+        inputs = [first[item.table] + item.row for item in self.script.take()]
+        self.fed += inputs
+        return len(inputs)
 
     def accept(self, vocabulary: ExtendedVocabulary, extended: list[int]) -> bool:
         """Apply decisions of the engine, in order; True when the run is over. Raises NonFinite, and
@@ -42,9 +45,7 @@ class HostedSequence:
         for one in extended:
             token = vocabulary.speech_id(one)
             if token == NOT_FINITE:
-                raise NonFinite(
-                    f"the speech-token model produced non-finite log-probabilities at token {self.script.token_count}"
-                )
+                raise non_finite(self.script)
             if token == BYPASSED:
                 raise InternalFault("the speech-token engine sampled a token without its logits processor")
             if token >= SPEECH_VOCABULARY:
@@ -58,18 +59,7 @@ class HostedSequence:
 
     def settle(self, token: int) -> None:
         """Pass a decision to the script, and the resulting token to the outbox."""
-        tokens_before = self.script.token_count
         self.decisions.append(token)
-        sent = self.script.accept(token)
-        reason: FinishReason | None = self.script.finish
-        if sent is not None:
-            self.outbox.add(sent, last=reason is not None)
-        elif self.script.token_count > tokens_before:
-            self.outbox.replayed()
-        if reason is not None:
-            self.outbox.finish(reason, self.script.token_count)
-
-
-def _extended(vocabulary: ExtendedVocabulary, item: Input) -> int:
-    first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}[item.table]
-    return first + item.row
+        self.outbox.decided(self.script, lambda: self.script.accept(token))
+        if self.script.finish is not None:
+            self.outbox.finish(self.script.finish, self.script.token_count)

@@ -103,5 +103,5 @@ async def test_the_fake_is_starved_by_nobody_either() -> None:
     fake = FakeBackend(settings(backend="fake", max_sequences=1, max_waiting=1))
     async with talks(fake, 2):
         assert await asyncio.wait_for(tokens(fake, sentence(2)), 30)
-        with pytest.raises(Overloaded, match="2 sentences are admitted"):
+        with pytest.raises(Overloaded, match="2 text streams are open"):
             await Talk(fake).reader

@@ -10,9 +10,9 @@ import torch
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
-from services.llm.generation.lengths import positions_of_whole_text
+from services.llm.engine.passes import Alone
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
+from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
 from services.llm.settings import LlmSettings

@@ -176,7 +176,7 @@ def choose(
             whole = tl.max(running_of, axis=0)
             aim = _uniform(slot, decision, 1) * whole
             # The piece in which the running sum passes the aim; the last with a weight if rounding
-            # # leaves none.
+            # leaves none.
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)

@@ -13,9 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import (
+    PROMPT_EMBEDDINGS_FILE,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+    PromptEmbeddings,
+)
 from services.llm.hosted.vllm import vllm_plugin
-from services.llm.hosted.vllm.prompt_embeddings import PROMPT_EMBEDDINGS_FILE, PromptEmbeddings
 from services.llm.loading import load_chosen
 from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
