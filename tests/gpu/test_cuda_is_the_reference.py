@@ -9,7 +9,7 @@ import torch
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.request import Profile, Prompt

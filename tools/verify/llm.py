@@ -15,7 +15,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText

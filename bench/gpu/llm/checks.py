@@ -15,9 +15,10 @@ from bench.real_size.tensors import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Alone
-from services.llm.engine.sequence import Outbox, Sequence
+from services.llm.engine.scheduler import Sequence
+from services.llm.engine.stepper import Alone
 from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Table

@@ -10,10 +10,10 @@ import torch
 from bench.gpu.llm.tuning import filled, graph_of, microseconds, model_on
 from bench.real_size.tensors import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
-from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
+from services.llm.gpu.state_table import Column
 from services.llm.gpu.tuning import BUCKETS
 
 LENGTHS = (300, 900)

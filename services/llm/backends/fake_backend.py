@@ -16,8 +16,8 @@ from cosyserve.engines.identity import Identity
 from cosyserve.errors import InvalidRequest, NonFinite, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
-from services.llm.engine.sequence import Outbox
 from services.llm.generation.config import PUBLISHED_LENGTHS
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Sampling, TextStream
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.settings import LlmSettings

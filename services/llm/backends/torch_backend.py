@@ -15,10 +15,10 @@ from services.llm.backends.backend import generate_first_hop
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.scheduler import Limits
-from services.llm.engine.sequence import Outbox, Sequence
+from services.llm.engine.scheduler import Limits, Sequence
 from services.llm.engine.weights import ServedModel, load_tensors
 from services.llm.generation.config import LengthBounds
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
 from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile

@@ -18,12 +18,11 @@ import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Passes, ReadablePasses
-from services.llm.engine.scheduler import Limits, Scheduler
-from services.llm.engine.sequence import Outbox, Sequence
+from services.llm.engine.scheduler import Limits, Scheduler, Sequence
 from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
-from services.llm.engine.stepper import Stepper
+from services.llm.engine.stepper import Passes, ReadablePasses, Stepper
 from services.llm.generation.config import LlmConfig
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.script import Script
 
 log = logging.getLogger(__name__)

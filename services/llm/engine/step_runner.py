@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cosyserve.errors import CosyserveError, InternalFault
-from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence
+from services.llm.engine.scheduler import Scheduler, Sequence, Step
 from services.llm.generation.request import FinishReason
 
 log = logging.getLogger(__name__)

@@ -10,18 +10,20 @@ unusable, and the engine stops.
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
+import torch
 
-from cosyserve.errors import CosyserveError
+from cosyserve.errors import CosyserveError, InternalFault
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Passes
-from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence, non_finite
+from services.llm.engine.scheduler import Scheduler, Sequence, Step
 from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
+from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
 from services.llm.generation.sampling import Scores
+from services.llm.generation.script import Input, Script
 
 MOST_FAILED_PASSES = 3
 """This many passes that fail in a row, with an error that is no CosyserveError, stop the engine.
@@ -30,6 +32,30 @@ MOST_FAILED_PASSES = 3
 
 class PassesFail(Exception):
     """Several passes in a row failed."""
+
+
+class Passes(Protocol):
+    """The model pass of a single sequence. Used by the engine's thread only."""
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """Log-probabilities [6564] after the last of n >= 1 inputs; the cache grows by n. of_voice:
+        as `Script.of_voice`.
+
+        A pure function of the arguments: other sequences do not change a bit of it.
+        """
+
+
+class ReadablePasses:
+    """For any device: one call of the model for all inputs."""
+
+    def __init__(self, model: SpeechTokenModel) -> None:
+        self._model = model
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """As `Passes.scores`."""
+        hidden = self._model.forward(self._model.embed(inputs), cache)
+        scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
+        return scores
 
 
 class Stepper(StepRunner):
@@ -51,11 +77,9 @@ class Stepper(StepRunner):
         self._failed_passes = 0
 
     def slot_bytes(self, capacity: int) -> int:
-        """As `StepRunner.slot_bytes`."""
         return cache_bytes(self._model.config, capacity)
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `StepRunner.plan`."""
         return scheduler.next()
 
     def close(self) -> None:
@@ -157,3 +181,26 @@ class Stepper(StepRunner):
         yield
         self._failed_passes = 0
         self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - started)
+
+
+class Alone:
+    """Runs one script without an engine, one pass after another: the readable reference against
+    which the engine is tested. capacity: positions to reserve."""
+
+    def __init__(self, model: SpeechTokenModel, script: Script, capacity: int) -> None:
+        self._passes, self._script = ReadablePasses(model), script
+        self._cache = SequenceCache.reserve(model.config, capacity, model.device)
+
+    @torch.inference_mode()
+    def run(self) -> list[int]:
+        """The tokens that the script sends until it waits for text or ends. Raises InternalFault
+        when the capacity does not suffice.
+        """
+        sent = []
+        while ready := self._script.ready:
+            if self._cache.length + ready > self._cache.capacity:
+                raise InternalFault(f"the sequence needs more than its {self._cache.capacity} positions")
+            token = self._script.decide(self._passes.scores(self._script.take(), self._cache, of_voice=0))
+            if token is not None:
+                sent.append(token)
+        return sent

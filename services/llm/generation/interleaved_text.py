@@ -17,23 +17,19 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULA
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.generation.sampling import Chooser, Scores, mask
-from services.llm.generation.script import START, TASK, Input, Rules, speech_inputs, text_inputs
+from services.llm.generation.script import START, TASK, Input, Rules, Script, speech_inputs, text_inputs
 
 
-class ArrivingText(abc.ABC):
-    """A `Script` with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
-    deliver the text.
-
-    replay: tokens that are fed instead of drawn, without the FILLs. Source: compatibility
-    specification section 3.4.
+class ArrivingText(Script):
+    """A script with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
+    deliver the text. replay: without the FILLs. Source: compatibility specification section 3.4.
     """
 
-    of_voice = 0
-    """As `Script.of_voice`."""
     _masked_in_blocks: tuple[int, ...]
     _masked_at_end: tuple[int, ...]
 
     def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(chooser, replay)
         self._text_block, self._speech_block = config.text_block, config.speech_block
         self._lengths = config.lengths
         self._inputs = [START]
@@ -45,8 +41,6 @@ class ArrivingText(abc.ABC):
         self._tokens = 0
         self._text_ids = 0
         self._runs = self._ended = self._last_phase = False
-        self._chooser, self._replay = chooser, replay
-        self.finish: FinishReason | None = None
 
     @property
     def token_count(self) -> int:
@@ -55,7 +49,6 @@ class ArrivingText(abc.ABC):
 
     @property
     def ready(self) -> int:
-        """As `Script.ready`."""
         return len(self._inputs) if self._runs and self.finish is None else 0
 
     def feed(self, ids: list[int]) -> None:
@@ -68,10 +61,6 @@ class ArrivingText(abc.ABC):
         """Mark the text as complete; call it once."""
         self._ended = True
         self._advance()
-
-    @abc.abstractmethod
-    def take(self) -> list[Input]:
-        """As `Script.take`."""
 
     @abc.abstractmethod
     def _receive(self, ids: list[int]) -> None:
@@ -89,15 +78,8 @@ class ArrivingText(abc.ABC):
         MOST_TOKENS.
         """
 
-    def decide(self, scores: Scores) -> int | None:
-        """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is
-        chosen where it has no meaning.
-        """
-        return self.accept(self._decision(scores))
-
     @property
     def rules(self) -> Rules:
-        """As `Script.rules`."""
         return Rules(
             chooser=self._chooser,
             masked=self._masked_at_end if self._last_phase else self._masked_in_blocks,
@@ -109,7 +91,9 @@ class ArrivingText(abc.ABC):
         )
 
     def accept(self, token: int) -> int | None:
-        """As `Script.accept`. Raises InternalFault as `decide` does."""
+        """As `Script.accept`. Raises InternalFault when a reserved id is chosen where it has no
+        meaning.
+        """
         if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
             return None
@@ -192,7 +176,6 @@ class ContinuousText(ArrivingText):
         self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
 
     def take(self) -> list[Input]:
-        """As `Script.take`."""
         inputs, self._inputs = self._inputs, []
         return inputs
 

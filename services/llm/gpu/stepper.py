@@ -14,16 +14,13 @@ from dataclasses import dataclass
 
 from cosyserve.errors import Overloaded
 from cosyserve.spec import SPEECH_VOCABULARY
-from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence, non_finite
+from services.llm.engine.scheduler import Scheduler, Sequence, Step
 from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
+from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING
-from services.llm.gpu.kv_growth import KvGrowth
-from services.llm.gpu.kv_slots import KvSlot, KvSlotPool, pages_for
-from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
-from services.llm.gpu.runner_protocol import PendingDecisions, Runner
-from services.llm.gpu.state_row import state_row
+from services.llm.gpu.kv_slots import KvGrowth, KvSlot, KvSlotPool, pages_for
+from services.llm.gpu.layout import CHUNK, TILE, PendingDecisions, Runner, Stretch, tiles_of
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, state_row
 
 AHEAD = 1
 """Steps that are launched before the decisions of one are read."""
@@ -127,7 +124,6 @@ class FusedStepper(StepRunner):
             self._settle_step(self._launched.popleft())
 
     def close(self) -> None:
-        """As `StepRunner.close`."""
         self._runner.close()
 
     def _grow(self, scheduler: Scheduler) -> None:

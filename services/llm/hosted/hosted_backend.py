@@ -20,15 +20,16 @@ import torch
 
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from cosyserve.spec import END_OF_SPEECH, FILL
+from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.engine.weights import ServedModel
 from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.request import Generation, Hop, Profile
+from services.llm.generation.outbox import Outbox, non_finite
+from services.llm.generation.request import Generation, Grouping, Hop, Profile
 from services.llm.generation.requested_script import RequestedScript, requested_script
+from services.llm.generation.script import Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.hosted_sequence import HostedSequence
-from services.llm.hosted.run_sampler import RunSampler
+from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE, RunSampler
 from services.llm.hosted.runtime import ProcessWatch, Runtime
 from services.llm.settings import LlmSettings
 
@@ -45,6 +46,62 @@ T = TypeVar("T")
 
 class EngineSilent(Exception):
     """A run had no result for SILENT_SECONDS."""
+
+
+class HostedSequence:
+    """A sentence on a third-party engine: its inputs, its decisions, and the hops that the reader
+    has not taken. Used by one task.
+    """
+
+    def __init__(self, script: Script, grouping: Grouping) -> None:
+        self.script = script
+        self.hops: list[Hop] = []
+        self.outbox = Outbox(self._deliver, grouping)
+        self.fed: list[int] = []
+        """Inputs so far, as ids of the extended vocabulary."""
+        self.decisions: list[int] = []
+
+    def _deliver(self, item: Hop | Exception) -> None:
+        assert isinstance(item, Hop)  # noqa: S101
+        self.hops.append(item)
+
+    def take_hops(self) -> list[Hop]:
+        """Remove and return the hops that are ready, in order."""
+        ready, self.hops = self.hops, []
+        return ready
+
+    def feed(self, vocabulary: ExtendedVocabulary) -> int:
+        """Append the inputs that the script wants to run next; returns how many."""
+        first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}
+        inputs = [first[item.table] + item.row for item in self.script.take()]
+        self.fed += inputs
+        return len(inputs)
+
+    def accept(self, vocabulary: ExtendedVocabulary, extended: list[int]) -> bool:
+        """Apply decisions of the engine, in order; True when the run is over. Raises NonFinite, and
+        InternalFault for an id that is no decision.
+        """
+        for one in extended:
+            token = vocabulary.speech_id(one)
+            if token == NOT_FINITE:
+                raise non_finite(self.script)
+            if token == BYPASSED:
+                raise InternalFault("the speech-token engine sampled a token without its logits processor")
+            if token >= SPEECH_VOCABULARY:
+                self.settle(FILL if self.script.rules.fill_at is not None else END_OF_SPEECH)
+                return True
+            self.settle(token)
+            if self.script.finish is not None:
+                return True
+            self.feed(vocabulary)
+        return False
+
+    def settle(self, token: int) -> None:
+        """Pass a decision to the script, and the resulting token to the outbox."""
+        self.decisions.append(token)
+        self.outbox.decided(self.script, lambda: self.script.accept(token))
+        if self.script.finish is not None:
+            self.outbox.finish(self.script.finish, self.script.token_count)
 
 
 class HostedBackend:
@@ -133,7 +190,7 @@ class HostedBackend:
         await self._unless_closed(self.admission.running.acquire())
         try:
             start_ns, fed = time.time_ns(), sequence.feed(self._vocabulary)
-            sampler = RunSampler.of(rules, script.token_count, sequence.decisions)
+            sampler = RunSampler(rules, script.token_count, sequence.decisions)
             most = len(sequence.decisions) + sampler.most
             async with contextlib.aclosing(self._ids(list(sequence.fed), sampler)) as pieces:
                 async for extended in pieces:

@@ -32,19 +32,11 @@ BYPASSED = FILL
 
 @dataclass
 class RunSampler:
-    """decisions: all so far, fills included. token_count: number of speech tokens among them.
-    sampling, seed, sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other
-    fields: as in `Rules`."""
+    """rules: of the script when the run begins. decisions: all so far, fills included. token_count:
+    number of speech tokens among them. Raises TypeError for draws that are not counter-based.
+    """
 
-    sampling: SamplingParameters
-    seed: int
-    sentence: int
-    masked: tuple[int, ...]
-    shortest: int
-    longest: int
-    fill_at: int | None
-    replay: tuple[int, ...]
-    fills_are_decided: bool
+    rules: Rules
     token_count: int
     decisions: list[int]
     _ended_with: int | None = field(default=None, init=False)
@@ -52,36 +44,15 @@ class RunSampler:
     """Number of decisions before this run."""
 
     def __post_init__(self) -> None:
+        self.decisions = list(self.decisions)
         self._earlier_decisions = len(self.decisions)
-
-    @classmethod
-    def of(cls, rules: Rules, token_count: int, decisions: list[int]) -> "RunSampler":
-        """Sampler of a run by these rules. Raises TypeError for a chooser whose draws are not
-        counter-based.
-        """
-        chooser = rules.chooser
-        if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
-            raise TypeError(f"no run can decide as {type(chooser).__name__} does")
-        draw = chooser.draw
-        return cls(
-            sampling=chooser.parameters,
-            seed=draw.seed,
-            sentence=draw.sentence,
-            masked=rules.masked,
-            shortest=rules.shortest,
-            longest=rules.longest,
-            fill_at=rules.fill_at,
-            replay=rules.replay,
-            fills_are_decided=rules.fills_are_decided,
-            token_count=token_count,
-            decisions=list(decisions),
-        )
+        self._parameters, self._draw = self.rules.sampling
 
     @property
     def most(self) -> int:
         """Most decisions of the run, its reserved id included."""
-        by_length = self.longest - self.token_count
-        return by_length if self.fill_at is None else min(by_length, self.fill_at - len(self.decisions) + 1)
+        by_length = self.rules.longest - self.token_count
+        return by_length if self.rules.fill_at is None else min(by_length, self.rules.fill_at - len(self.decisions) + 1)
 
     def decide(self, scores: Scores) -> int:
         """Choose an id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH
@@ -99,7 +70,7 @@ class RunSampler:
             self._ended_with = END_OF_SPEECH
             return END_OF_SPEECH
         self.token_count += 1
-        if self.token_count >= self.longest:
+        if self.token_count >= self.rules.longest:
             self._ended_with = END_OF_SPEECH
         return chosen
 
@@ -122,36 +93,37 @@ class RunSampler:
         del self.decisions[self._earlier_decisions + count :]
         self.token_count -= sum(one < SPEECH_VOCABULARY for one in dropped)
         ended = (
-            self.decisions[self._earlier_decisions :][-1:] >= [SPEECH_VOCABULARY] or self.token_count >= self.longest
+            self.decisions[self._earlier_decisions :][-1:] >= [SPEECH_VOCABULARY]
+            or self.token_count >= self.rules.longest
         )
         self._ended_with = END_OF_SPEECH if ended else None
 
     def _choose(self, scores: Scores) -> int:
         step = len(self.decisions)
-        if self.fill_at is not None and step >= self.fill_at:
+        if self.rules.fill_at is not None and step >= self.rules.fill_at:
             return FILL
-        replayed = self.replay[self.token_count] if self.token_count < len(self.replay) else None
-        if replayed is not None and not self.fills_are_decided:
+        replayed = self.rules.replay[self.token_count] if self.token_count < len(self.rules.replay) else None
+        if replayed is not None and not self.rules.fills_are_decided:
             return replayed
-        too_short = (END_OF_SPEECH,) if self.token_count < self.shortest else ()
-        chooser = RepetitionAwareChooser(self.sampling, SeededDraw(self.seed, self.sentence))
-        chosen = chooser.choose(mask(scores, self.masked + too_short), self.decisions)
+        too_short = (END_OF_SPEECH,) if self.token_count < self.rules.shortest else ()
+        chosen = self.rules.chooser.choose(mask(scores, self.rules.masked + too_short), self.decisions)
         return chosen if replayed is None or chosen == FILL else replayed
 
     def plain(self) -> dict[str, Any]:
         """The fields as numbers, lists and dictionaries, for any message format."""
-        fields = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
-        return fields | {"masked": list(self.masked), "replay": list(self.replay)}
+        chooser = {**asdict(self._parameters), "seed": self._draw.seed, "sentence": self._draw.sentence}
+        lists = {"masked": list(self.rules.masked), "replay": list(self.rules.replay)}
+        rules = {**vars(self.rules), **lists, "chooser": chooser}
+        return {"rules": rules, "token_count": self.token_count, "decisions": self.decisions}
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> "RunSampler":
         """The inverse of `plain`."""
-        kinds = {
-            "sampling": SamplingParameters(**fields["sampling"]),
-            "masked": tuple(fields["masked"]),
-            "replay": tuple(fields["replay"]),
-        }
-        return cls(**{**fields, **kinds, "decisions": list(fields["decisions"])})
+        rules, parameters = dict(fields["rules"]), dict(fields["rules"]["chooser"])
+        draw = SeededDraw(parameters.pop("seed"), parameters.pop("sentence"))
+        rules["chooser"] = RepetitionAwareChooser(SamplingParameters(**parameters), draw)
+        rules |= {name: tuple(rules[name]) for name in ("masked", "replay")}
+        return cls(Rules(**rules), fields["token_count"], fields["decisions"])
 
 
 @functools.lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ import torch
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw

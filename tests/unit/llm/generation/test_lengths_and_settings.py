@@ -6,7 +6,7 @@ import pytest
 
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.settings import load
-from services.llm.engine.sequence import Outbox
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop, Prompt
 from services.llm.generation.requested_script import longest_arriving_text, positions_of_whole_text
 from services.llm.settings import LlmSettings

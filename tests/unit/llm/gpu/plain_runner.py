@@ -12,8 +12,8 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.generation.script import Input, Table, speech_inputs
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, tiles_of
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
 
 POSITIONS = 2048
 

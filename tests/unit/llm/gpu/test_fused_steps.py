@@ -19,11 +19,10 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
-from services.llm.gpu.kernels.state_table import Column, Flag
 from services.llm.gpu.kv_slots import KvSlot, KvSlotPool
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
-from services.llm.gpu.state_row import state_row
+from services.llm.gpu.state_table import Column, Flag, state_row
 from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
 from tests.unit.llm.tiny_llm import PROMPT, sentence, settings, tokens, tokens_alone
