@@ -11,24 +11,30 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.server import running
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
-from services.llm.__main__ import NAME, loader
-from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status
-from tests.unit.llm.tiny_llm import backend, settings
+from services.llm.__main__ import NAME
+from tests.contract.llm.llm_service import (
+    PROMPT,
+    Setup,
+    generate,
+    generate_stream,
+    idle,
+    joined,
+    served,
+    started,
+    status,
+)
+from tests.unit.llm.tiny_llm import backend
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) -> None:
-    async with running(NAME, settings(backend=kind), loader(settings(backend=kind))) as service:
-        address = f"127.0.0.1:{service.port}"
-        async with grpc.aio.insecure_channel(address) as channel:
-            health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
-            assert health.status == health_pb2.HealthCheckResponse.SERVING
-            messages = await generate(
-                llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT
-            )
+    async with started(backend=kind) as (_, channel):
+        health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        messages = await generate(stub, seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
     accepted, first, *middle, last = messages
     assert len(first.tokens) == 2
     assert all(len(message.tokens) == 3 for message in middle)
@@ -58,11 +64,7 @@ async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() ->
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: str) -> None:
-    changed = settings(backend=kind)
-    async with (
-        running(NAME, changed, loader(changed)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with started(backend=kind) as (_, channel):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         messages = await generate(stub, seed=1)
         whole, identity = joined(messages), messages[0].identity
@@ -79,11 +81,7 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
-    changed = settings(backend=kind)
-    async with (
-        running(NAME, changed, loader(changed)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with started(backend=kind) as (_, channel):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         whole = joined(await generate(stub, seed=1))
         assert len(whole) > 8

@@ -5,12 +5,12 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
@@ -18,7 +18,7 @@ from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Grouping, Hop
-from tests.unit.llm.tiny_llm import arriving, model, sentence, tokens
+from tests.unit.llm.tiny_llm import arriving, model, on_engine, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
@@ -50,17 +50,21 @@ class WatchedModel(SpeechTokenModel):
         assert self.hold.wait(20)
         return self.broken(super().forward(embeddings, cache))
 
+    def forward_rows(self, embeddings: Tensor, caches: list[SequenceCache]) -> Tensor:  # type: ignore[override]
+        return self.broken(super().forward_rows(embeddings, caches))
+
 
 @contextlib.asynccontextmanager
-async def watched(limits: Limits, positions: int = 2048) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
+async def watched(
+    limits: Limits, positions: int = 2048, **options: Any
+) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
     decoder = WatchedModel.of(model())
-    engine = Engine(decoder, limits, batch_invariant=True, threads=1)
-    backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), positions)
-    try:
-        yield backend, decoder
-    finally:
-        decoder.hold.set()
-        await backend.close()
+    engine = Engine(decoder, limits, **{"batch_invariant": True, "threads": 1} | options)
+    async with on_engine(engine, positions) as backend:
+        try:
+            yield backend, decoder
+        finally:
+            decoder.hold.set()
 
 
 async def held(decoder: WatchedModel) -> None:

@@ -25,8 +25,7 @@ from services.llm.gpu.packing import pack
 from services.llm.gpu.state_table import Column, Flag, state_row
 from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
-from tests.unit.llm.tiny_llm import PROMPT, sentence, settings, tokens, tokens_alone
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import PROMPT, model, sentence, settings, tokens, tokens_alone
 
 CONFIG = model().config
 

@@ -24,7 +24,7 @@ from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
 from tests.unit.llm.gpu.device_rows import begin, cached, paired
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256
