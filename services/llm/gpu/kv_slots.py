@@ -50,10 +50,6 @@ class KvSlotPool:
         self._free_slots = list(range(slots, 0, -1))
         self._free_pages = list(range(pages, 0, -1))
 
-    @property
-    def free_pages(self) -> int:
-        return len(self._free_pages)
-
     def take(self, count: int) -> KvSlot:
         """Take a slot with `count` pages. Raises IndexError when none is left, which admission
         prevents.

@@ -139,7 +139,6 @@ def test_slots_are_never_shared_and_all_come_back() -> None:
     assert 0 not in used
     for slot in taken:
         pool.release(slot)
-    assert pool.free_pages == 10
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
         pool.take(11)
 
