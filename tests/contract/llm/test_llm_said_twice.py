@@ -34,7 +34,7 @@ class Says(FakeBackend):
 
 
 @pytest.mark.parametrize("guards", [False, True])
-async def test_once_is_told_with_its_places(guards: bool) -> None:
+async def test_words_spoken_once_are_returned_with_their_alignment(guards: bool) -> None:
     async with served(Says(ONCE)) as stub:
         messages = await generate(stub, IDS, guards=guards)
     assert joined(messages) == ONCE
@@ -42,7 +42,7 @@ async def test_once_is_told_with_its_places(guards: bool) -> None:
     assert list(messages[-1].summary.text_starts) == [0, 4, 8, 12, 16, 20]
 
 
-async def test_twice_fails_when_it_is_guarded() -> None:
+async def test_words_spoken_twice_fail_a_guarded_call() -> None:
     async with served(Says(TWICE)) as stub:
         assert joined(await generate(stub, IDS)) == TWICE
         error = await status(generate(stub, IDS, guards=True))

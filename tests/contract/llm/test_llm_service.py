@@ -149,7 +149,7 @@ async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
         assert joined(await generate(stub))
 
 
-async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> None:
+async def test_overload_is_refused_at_once_with_a_hint_and_no_accepted_call_is_lost() -> None:
     async with backend(max_sequences=2, max_waiting=2, retry_after_seconds=3) as engine, served(engine) as stub:
         results = await asyncio.gather(
             *(generate(stub, [1] * 20, seed=seed) for seed in range(12)), return_exceptions=True

@@ -79,7 +79,7 @@ async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: py
         assert len(faults) == 1
 
 
-async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_thread_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing() as (backend, _, faults):
 
         def breaks(_: Scheduler) -> None:
@@ -91,7 +91,7 @@ async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) 
         assert faults == ["the speech-token engine failed with KeyError and has to be restarted"]
 
 
-async def test_everyone_who_comes_too_late_gets_an_error_of_his_own() -> None:
+async def test_each_request_to_a_closed_engine_gets_its_own_error() -> None:
     async with failing() as (backend, _, _faults):
         await backend.close()
         late = []

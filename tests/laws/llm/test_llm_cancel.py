@@ -214,7 +214,7 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
     assert "device on fire" in caplog.text
 
 
-async def test_closing_the_engine_tells_everyone() -> None:
+async def test_closing_the_engine_ends_all_sentences() -> None:
     async with watched(Limits(running=1, waiting=1)) as (backend, decoder):
         requests = [asyncio.create_task(tokens(backend, sentence(seed))) for seed in (1, 2)]
         await held(decoder)

@@ -93,7 +93,7 @@ def test_inputs_that_are_all_of_the_voice_are_run() -> None:
     assert len(passes.prompts) == 1
 
 
-async def test_a_voice_said_before_says_the_same() -> None:
+async def test_a_cached_voice_prompt_changes_no_token() -> None:
     text = list(range(30, 41))
     async with backend() as often, backend(prompt_states_mib=0) as uncached:
 

@@ -50,7 +50,7 @@ async def test_many_at_once_are_the_slow_path() -> None:
     assert (stats.running, stats.waiting, stats.reserved_kv_bytes, stats.prefills) == (0, 0, 0, 10)
 
 
-async def test_a_sentence_that_is_over_runs_one_row_in_vain_at_most() -> None:
+async def test_a_finished_sentence_runs_at_most_one_discarded_row() -> None:
     async with fused() as (served, runner):
         generated = await tokens(served, sentence(3))
         outcome = (await hops(served, sentence(3)))[-1].outcome
@@ -81,7 +81,7 @@ async def test_replayed_is_uninterrupted() -> None:
                 assert await tokens(served, kind(9, replay=tuple(whole[:replayed]))) == whole[replayed:]
 
 
-async def test_a_cancelled_sentence_frees_its_seat() -> None:
+async def test_a_cancelled_sentence_frees_its_slot() -> None:
     async with fused(slots=32, pages=48) as (served, runner):
         for _ in range(6):
             async with contextlib.aclosing(served.generate(sentence(1, words=30))) as received:
@@ -94,7 +94,7 @@ async def test_a_cancelled_sentence_frees_its_seat() -> None:
     assert runner.chunks
 
 
-async def test_numbers_that_are_none_end_their_sentence_only() -> None:
+async def test_non_finite_numbers_end_their_sentence_only() -> None:
     async with fused() as (served, runner):
         runner.broken_slots = {1}
         results = await asyncio.gather(*(tokens(served, sentence(seed)) for seed in range(4)), return_exceptions=True)
@@ -147,7 +147,7 @@ async def test_pages_come_as_it_grows_and_change_nothing() -> None:
     assert min(map(len, runner.tables.values())) > 4
 
 
-async def test_who_finds_no_page_waits_where_it_is_until_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sentence_without_a_free_page_pauses_until_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[bool] = []
     is_stuck = KvGrowth.stuck
     monkeypatch.setattr(KvGrowth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
@@ -165,7 +165,7 @@ async def test_who_finds_no_page_waits_where_it_is_until_others_end(monkeypatch:
     assert any(waited)
 
 
-async def test_the_last_that_came_is_ended_when_only_such_are_left_and_the_others_do_not_notice() -> None:
+async def test_the_last_of_sentences_that_all_wait_for_pages_ends_and_changes_no_other() -> None:
     async with backend() as slow:
         expected = {seed: await tokens(slow, long_stream(seed)) for seed in range(4)}
     pages = max(map(len, expected.values())) * 2 // PAGE + 4

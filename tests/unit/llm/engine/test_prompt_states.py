@@ -113,6 +113,6 @@ def test_what_could_still_have_a_weight_stays() -> None:
     assert PrunedHead(with_biases((slice(0, 50), -700.0))).ids == SPEECH_ROWS
 
 
-def test_a_reserved_id_that_towers_above_all_takes_nobody_out() -> None:
-    """It is masked, and then the others are what there is."""
+def test_a_reserved_id_with_the_highest_bias_removes_no_other_id() -> None:
+    """It is masked, and then only the others can be chosen."""
     assert PrunedHead(with_biases((slice(RESERVED_SPEECH, RESERVED_SPEECH + 1), 1e6))).ids == SPEECH_ROWS

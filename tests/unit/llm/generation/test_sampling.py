@@ -114,7 +114,7 @@ def test_a_fresh_id_takes_one_draw() -> None:
     assert [(step, number) for _, step, number in draw.asked] == [(11, 0)]
 
 
-def test_an_id_of_the_last_ten_is_drawn_anew_among_all_others() -> None:
+def test_an_id_of_the_last_ten_is_drawn_again_among_all_others() -> None:
     draw = Recorder(0, 2)
     assert RepetitionAwareChooser(RAS, draw).choose(log(0.85, 0.05, 0.1), [0] + [1] * 9) == 2
     (_, step, first), (weights, again, second) = draw.asked

@@ -110,7 +110,7 @@ def test_a_stream_pairs_its_prompt_as_far_as_the_prompts_text_goes(text_ids: int
     assert whole(prompt, (1,)).of_voice == 1 + text_ids
 
 
-def test_the_upstream_profile_tells_nothing() -> None:
+def test_the_upstream_profile_shares_no_inputs() -> None:
     prompt = Prompt(tuple(range(40)), tuple(range(40)))
     assert UpstreamText(CONFIG, prompt, CHOOSER).of_voice == 0
     assert WholeText(prompt, (1,), Profile.UPSTREAM, CHOOSER).of_voice == 0

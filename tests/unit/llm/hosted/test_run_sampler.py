@@ -64,7 +64,7 @@ def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
     assert number >= 2
 
 
-def test_numbers_that_are_none_stay_none() -> None:
+def test_a_run_with_non_finite_numbers_stays_ended() -> None:
     run = RunSampler(script("continuous", ()).rules, 0, [])
     bad = scores(0)
     bad[7] = np.nan
