@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, ModelError
-from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.generation.request import Prompt
 
 SIDE_FOLDER = "cosyserve"
@@ -53,6 +53,11 @@ class ExtendedVocabulary:
     @property
     def end(self) -> int:
         return self.text_ids + END_OF_SPEECH
+
+    @property
+    def stops(self) -> tuple[int, int, int]:
+        """Ids that end a run: end, reserved and fill."""
+        return self.end, self.text_ids + RESERVED_SPEECH, self.text_ids + FILL
 
     @property
     def start(self) -> int:
