@@ -14,9 +14,8 @@ from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
-from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Sequence
-from services.llm.engine.weights import ServedModel, load_tensors
+from services.llm.engine.weights import ServedModel
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Generation, Hop, TextStream
@@ -51,17 +50,10 @@ class TorchBackend:
             retry_after=settings.retry_after_seconds,
         )
 
-        def build(device: torch.device) -> SpeechTokenModel:
-            return SpeechTokenModel.build(served.config, load_tensors(served.directory, served.config), device)
-
-        engine = (
-            _fused_engine(served, build, settings, limits, device, invariant, on_fault)
-            if device.type == "cuda"
-            else None
-        )
+        engine = _fused_engine(served, settings, limits, device, invariant, on_fault) if device.type == "cuda" else None
         fused = engine is not None
         if engine is None:
-            model = build(device)
+            model = served.load(device)
             passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
             engine = Engine(
                 model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes
@@ -132,7 +124,6 @@ class TorchBackend:
 
 def _fused_engine(
     served: ServedModel,
-    build: Callable[[torch.device], SpeechTokenModel],
     settings: LlmSettings,
     limits: Limits,
     device: torch.device,
@@ -161,7 +152,7 @@ def _fused_engine(
             )
             # Packing starts on the CPU, so that the whole float32 model is never on the device.
             return start_engine(
-                build(torch.device("cpu")),
+                served.load(torch.device("cpu")),
                 limits,
                 device=device,
                 dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,

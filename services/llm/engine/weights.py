@@ -16,6 +16,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
+from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.llm.guards.alignment import AlignmentTable
@@ -30,7 +31,9 @@ twice its size in memory.
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model directory without its weights. alignment: None where the directory has no table."""
+    """A model directory, of which the weights have not been read. alignment: None where the
+    directory has no table.
+    """
 
     directory: ModelDirectory
     config: LlmConfig
@@ -46,6 +49,10 @@ class ServedModel:
         config, table = read_config(directory), directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
         return cls(directory, config, model_hash(directory), alignment)
+
+    def load(self, device: torch.device) -> SpeechTokenModel:
+        """The model with its weights on `device`. Raises ModelError naming file and tensor."""
+        return SpeechTokenModel.build(self.config, load_tensors(self.directory, self.config), device)
 
 
 def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:

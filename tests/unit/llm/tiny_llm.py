@@ -9,14 +9,12 @@ from typing import Any
 import torch
 
 from cosyserve.engines.identity import Identity
-from cosyserve.model_directory import ModelDirectory
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Alone
-from services.llm.engine.weights import load_tensors
-from services.llm.generation.config import read_config
+from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
@@ -29,9 +27,7 @@ PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
 
 def model() -> SpeechTokenModel:
     torch.set_num_threads(1)
-    directory = ModelDirectory(TINY)
-    config = read_config(directory)
-    return SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu"))
+    return ServedModel.read(TINY).load(torch.device("cpu"))
 
 
 def settings(**changes: Any) -> LlmSettings:
