@@ -1,8 +1,9 @@
-"""LlmService over real gRPC on loopback: responses, refusals with their messages, and that
-cancelling a call stops the work.
+"""LlmService over real gRPC on loopback: responses, refusals with their messages, that cancelling a
+call stops the work, and that words that are spoken twice end a guarded call with REPEATED.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -11,9 +12,14 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
+from cosyserve.errors import Repeated
+from cosyserve.rpc.status import as_error
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
+from services.llm.backends.fake_backend import FakeBackend
+from services.llm.generation.request import Generation
+from services.llm.settings import LlmSettings
 from tests.contract.llm.llm_service import (
     PROMPT,
     Setup,
@@ -25,6 +31,7 @@ from tests.contract.llm.llm_service import (
     started,
     status,
 )
+from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
 
@@ -176,3 +183,38 @@ async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytes
     assert prefill.attributes == {"positions": 2 + 9 + 3 + 20}
     assert first_hop.attributes == {"tokens": 2}
     assert set(decode.attributes) == {"tokens"}
+
+
+IDS = (0, 1, 2, 3, 4, 5)
+ONCE = [token(each) for each in IDS for _ in range(4)]
+TWICE = [token(each) for each in (0, 1, 2, 3, 4, 1, 2, 3, 4, 5) for _ in range(4)]
+
+
+class Says(FakeBackend):
+    """Generates the given tokens, whatever the text is."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__(LlmSettings(listen="127.0.0.1:0", backend="fake"))
+        self.alignment = sharp()
+        self._said = tokens
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
+        each = -(-len(self._said) // len(IDS))
+        yield from self._said[first : first + each]
+
+
+@pytest.mark.parametrize("guards", [False, True])
+async def test_words_spoken_once_are_returned_with_their_alignment(guards: bool) -> None:
+    async with served(Says(ONCE)) as stub:
+        messages = await generate(stub, IDS, guards=guards)
+    assert joined(messages) == ONCE
+    assert messages[0].text_starts_follow
+    assert list(messages[-1].summary.text_starts) == [0, 4, 8, 12, 16, 20]
+
+
+async def test_words_spoken_twice_fail_a_guarded_call() -> None:
+    async with served(Says(TWICE)) as stub:
+        assert joined(await generate(stub, IDS)) == TWICE
+        error = await status(generate(stub, IDS, guards=True))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert isinstance(as_error(error, "llm at here"), Repeated)

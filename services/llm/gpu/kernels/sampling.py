@@ -1,10 +1,10 @@
 """The sampler of `services.llm.generation.sampling` on the device: the same choices from the same
 float32 scores, with float64 arithmetic.
 
-`scan` reduces 512 ids at a time to the best of them in order, the sum of their
-weights, and whether all scores are finite. `choose` combines 13 such pieces for each row, draws,
-and updates the sequence's row of the state table. Adding a constant to all scores changes nothing,
-so scores may be logits.
+`scan` reduces 512 ids at a time to the best of them in order, the sum of their weights, and whether
+all scores are finite. `choose` combines 13 such pieces for each row, draws, and updates the
+sequence's row of the state table. Adding a constant to all scores changes nothing, so scores may be
+logits.
 
 `enter`, the first kernel of a step, reads the decision of the previous one from that row: the
 position, and the input to embed.

@@ -1,5 +1,5 @@
-"""The cache of voice prompts has a limit, and the least recently used voice goes
-first.
+"""The cache of voice prompts has a limit, and the least recently used voice is evicted first; the
+pruned head leaves out the ids that can never be chosen, and no others.
 """
 
 import dataclasses
