@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from bench.load.engines import Speaker, text_ids
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM, llm_tensors
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.gpu.llm.tuning import filled, graph_of, microseconds, model_on
-from bench.real_size.tensors import PUBLISHED_LLM
+from bench.real_size import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel

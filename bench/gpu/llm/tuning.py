@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import timed
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors, smaller
+from bench.gpu.timing import timed
+from bench.real_size import PUBLISHED_LLM, llm_tensors, smaller
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.packing import PackedModel, pack

@@ -8,8 +8,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Protocol
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_load import BusyMeter, EngineLoad
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import Overloaded
 from cosyserve.spec import TOKENS_PER_SECOND
 from services.llm.generation.config import LengthBounds

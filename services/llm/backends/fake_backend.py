@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 import numpy as np
 
 from cosyserve import philox
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InvalidRequest, NonFinite, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop

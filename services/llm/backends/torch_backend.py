@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
 from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop

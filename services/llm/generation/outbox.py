@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from cosyserve.errors import NonFinite
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 from services.llm.generation.script import Script
 

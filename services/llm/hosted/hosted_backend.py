@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
 from services.llm.backends.backend import Admission, generate_first_hop

@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import as_error
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import Repeated
-from cosyserve.rpc.status import as_error
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
 from services.llm.backends.fake_backend import FakeBackend

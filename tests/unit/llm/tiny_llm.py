@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
