@@ -6,7 +6,6 @@ comes from.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -15,7 +14,7 @@ from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
-from cosyserve.spec import LONGEST_SENTENCE
+from cosyserve.spec import LONGEST_SENTENCE, SPEECH_VOCABULARY
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backends.backend import Backend, MeasuredGeneration
@@ -64,7 +63,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._responses(generation, _ReceivedText(list(text)), context)) as messages:
+        async with contextlib.aclosing(self._responses(generation, list(text), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -77,15 +76,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text ids. Raises as `Generate`, and DeadlineExceeded after `idle_seconds` without them.
         """
         requests = aiter(request_iterator)
-        setup, received = await setup_of(requests), _ReceivedText()
+        setup = await setup_of(requests)
+        received: list[int] = []
         generation = self._generation(setup, self._text(requests, received))
         async with contextlib.aclosing(self._responses(generation, received, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(
-        self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: "_ReceivedText"
-    ) -> TextStream:
+    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], received: list[int]) -> TextStream:
         """The ids of each message that has any, also appended to `received`. Messages without ids
         do not extend the deadline. Raises InvalidRequest, and DeadlineExceeded when no ids arrive
         in time.
@@ -99,11 +97,10 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             )
             if not ids:
                 continue
-            received.ids += ids
-            if len(received.ids) > validation.MOST_ARRIVING_IDS:
+            received += ids
+            if len(received) > validation.MOST_ARRIVING_IDS:
                 raise InvalidRequest(
-                    f"text has {len(received.ids)} ids in all its messages, "
-                    f"allowed are 1 to {validation.MOST_ARRIVING_IDS}"
+                    f"text has {len(received)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
                 )
             yield list(ids)
             deadline = self._deadline()
@@ -137,15 +134,18 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 self._backend.text_vocabulary,
                 most=validation.MOST_ARRIVING_IDS,
             ),
-            validation.speech(
-                "setup.prompt_speech_tokens", setup.prompt_speech_tokens, most=validation.MOST_PROMPT_SPEECH
+            validation.ids(
+                "setup.prompt_speech_tokens",
+                setup.prompt_speech_tokens,
+                SPEECH_VOCABULARY,
+                most=validation.MOST_PROMPT_SPEECH,
             ),
         )
         grouping = Grouping(
             first=validation.message_size("setup.first_message_tokens", setup.first_message_tokens),
             rest=validation.message_size("setup.message_tokens", setup.message_tokens),
         )
-        replay = validation.speech("setup.replay_tokens", setup.replay_tokens, most=MOST_TOKENS)
+        replay = validation.ids("setup.replay_tokens", setup.replay_tokens, SPEECH_VOCABULARY, most=MOST_TOKENS)
         if setup.HasField("expected_identity"):
             self._backend.identity.require(identity_from_proto(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
@@ -155,13 +155,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         )
 
     async def _responses(
-        self, generation: Generation, received: "_ReceivedText", context: ServicerContext[Any, Any]
+        self, generation: Generation, received: list[int], context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message per hop; the first has the identity, the last the summary. Timings of the
-        hops are recorded as spans of the call. Raises what the backend and the guards raise.
+        hops are recorded as spans of the call. received: the text ids of the sentence that have
+        arrived so far; it grows while text arrives. Raises what the backend and the guards raise.
         """
         first, tokens, unchecked = True, list(generation.replay), generation.replay
-        guards = TokenGuards(generation.prompt, self._backend.lengths, received.ids) if generation.guarded else None
+        guards = TokenGuards(generation.prompt, self._backend.lengths, received) if generation.guarded else None
         async with contextlib.aclosing(self.measured.generate(generation)) as hops:
             async for hop in hops:
                 tokens += hop.tokens
@@ -185,18 +186,11 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     message.summary.CopyFrom(_summary(hop.outcome))
                     if (table := self._backend.alignment) is not None:
                         aligned = asyncio.to_thread(
-                            _aligned, table, tuple(received.ids), tokens, guarded=generation.guarded
+                            _aligned, table, tuple(received), tokens, guarded=generation.guarded
                         )
                         message.summary.text_starts.extend(await aligned)
                 first = False
                 yield message
-
-
-@dataclass
-class _ReceivedText:
-    """The text ids of the sentence that have arrived so far."""
-
-    ids: list[int] = field(default_factory=list)
 
 
 def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int], *, guarded: bool) -> list[int]:

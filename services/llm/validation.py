@@ -5,7 +5,6 @@ range.
 from collections.abc import Sequence
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.generation.config import LengthBounds
 
 MOST_ARRIVING_IDS = 2048
@@ -28,11 +27,6 @@ def ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: 
         if not 0 <= value < below:
             raise InvalidRequest(f"{field}[{index}] is {value}, allowed 0 to {below - 1}")
     return tuple(values)
-
-
-def speech(field: str, values: Sequence[int], *, most: int) -> tuple[int, ...]:
-    """Speech tokens, 0 to 6560. Raises InvalidRequest."""
-    return ids(field, values, SPEECH_VOCABULARY, most=most)
 
 
 def message_size(field: str, value: int) -> int:

@@ -18,7 +18,7 @@ TINY = Path(__file__).parent / "tiny"
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Layers this small are quicker on one thread, above all beside other work."""
+    """Layers this small are faster on one thread, especially next to other work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

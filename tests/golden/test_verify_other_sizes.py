@@ -14,7 +14,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.weights import expected_tensors, load_tensors
+from services.llm.engine.weights import ServedModel, expected_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
@@ -91,9 +91,7 @@ def recorded(
 
 
 def model_of(directory: Path) -> SpeechTokenModel:
-    known = ModelDirectory(directory)
-    config = read_config(known)
-    return SpeechTokenModel.build(config, load_tensors(known, config), torch.device("cpu"))
+    return ServedModel.read(directory).load(torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from services.llm.generation.requested_script import positions_of_whole_text
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
@@ -21,6 +20,7 @@ from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import Profile, Prompt
+from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
 from services.llm.generation.script import speech_inputs
 from services.llm.generation.whole_text import WholeText

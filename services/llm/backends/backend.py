@@ -1,12 +1,23 @@
-"""The interface between the service and the engine that generates its tokens."""
+"""The interface between the service and the engine that generates its tokens, and what backends
+share: admission control, a first short sentence, and the measurement of their load.
+"""
 
-from collections.abc import AsyncGenerator
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Protocol
 
 from cosyserve.engines.compatibility import Identity
+from cosyserve.engines.engine_load import BusyMeter, EngineLoad
+from cosyserve.errors import Overloaded
+from cosyserve.spec import TOKENS_PER_SECOND
 from services.llm.generation.config import LengthBounds
-from services.llm.generation.request import Generation, Hop
+from services.llm.generation.request import Generation, Grouping, Hop, Prompt
 from services.llm.guards.alignment import AlignmentTable
+from services.llm.settings import LlmSettings
+
+CALIBRATION_TOKENS = 25
 
 
 class Backend(Protocol):
@@ -18,17 +29,14 @@ class Backend(Protocol):
     @property
     def text_vocabulary(self) -> int:
         """Number of text ids; ids below it are valid."""
-        ...
 
     @property
     def lengths(self) -> LengthBounds:
         """How many speech tokens a sentence can have."""
-        ...
 
     @property
     def alignment(self) -> AlignmentTable | None:
         """Table that aligns tokens to text ids; None when the model directory has none."""
-        ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """The hops of one sentence. The first one is empty and comes as soon as the sentence is
@@ -39,12 +47,84 @@ class Backend(Protocol):
         memory. Raises Overloaded when full, InvalidRequest for a text that is too long for this
         engine, InternalFault when the engine fails.
         """
-        ...
 
     async def warm_up(self) -> None:
         """Run a short request once."""
-        ...
 
     async def close(self) -> None:
         """End all work with Unavailable and release everything."""
-        ...
+
+
+async def generate_first_hop(
+    generate: Callable[[Generation], AsyncGenerator[Hop]], *, text_ids: int, tokens: int
+) -> None:
+    """Generate the first `tokens` tokens of a text of `text_ids` ids, and cancel the rest."""
+    generation = Generation(prompt=Prompt(), text=(0,) * text_ids, grouping=Grouping(first=tokens))
+    async with contextlib.aclosing(generate(generation)) as hops:
+        async for hop in hops:
+            if hop.tokens:
+                return
+
+
+class Admission:
+    """Used by one event loop. A sentence holds `running` while the engine works for it, and not
+    while it waits for text. As many text streams as running and waiting sentences together may be
+    open.
+    """
+
+    def __init__(self, settings: LlmSettings) -> None:
+        self._most = settings.max_sequences + settings.max_waiting
+        self._retry_after = settings.retry_after_seconds
+        self._admitted = {False: 0, True: 0}
+        self.running = asyncio.Semaphore(settings.max_sequences)
+
+    @property
+    def admitted(self) -> int:
+        """Number of admitted sentences."""
+        return sum(self._admitted.values())
+
+    @contextlib.contextmanager
+    def admit(self, *, text_arrives: bool) -> Iterator[None]:
+        """Admit a sentence for the duration of the block. Raises Overloaded with a retry hint."""
+        if self._admitted[text_arrives] >= self._most:
+            what = "text streams are open" if text_arrives else "sentences are admitted"
+            raise Overloaded(
+                f"the speech-token engine is full: {self._admitted[text_arrives]} {what}, no more are accepted",
+                retry_after=self._retry_after,
+            )
+        self._admitted[text_arrives] += 1
+        try:
+            yield
+        finally:
+            self._admitted[text_arrives] -= 1
+
+
+class MeasuredGeneration:
+    """Generates with `backend` and measures it. load: of the sentences with whole text, without
+    those that are cancelled before any speech. A sentence whose text arrives over time waits for
+    its text, so its duration does not measure the engine.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.load = EngineLoad()
+        self._backend = backend
+        self._meter = BusyMeter(self.load, time.monotonic)
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """As `Backend.generate`."""
+        async with contextlib.aclosing(self._backend.generate(generation)) as hops:
+            if not isinstance(generation.text, tuple):
+                async for hop in hops:
+                    yield hop
+                return
+            work = self._meter.begins()
+            try:
+                async for hop in hops:
+                    self._meter.made(work, len(hop.tokens) / TOKENS_PER_SECOND)
+                    yield hop
+            finally:
+                self._meter.ends(work)
+
+    async def calibrate(self) -> None:
+        """Measure about a second of speech. Raises what the backend raises."""
+        await generate_first_hop(self.generate, text_ids=CALIBRATION_TOKENS, tokens=CALIBRATION_TOKENS)

@@ -13,11 +13,12 @@ import numpy as np
 
 from cosyserve import philox
 from cosyserve.engines.compatibility import Identity
-from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
+from cosyserve.errors import InvalidRequest, NonFinite, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
+from services.llm.backends.backend import Admission, generate_first_hop
 from services.llm.generation.config import PUBLISHED_LENGTHS
 from services.llm.generation.outbox import Outbox
-from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
+from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Sampling, TextStream
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.settings import LlmSettings
 
@@ -44,29 +45,20 @@ class FakeBackend:
         self.lengths = PUBLISHED_LENGTHS
         self.alignment = _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
         self._settings = settings
-        self._slots = asyncio.Semaphore(settings.max_sequences)
-        self._accepted = {False: 0, True: 0}
-        """Number of accepted sentences, by whether their text arrives over time."""
+        self._admission = Admission(settings)
         self._closed = False
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`. A sentence holds a slot for the tokens of one text id at a time,
         and none while it waits for text.
         """
-        arrives, settings = not isinstance(generation.text, tuple), self._settings
-        if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
-            raise Overloaded(
-                f"{self._accepted[arrives]} sentences are admitted, no more are accepted",
-                retry_after=settings.retry_after_seconds,
-            )
-        self._accepted[arrives] += 1
         hops: list[Hop] = []
         outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
         count = 0
-        try:
+        with self._admission.admit(text_arrives=not isinstance(generation.text, tuple)):
             yield Hop([])
             async for text_id in _ids(generation.text):
-                async with self._slots:
+                async with self._admission.running:
                     if not outbox.started:
                         outbox.prefilled(
                             time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens)
@@ -76,7 +68,7 @@ class FakeBackend:
                         if count <= len(generation.replay):
                             outbox.replayed()
                         else:
-                            await asyncio.sleep(settings.fake_token_milliseconds / 1000)
+                            await asyncio.sleep(self._settings.fake_token_milliseconds / 1000)
                             outbox.add(token, last=False)
                         while hops:
                             yield hops.pop()
@@ -87,12 +79,9 @@ class FakeBackend:
             endless = count == MOST_TOKENS or self._fault_of(generation.sampling) == "runaway"
             outbox.finish(FinishReason.LENGTH if endless else FinishReason.END_OF_SPEECH, count)
             yield hops.pop()
-        finally:
-            self._accepted[arrives] -= 1
 
     async def warm_up(self) -> None:
-        async for _ in self.generate(Generation(prompt=Prompt(), text=(0,))):
-            pass
+        await generate_first_hop(self.generate, text_ids=1, tokens=TOKENS_PER_TEXT_ID)
 
     async def close(self) -> None:
         self._closed = True

@@ -3,7 +3,6 @@ the event loop.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable
 
@@ -12,26 +11,16 @@ import torch
 from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
 from cosyserve.errors import SettingsError
-from cosyserve.model_directory import ModelDirectory
+from services.llm.backends.backend import generate_first_hop
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
-from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Sequence
-from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.generation.config import LengthBounds, LlmConfig, read_config
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.engine.weights import ServedModel
+from services.llm.generation.config import LengthBounds
 from services.llm.generation.outbox import Outbox
-from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
-from services.llm.generation.requested_script import (
-    limited_text,
-    longest_arriving_text,
-    positions_of_prompt,
-    positions_of_whole_text,
-)
-from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.request import Generation, Hop, TextStream
+from services.llm.generation.requested_script import requested_script
 from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
-from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.settings import LlmSettings
 
@@ -51,13 +40,7 @@ class TorchBackend:
         """Read the model directory of the settings and start the engine. Raises ModelError or
         SettingsError.
         """
-        if settings.model is None:
-            raise SettingsError("model is not set")
-        device = choose_device(settings.device)
-        directory = ModelDirectory(settings.model)
-        config = read_config(directory)
-        table = directory.path / ALIGNMENT
-        alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
+        device, served = choose_device(settings.device), ServedModel.read(settings.model)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
@@ -67,31 +50,23 @@ class TorchBackend:
             retry_after=settings.retry_after_seconds,
         )
 
-        def build(device: torch.device) -> SpeechTokenModel:
-            return SpeechTokenModel.build(config, load_tensors(directory, config), device)
-
-        hashed = model_hash(directory)
-        engine = (
-            _fused_engine(config, build, hashed, settings, limits, device, invariant, on_fault)
-            if device.type == "cuda"
-            else None
-        )
+        engine = _fused_engine(served, settings, limits, device, invariant, on_fault) if device.type == "cuda" else None
         fused = engine is not None
         if engine is None:
-            model = build(device)
+            model = served.load(device)
             passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
             engine = Engine(
                 model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes
             )
         identity = Identity(
-            model_hash=hashed,
+            model_hash=served.hash,
             backend="torch",
             precision=fused_precision_text(settings, invariant)
             if fused
             else precision_text(invariant, settings.max_sequences, device),
             device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
-        return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
+        return cls(engine, identity, min(settings.max_positions, engine.longest), served.alignment)
 
     @property
     def text_vocabulary(self) -> int:
@@ -111,8 +86,10 @@ class TorchBackend:
         def deliver(item: Hop | Exception) -> None:
             loop.call_soon_threadsafe(hops.put_nowait, item)
 
-        sequence, text = self._submit(generation, Outbox(deliver, generation.grouping))
-        feeder = asyncio.create_task(self._feed(sequence, text, hops)) if text else None
+        requested = requested_script(generation, self.engine.model.config, self._max_positions)
+        outbox = Outbox(deliver, generation.grouping)
+        sequence = self.engine.submit(requested.script, requested.positions, outbox, requested.initial_positions)
+        feeder = asyncio.create_task(self._feed(sequence, requested.text, hops)) if requested.text else None
         try:
             yield Hop([])
             while True:
@@ -130,28 +107,10 @@ class TorchBackend:
 
     async def warm_up(self) -> None:
         """One prompt and a few tokens through the engine."""
-        shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
-        async with contextlib.aclosing(self.generate(shortest)) as hops:
-            async for hop in hops:
-                if hop.tokens:
-                    break
+        await generate_first_hop(self.generate, text_ids=2, tokens=4)
 
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)
-
-    def _submit(self, generation: Generation, outbox: Outbox) -> "tuple[Sequence, TextStream | None]":
-        prompt, sampling, config = generation.prompt, generation.sampling, self.engine.model.config
-        chooser: Chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
-        if isinstance(generation.text, tuple):
-            capacity = positions_of_whole_text(prompt, len(generation.text), self._max_positions, config.lengths)
-            whole = WholeText(prompt, generation.text, sampling.profile, chooser, generation.replay, config.lengths)
-            return self.engine.submit(whole, capacity, outbox), None
-        most = longest_arriving_text(config, prompt, self._max_positions)
-        kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
-        script = kind(config, prompt, chooser, generation.replay)
-        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), limited_text(
-            generation.text, most
-        )
 
     async def _feed(self, sequence: Sequence, text: TextStream, hops: asyncio.Queue[Hop | Exception]) -> None:
         """Pass text to the engine as it arrives; an error in the stream ends the sentence."""
@@ -164,9 +123,7 @@ class TorchBackend:
 
 
 def _fused_engine(
-    config: LlmConfig,
-    build: Callable[[torch.device], SpeechTokenModel],
-    model: str,
+    served: ServedModel,
     settings: LlmSettings,
     limits: Limits,
     device: torch.device,
@@ -180,17 +137,22 @@ def _fused_engine(
         return None
     try:
         check_device(device)
-        check(config, settings.max_sequences)
+        check(served.config, settings.max_sequences)
         with kernels_compile():
             from services.llm.gpu.factory import start_engine  # needs Triton
 
             capability = torch.cuda.get_device_capability(device)
             keep_kernels(
-                Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=model)
+                Key(
+                    gpu=torch.cuda.get_device_name(device),
+                    capability=capability,
+                    torch=torch.__version__,
+                    model=served.hash,
+                )
             )
             # Packing starts on the CPU, so that the whole float32 model is never on the device.
             return start_engine(
-                build(torch.device("cpu")),
+                served.load(torch.device("cpu")),
                 limits,
                 device=device,
                 dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,

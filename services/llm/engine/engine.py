@@ -18,8 +18,8 @@ import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.scheduler import Limits, Scheduler, Sequence, Step
-from services.llm.engine.step_runner import EngineStats
+from services.llm.engine.scheduler import Limits, Scheduler, Sequence
+from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
 from services.llm.engine.stepper import Passes, ReadablePasses, Stepper
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.outbox import Outbox
@@ -33,41 +33,6 @@ class Model(Protocol):
 
     @property
     def config(self) -> LlmConfig: ...
-
-
-class StepRunner(Protocol):
-    """Runs the steps of the engine, on the engine's thread."""
-
-    @property
-    def grows(self) -> bool:
-        """Whether a sequence whose text arrives over time takes memory as it grows, instead of all
-        at the start.
-        """
-        ...
-
-    def slot_bytes(self, capacity: int) -> int:
-        """Bytes of keys and values of a sequence of `capacity` positions."""
-        ...
-
-    def plan(self, scheduler: Scheduler) -> Step | None:
-        """The next step; None when nothing can run before the scheduler changes. Called with the
-        engine's lock held.
-        """
-        ...
-
-    def run(self, step: Step) -> None:
-        """Run the step. An error that it raises stops the engine."""
-        ...
-
-    def close(self) -> None:
-        """Wait for work that is still running; `run` is not called again."""
-        ...
-
-
-Remove = Callable[[Sequence], None]
-"""Removes a sequence from the schedule and closes it. May be called from any thread, also during a
-pass.
-"""
 
 
 class Engine:

@@ -8,22 +8,23 @@ unusable, and the engine stops.
 """
 
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
+import torch
 
-from cosyserve.errors import CosyserveError, InternalFault, NonFinite
+from cosyserve.errors import CosyserveError, InternalFault
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Scheduler, Sequence, Step
-from services.llm.engine.step_runner import EngineStats
-from services.llm.engine.stepper import Passes
+from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
+from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
 from services.llm.generation.sampling import Scores
+from services.llm.generation.script import Input, Script
 
-log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3
 """This many passes that fail in a row, with an error that is no CosyserveError, stop the engine.
 """
@@ -33,38 +34,52 @@ class PassesFail(Exception):
     """Several passes in a row failed."""
 
 
-class Stepper:
-    """Implements `StepRunner`. remove: removes a sequence from the schedule and closes it; may be
-    called from any thread, also during a pass. passes: run a single sequence.
-    """
+class Passes(Protocol):
+    """The model pass of a single sequence. Used by the engine's thread only."""
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """Log-probabilities [6564] after the last of n >= 1 inputs; the cache grows by n. of_voice:
+        as `Script.of_voice`.
+
+        A pure function of the arguments: other sequences do not change a bit of it.
+        """
+
+
+class ReadablePasses:
+    """For any device: one call of the model for all inputs."""
+
+    def __init__(self, model: SpeechTokenModel) -> None:
+        self._model = model
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """As `Passes.scores`."""
+        hidden = self._model.forward(self._model.embed(inputs), cache)
+        scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
+        return scores
+
+
+class Stepper(StepRunner):
+    """passes: run a single sequence. batch_invariant: run rows one by one."""
+
+    grows = False
 
     def __init__(
         self,
         model: SpeechTokenModel,
         passes: Passes,
         stats: EngineStats,
-        remove: Callable[[Sequence], None],
+        remove: Remove,
         *,
         batch_invariant: bool,
     ) -> None:
-        self._model, self._passes, self._stats, self._remove, self._batch_invariant = (
-            model,
-            passes,
-            stats,
-            remove,
-            batch_invariant,
-        )
+        super().__init__(stats, remove)
+        self._model, self._passes, self._batch_invariant = model, passes, batch_invariant
         self._failed_passes = 0
 
-    grows = False
-    """As `StepRunner.grows`."""
-
     def slot_bytes(self, capacity: int) -> int:
-        """As `StepRunner.slot_bytes`."""
         return cache_bytes(self._model.config, capacity)
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """As `StepRunner.plan`."""
         return scheduler.next()
 
     def close(self) -> None:
@@ -143,22 +158,10 @@ class Stepper:
             sequence.close()
             return
         if not np.isfinite(scores).all():
-            raise NonFinite(
-                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.token_count}"
-            )
-        tokens_before = sequence.script.token_count
-        token = sequence.script.decide(scores)
-        reason = sequence.script.finish
-        if token is not None:
-            sequence.outbox.add(token, last=reason is not None)
-        elif sequence.script.token_count > tokens_before:
-            sequence.outbox.replayed()
-        if reason is not None:
-            self._finish(sequence, reason)
-
-    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.token_count)
+            raise non_finite(sequence.script)
+        sequence.outbox.decided(sequence.script, lambda: sequence.script.decide(scores))
+        if sequence.script.finish is not None:
+            self._finish(sequence, sequence.script.finish)
 
     @contextlib.contextmanager
     def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:
@@ -168,18 +171,8 @@ class Stepper:
         try:
             yield
         except Exception as error:
-            fault = (
-                error
-                if isinstance(error, CosyserveError)
-                else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
-            )
-            if fault is not error:
-                self._failed_passes += of_pass
-                log.exception("a pass of the speech-token model failed for %d sequences", len(sequences))
-            for sequence in sequences:
-                if not sequence.closed:
-                    self._remove(sequence)
-                    sequence.outbox.fail(type(fault)(fault.message))
+            self._failed_passes += of_pass and not isinstance(error, CosyserveError)
+            self._fail(sequences, error)
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
@@ -188,3 +181,26 @@ class Stepper:
         yield
         self._failed_passes = 0
         self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - started)
+
+
+class Alone:
+    """Runs one script without an engine, one pass after another: the readable reference against
+    which the engine is tested. capacity: positions to reserve."""
+
+    def __init__(self, model: SpeechTokenModel, script: Script, capacity: int) -> None:
+        self._passes, self._script = ReadablePasses(model), script
+        self._cache = SequenceCache.reserve(model.config, capacity, model.device)
+
+    @torch.inference_mode()
+    def run(self) -> list[int]:
+        """The tokens that the script sends until it waits for text or ends. Raises InternalFault
+        when the capacity does not suffice.
+        """
+        sent = []
+        while ready := self._script.ready:
+            if self._cache.length + ready > self._cache.capacity:
+                raise InternalFault(f"the sequence needs more than its {self._cache.capacity} positions")
+            token = self._script.decide(self._passes.scores(self._script.take(), self._cache, of_voice=0))
+            if token is not None:
+                sent.append(token)
+        return sent

@@ -1,4 +1,5 @@
-"""`llm.pt`, read without executing it and checked tensor by tensor.
+"""The files of a model directory that this service reads. `llm.pt` is read without executing it and
+checked tensor by tensor.
 
 Source of names and shapes: compatibility specification section 3.5.
 """
@@ -6,15 +7,19 @@ Source of names and shapes: compatibility specification section 3.5.
 import pickle
 import warnings
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cosyserve.errors import ModelError
+from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
+from services.llm.guards.alignment import FILE as ALIGNMENT
+from services.llm.guards.alignment import AlignmentTable
 
 WEIGHTS = "llm.pt"
 TIED_HEAD = "llm.model.lm_head.weight"
@@ -22,6 +27,32 @@ _ROWS_AT_ONCE = 4096
 """Rows of a tensor that are checked at a time: checking the text embedding as a whole would need
 twice its size in memory.
 """
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model directory, of which the weights have not been read. alignment: None where the
+    directory has no table.
+    """
+
+    directory: ModelDirectory
+    config: LlmConfig
+    hash: str
+    alignment: AlignmentTable | None
+
+    @classmethod
+    def read(cls, path: Path | None) -> "ServedModel":
+        """Raises SettingsError without a path, ModelError for an unusable directory."""
+        if path is None:
+            raise SettingsError("model is not set")
+        directory = ModelDirectory(path)
+        config, table = read_config(directory), directory.path / ALIGNMENT
+        alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
+        return cls(directory, config, model_hash(directory), alignment)
+
+    def load(self, device: torch.device) -> SpeechTokenModel:
+        """The model with its weights on `device`. Raises ModelError naming file and tensor."""
+        return SpeechTokenModel.build(self.config, load_tensors(self.directory, self.config), device)
 
 
 def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:

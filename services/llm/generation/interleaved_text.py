@@ -10,29 +10,26 @@ fed. Source: compatibility specification section 3.4.
 """
 
 import abc
+from collections import deque
 
 from cosyserve.errors import InternalFault
-from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.generation.sampling import Chooser, Scores, mask
-from services.llm.generation.script import START, TASK, Input, Rules, speech_inputs, text_inputs
+from services.llm.generation.script import START, TASK, Input, Rules, Script, speech_inputs, text_inputs
 
 
-class ArrivingText(abc.ABC):
-    """A `Script` with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
-    deliver the text.
-
-    replay: tokens that are fed instead of drawn, without the FILLs. Source: compatibility
-    specification section 3.4.
+class ArrivingText(Script):
+    """A script with blocks, FILLs and a last phase; each profile is a subclass. `feed` and `end`
+    deliver the text. replay: without the FILLs. Source: compatibility specification section 3.4.
     """
 
-    of_voice = 0
-    """As `Script.of_voice`."""
     _masked_in_blocks: tuple[int, ...]
     _masked_at_end: tuple[int, ...]
 
     def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(chooser, replay)
         self._text_block, self._speech_block = config.text_block, config.speech_block
         self._lengths = config.lengths
         self._inputs = [START]
@@ -44,8 +41,6 @@ class ArrivingText(abc.ABC):
         self._tokens = 0
         self._text_ids = 0
         self._runs = self._ended = self._last_phase = False
-        self._chooser, self._replay = chooser, replay
-        self.finish: FinishReason | None = None
 
     @property
     def token_count(self) -> int:
@@ -54,7 +49,6 @@ class ArrivingText(abc.ABC):
 
     @property
     def ready(self) -> int:
-        """As `Script.ready`."""
         return len(self._inputs) if self._runs and self.finish is None else 0
 
     def feed(self, ids: list[int]) -> None:
@@ -67,10 +61,6 @@ class ArrivingText(abc.ABC):
         """Mark the text as complete; call it once."""
         self._ended = True
         self._advance()
-
-    @abc.abstractmethod
-    def take(self) -> list[Input]:
-        """As `Script.take`."""
 
     @abc.abstractmethod
     def _receive(self, ids: list[int]) -> None:
@@ -88,18 +78,8 @@ class ArrivingText(abc.ABC):
         MOST_TOKENS.
         """
 
-    def decide(self, scores: Scores) -> int | None:
-        """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is
-        chosen where it has no meaning.
-        """
-        if self._tokens >= self._most:
-            self.finish = FinishReason.LENGTH
-            return None
-        return self.accept(self._decision(scores))
-
     @property
     def rules(self) -> Rules:
-        """As `Script.rules`."""
         return Rules(
             chooser=self._chooser,
             masked=self._masked_at_end if self._last_phase else self._masked_in_blocks,
@@ -111,7 +91,9 @@ class ArrivingText(abc.ABC):
         )
 
     def accept(self, token: int) -> int | None:
-        """As `Script.accept`. Raises InternalFault as `decide` does."""
+        """As `Script.accept`. Raises InternalFault when a reserved id is chosen where it has no
+        meaning.
+        """
         if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
             return None
@@ -172,3 +154,95 @@ class ArrivingText(abc.ABC):
         self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
         self._text.clear()
         self._runs = self._last_phase = True
+
+
+class ContinuousText(ArrivingText):
+    """Profile `continuous`: the tokens are a pure function of the text, however it is cut and
+    whenever it arrives.
+
+    Ids that have no meaning in a phase are masked. No input is fed twice. `LengthBounds.longest`
+    limits the sentence. When the text is too short to pair all prompt speech in blocks, the rest of
+    the prompt speech follows the task id, as in the layout of `WholeText`, and generation continues
+    after it.
+    """
+
+    _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
+    _masked_at_end = (RESERVED_SPEECH, FILL)
+
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(config, prompt, chooser, replay)
+        speech = len(prompt.speech_tokens)
+        pairs = min(len(prompt.text_ids) // self._text_block, -(-speech // self._speech_block))
+        self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
+
+    def take(self) -> list[Input]:
+        inputs, self._inputs = self._inputs, []
+        return inputs
+
+    def _receive(self, ids: list[int]) -> None:
+        self._text += ids
+
+    def _advance(self) -> None:
+        if self._runs:
+            return
+        self._pair_prompt()
+        if not self._prompt_speech:
+            wants_text = self._after_fill or self._inputs == [START]
+            if wants_text and len(self._text) >= self._text_block:
+                self._inputs = self._inputs + self._next_text()
+                wants_text = False
+            if not wants_text:
+                self._runs = True
+                return
+        if self._ended:
+            self._begin_last_phase(speech_inputs(self._prompt_speech))
+            self._prompt_speech.clear()
+
+    def _limit(self) -> int:
+        return self._lengths.longest(self._text_ids)
+
+
+class UpstreamText(ArrivingText):
+    """Profile `upstream`: the exact behaviour of the reference.
+
+    Each piece of text that arrives releases at most one block, so the tokens depend on how the text
+    is cut. Inputs that already ran are fed a second time before the last text. Prompt speech that
+    was not paired is dropped. A reserved id is an error. The only length limit is that of the
+    decoder.
+    """
+
+    _masked_in_blocks = (END_OF_SPEECH,)
+    _masked_at_end = ()
+
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(config, prompt, chooser, replay)
+        self._pieces: deque[list[int]] = deque()
+
+    def take(self) -> list[Input]:
+        """As `Script.take`; the inputs are not removed, since the last text is fed after them once
+        more.
+        """
+        return self._inputs
+
+    def _receive(self, ids: list[int]) -> None:
+        self._pieces.append(ids)
+
+    def _advance(self) -> None:
+        if self._runs:
+            return
+        while self._pieces:
+            self._text += self._pieces.popleft()
+            self._pair_prompt()
+            if self._prompt_speech:
+                continue
+            if self._after_fill or self._inputs == [START]:
+                if len(self._text) < self._text_block:
+                    continue
+                self._inputs = self._next_text() if self._after_fill else self._inputs + self._next_text()
+            self._runs = True
+            return
+        if self._ended:
+            self._begin_last_phase([])
+
+    def _limit(self) -> int:
+        return MOST_TOKENS

@@ -41,7 +41,6 @@ class Chooser(Protocol):
         scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one
         finite; not changed. decisions: all decisions before this one, fill ids included.
         """
-        ...
 
 
 class Draw(Protocol):
@@ -49,7 +48,6 @@ class Draw(Protocol):
 
     def __call__(self, weights: NDArray[np.float64], step: int, draw: int) -> int:
         """Index of the chosen weight; weights >= 0, not all 0, not necessarily summing to 1."""
-        ...
 
 
 class SeededDraw:

@@ -4,12 +4,14 @@ Scripts have no tensors and no threads.
 The engine runs the pending inputs of a script and passes the log-probabilities back to it.
 """
 
+import abc
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from services.llm.generation.config import SamplingParameters
 from services.llm.generation.request import FinishReason
-from services.llm.generation.sampling import Chooser, Scores
+from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, Scores, SeededDraw
 
 
 class Table(enum.IntEnum):
@@ -64,37 +66,46 @@ class Rules:
     fills_are_decided: bool = False
     """Whether a fill that is chosen, or due, takes precedence over a replayed token."""
 
+    @property
+    def sampling(self) -> tuple[SamplingParameters, SeededDraw]:
+        """What the chooser draws by, for an engine that does the same. Raises TypeError for a
+        chooser whose draws are not counter-based.
+        """
+        if not isinstance(self.chooser, RepetitionAwareChooser) or not isinstance(self.chooser.draw, SeededDraw):
+            raise TypeError(f"no engine can sample as {type(self.chooser).__name__} does")
+        return self.chooser.parameters, self.chooser.draw
 
-class Script(Protocol):
-    """One sequence as the engine sees it."""
+
+class Script(abc.ABC):
+    """One sequence as the engine sees it. replay: tokens that are fed instead of drawn, and not
+    sent.
+    """
+
+    finish: FinishReason | None = None
+    """Why the sequence is over; None while it is not."""
+    of_voice = 0
+    """Number of leading inputs that depend on the voice alone, so that every sentence of the voice
+    begins with them; 0 where that is not known. Meaningless after the first `take`.
+    """
+
+    def __init__(self, chooser: Chooser, replay: tuple[int, ...]) -> None:
+        self._chooser, self._replay = chooser, replay
 
     @property
-    def finish(self) -> FinishReason | None:
-        """Why the sequence is over; None while it is not."""
-        ...
-
-    @property
+    @abc.abstractmethod
     def token_count(self) -> int:
         """Number of speech tokens so far, replayed ones included."""
-        ...
 
     @property
+    @abc.abstractmethod
     def ready(self) -> int:
         """Number of inputs that can run now; 0 while waiting for text or when over."""
-        ...
 
-    @property
-    def of_voice(self) -> int:
-        """Number of leading inputs that depend on the voice alone, so that every sentence of the
-        voice begins with them; 0 where that is not known. Meaningless after the first `take`.
-        """
-        ...
-
+    @abc.abstractmethod
     def take(self) -> list[Input]:
         """The next `ready` inputs, to be run in one pass. Call it only while `ready` is not 0, and
         call `decide` or `accept` afterwards.
         """
-        ...
 
     def decide(self, scores: Scores) -> int | None:
         """Choose an id by the log-probabilities after the last input taken, float32 [6564], finite,
@@ -104,13 +115,17 @@ class Script(Protocol):
         Raises InternalFault for a reserved id that the rules do not allow. Source: compatibility
         specification sections 3.2 to 3.4.
         """
-        ...
+        return self.accept(self._decision(scores))
 
     @property
+    @abc.abstractmethod
     def rules(self) -> Rules:
         """The rules from the next decision on; valid while `ready` is not 0."""
-        ...
 
+    @abc.abstractmethod
     def accept(self, token: int) -> int | None:
         """As `decide`, for an id 0 to 6563 that an engine has chosen by `rules`."""
-        ...
+
+    @abc.abstractmethod
+    def _decision(self, scores: Scores) -> int:
+        """The id that `rules` choose by log-probabilities."""

@@ -83,6 +83,8 @@ class DecodeStep:
         self._blocks = blocks or tuning(batch, exact=exact, invariant=invariant)
         if not can_overlap(model.device):
             self._blocks = replace(self._blocks, pdl=0)
+        self._overlap = {"PDL": self._blocks.pdl} | ({"launch_pdl": True} if self._blocks.pdl else {})
+        """Arguments of every kernel but the first, which follows no other."""
         config, device = model.config, model.device
         self._precision = "ieee" if exact else "tf32"
         self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
@@ -145,20 +147,17 @@ class DecodeStep:
 
     def decide(self) -> None:
         """Sample an id for each row."""
-        model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
-        later = {"launch_pdl": True} if pdl else {}
+        model, memory, config = self._model, self._memory, self._model.config
         form = {
             "VOCABULARY": SPEECH_ROWS,
             "END": END_OF_SPEECH,
             "PIECES": self._pieces,
             "PIECE": sampling.PIECE,
             "TOP": self._top,
+            **self._overlap,
         }
-        form["PDL"] = pdl
         partials = (self._best, self._sums, self._peaks, self._finite)
-        sampling.scan[(self.batch, self._pieces)](
-            self.logits, memory.state, self.rows, *partials, **form, num_warps=4, **later
-        )
+        sampling.scan[(self.batch, self._pieces)](self.logits, memory.state, self.rows, *partials, **form, num_warps=4)
         limits = config.sampling
         sampling.choose[(self.batch,)](
             self.logits, memory.state, self.rows, *partials, memory.history, memory.replay,
@@ -166,7 +165,7 @@ class DecodeStep:
             model.starts[Table.SPEECH],
             PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size,
             RING=memory.history.shape[1],
-            **form, num_warps=4, **later,
+            **form, num_warps=4,
         )  # fmt: skip
 
     def layer(self, index: int) -> None:
@@ -191,16 +190,15 @@ class DecodeStep:
         )  # fmt: skip
 
     def attend(self, index: int) -> None:
-        config, memory, pdl = self._model.config, self._memory, self._blocks.pdl
+        config, memory = self._model.config, self._memory
         attention.attend_row[(self.batch, config.kv_heads, self._blocks.splits)](
             self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats,
             self._arrived,
             self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads,
             KEY_HEADS=config.kv_heads,
             D=config.head_size,
-            PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision, PDL=pdl,
-            num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages,
-            **({"launch_pdl": True} if pdl else {}),
+            PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision,
+            num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages, **self._overlap,
         )  # fmt: skip
 
     def add(self, blocks: Blocks, x: Tensor, weights: Tensor, which: int) -> None:
@@ -236,13 +234,11 @@ class DecodeStep:
         return -(-width // blocks.columns), -(-self.batch // blocks.rows)
 
     def _block_arguments(self, blocks: Blocks, width: int) -> dict[str, object]:
-        form: dict[str, object] = {
+        return {
             "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1,
             "ONCE": once(blocks, width),
-            "PRECISION": self._precision, "PDL": self._blocks.pdl,
-            "num_warps": blocks.warps, "num_stages": blocks.stages,
+            "PRECISION": self._precision, "num_warps": blocks.warps, "num_stages": blocks.stages, **self._overlap,
         }  # fmt: skip
-        return form | ({"launch_pdl": True} if self._blocks.pdl else {})
 
     def _tile_arguments(self, which: int) -> dict[str, int]:
         """Number of partial sums of squares, as kernel arguments."""

@@ -45,14 +45,14 @@ def start_engine(
     """
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 products must not be rounded to TF32
     packed = pack(model, dtype, positions, device)
-    # The engine's thread then gets the GIL between two callbacks of a busy event loop, not 5 ms #
+    # The engine's thread then gets the GIL between two callbacks of a busy event loop, not 5 ms
     # later.
     sys.setswitchinterval(SWITCH_SECONDS)
     size = page_bytes(packed)
     pages = (DEFAULT_BUDGET if limits.kv_bytes is None else limits.kv_bytes) // size
     if pages < 1:
         raise SettingsError(f"COSYSERVE_LLM_KV_BUDGET_MIB is less than one page of {PAGE} positions, {size} bytes")
-    # Up to `running + waiting` text streams can have begun and wait for text, in addition to the #
+    # Up to `running + waiting` text streams can have begun and wait for text, in addition to the
     # sequences that run.
     slots = 2 * limits.running + limits.waiting
     pages = min(pages, slots * pages_for(positions))

@@ -1,9 +1,16 @@
 """Slots of sequences on the device: a row of the state table and pages of the cache, allocated and
 freed together.
+
+A sentence of known text has all its pages from the start and never pauses. The length of a sentence
+whose text arrives over time is unknown, so nothing is reserved for it in advance: it gets pages as
+it grows (`KvGrowth`). Where no page is free it pauses until other sentences release pages; when all
+running sentences are paused, the last one ends with an error.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from services.llm.engine.scheduler import Scheduler, Sequence
 from services.llm.gpu.layout import PAGE
 
 
@@ -43,10 +50,6 @@ class KvSlotPool:
         self._free_slots = list(range(slots, 0, -1))
         self._free_pages = list(range(pages, 0, -1))
 
-    @property
-    def free_pages(self) -> int:
-        return len(self._free_pages)
-
     def take(self, count: int) -> KvSlot:
         """Take a slot with `count` pages. Raises IndexError when none is left, which admission
         prevents.
@@ -76,3 +79,55 @@ class KvSlotPool:
 def pages_for(capacity: int) -> int:
     """Number of pages that hold `capacity` positions."""
     return -(-capacity // PAGE)
+
+
+LOOKOUT = 8
+"""A decoding sentence gets more pages this many positions before the end of its pages."""
+TOO_LATE = 3
+"""This close to the end the device may have stopped already: then pages are added after its
+decision is read.
+"""
+SequenceSlot = tuple[Sequence, KvSlot | None]
+
+
+class KvGrowth:
+    """Reserves pages for sentences whose text arrives. The step runner calls it with the engine's
+    lock held. Counts memory in `Sequence.reserved_bytes`, `page_bytes` per page."""
+
+    def __init__(self, page_bytes: int) -> None:
+        self._page_bytes = page_bytes
+
+    def pages(self, sequence: Sequence) -> int:
+        """Number of pages reserved for the sequence."""
+        return sequence.reserved_bytes // self._page_bytes
+
+    def reserve(self, scheduler: Scheduler, streams: Iterable[SequenceSlot]) -> list[Sequence]:
+        """Reserve more pages for the sequences that need them, while there are free ones; returns
+        these sequences.
+        """
+        grown, limit = [], scheduler.limits.kv_bytes
+        for sequence, slot in streams:
+            wanted = self._lacking(sequence, slot) * self._page_bytes
+            if wanted and (limit is None or scheduler.reserved_bytes + wanted <= limit):
+                sequence.reserved_bytes += wanted
+                grown.append(sequence)
+        return grown
+
+    def stuck(self, sequence: Sequence, slot: KvSlot | None) -> bool:
+        """Whether the sequence has inputs to run but no pages for them."""
+        return not sequence.in_flight and _due(sequence, slot) > self.pages(sequence) * PAGE
+
+    def _lacking(self, sequence: Sequence, slot: KvSlot | None) -> int:
+        room = self.pages(sequence) * PAGE
+        if sequence.closed:
+            return 0
+        if slot is not None and slot.deciding:
+            wanted = 0 if slot.length + TOO_LATE > room else slot.length + LOOKOUT
+        else:
+            wanted = 0 if sequence.in_flight else _due(sequence, slot) + LOOKOUT
+        return max(0, pages_for(min(wanted, sequence.capacity)) - self.pages(sequence))
+
+
+def _due(sequence: Sequence, slot: KvSlot | None) -> int:
+    """Number of positions after its pending inputs, at most its capacity."""
+    return min((slot.length if slot else 0) + sequence.script.ready, sequence.capacity)

@@ -15,7 +15,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
-from services.llm.gpu.layout import PendingDecisions, Stretch
+from services.llm.gpu.layout import PendingDecisions, Runner, Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.state_table import COLUMNS, Column
@@ -30,8 +30,8 @@ streams have queued.
 """
 
 
-class CudaRunner:
-    """Implements `Runner`. Captures a graph for each bucket of rows up to `most_rows`, and one for
+class CudaRunner(Runner):
+    """Captures a graph for each bucket of rows up to `most_rows`, and one for
     a chunk. invariant: see `tuning`.
     """
 
@@ -52,32 +52,26 @@ class CudaRunner:
         self._decisions = itertools.cycle([CudaDecisions(self._buckets[-1]) for _ in range(MOST_PENDING)])
 
     def row_of(self, table: int, row: int) -> int:
-        """As `Runner.row_of`."""
         return self._model.starts[table] + row
 
     def assign(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
-        """As `Runner.assign`."""
         self._upload(self._memory.pages[slot, : len(pages)], pages)
         if replay:
             self._upload(self._memory.replay[slot, : len(replay)], replay)
 
     def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
-        """As `Runner.extend`."""
         self._upload(self._memory.pages[slot, first : first + len(pages)], pages)
         self._upload(self._memory.state[slot, Column.CAPACITY : Column.CAPACITY + 1], [capacity])
 
     def prefill(self, stretches: Sequence[Stretch]) -> None:
-        """As `Runner.prefill`."""
         with torch.cuda.stream(self._stream):
             self._prefill.load(stretches)
             self._prefill_graph.replay()
 
     def activate(self, slot: int, state: Sequence[int]) -> None:
-        """As `Runner.activate`."""
         self._upload(self._memory.state[slot], [*state, *[0] * (COLUMNS - len(state))])
 
     def step(self, slots: Sequence[int]) -> PendingDecisions:
-        """As `Runner.step`."""
         bucket = next(size for size in self._buckets if size >= len(slots))
         step, rows = self._steps[bucket], [*slots, *[0] * (bucket - len(slots))]
         if self._uploaded_rows.get(bucket) != rows:
@@ -88,7 +82,6 @@ class CudaRunner:
             return next(self._decisions).take(step.decisions, len(slots))
 
     def close(self) -> None:
-        """As `Runner.close`."""
         # raised by a device that has failed and runs nothing
         with contextlib.suppress(RuntimeError):
             self._stream.synchronize()
@@ -98,8 +91,8 @@ class CudaRunner:
             target.copy_(torch.tensor(values, dtype=torch.int32).pin_memory(), non_blocking=True)
 
 
-class CudaDecisions:
-    """Implements `PendingDecisions` with a buffer of pinned memory, which later steps reuse."""
+class CudaDecisions(PendingDecisions):
+    """Decisions in a buffer of pinned memory, which later steps reuse."""
 
     def __init__(self, most_rows: int) -> None:
         self._decisions = torch.empty(most_rows, dtype=torch.int32, pin_memory=True)
@@ -116,7 +109,6 @@ class CudaDecisions:
         return self
 
     def read(self) -> list[int]:
-        """As `PendingDecisions.read`."""
         self._done.synchronize()
         return self._decisions[: self._count].tolist()
 

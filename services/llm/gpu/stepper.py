@@ -8,22 +8,20 @@ sequence by the same rules, so a finished sequence runs at most AHEAD more rows,
 discarded. At most MOST_CHUNKS chunks run between two decode steps.
 """
 
-import logging
 import time
 from collections import deque
 from dataclasses import dataclass
 
-from cosyserve.errors import CosyserveError, InternalFault, NonFinite, Overloaded
+from cosyserve.errors import Overloaded
 from cosyserve.spec import SPEECH_VOCABULARY
-from services.llm.engine.engine import Remove
 from services.llm.engine.scheduler import Scheduler, Sequence, Step
-from services.llm.engine.step_runner import EngineStats
+from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
+from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
 from services.llm.gpu.kv_slots import KvGrowth, KvSlot, KvSlotPool, pages_for
 from services.llm.gpu.layout import CHUNK, TILE, PendingDecisions, Runner, Stretch, tiles_of
 from services.llm.gpu.state_table import NON_FINITE, NOTHING, state_row
 
-log = logging.getLogger(__name__)
 AHEAD = 1
 """Steps that are launched before the decisions of one are read."""
 MOST_CHUNKS = 4
@@ -40,11 +38,14 @@ class _Launched:
     began: float
 
 
-class FusedStepper:
-    """Implements `StepRunner`. remove: as in `Stepper`."""
+class FusedStepper(StepRunner):
+    """Plans and settles the steps that `runner` runs on the device."""
+
+    grows = True
 
     def __init__(self, runner: Runner, stats: EngineStats, remove: Remove) -> None:
-        self._runner, self._stats, self._remove = runner, stats, remove
+        super().__init__(stats, remove)
+        self._runner = runner
         self._pool = KvSlotPool(runner.slots, runner.pages)
         self._slots: dict[Sequence, KvSlot] = {}
         self._scheduled: list[Sequence] = []
@@ -63,9 +64,6 @@ class FusedStepper:
         """
         self._stopped = False
         self._rescheduled = True
-
-    grows = True
-    """As `StepRunner.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
         """As `StepRunner.slot_bytes`: whole pages."""
@@ -126,7 +124,6 @@ class FusedStepper:
             self._settle_step(self._launched.popleft())
 
     def close(self) -> None:
-        """As `StepRunner.close`."""
         self._runner.close()
 
     def _grow(self, scheduler: Scheduler) -> None:
@@ -160,7 +157,7 @@ class FusedStepper:
         try:
             inputs = [self._runner.row_of(item.table, item.row) for item in sequence.script.take()]
         except Exception as error:
-            self._fail(sequence, error)
+            self._fail([sequence], error)
             return
         if slot is None:
             slot = self._slots[sequence] = self._pool.take(self._kv_growth.pages(sequence))
@@ -192,7 +189,7 @@ class FusedStepper:
                     sequence.script.rules, sequence.script.token_count, slot, min(sequence.capacity, slot.room)
                 )
             except Exception as error:
-                self._fail(sequence, error)
+                self._fail([sequence], error)
                 continue
             self._runner.activate(slot.index, row)
             slot.deciding = True
@@ -207,14 +204,12 @@ class FusedStepper:
             try:
                 self._settle(sequence, slot, decision)
             except Exception as error:
-                self._fail(sequence, error)
+                self._fail([sequence], error)
 
     def _settle(self, sequence: Sequence, slot: KvSlot, decision: int) -> None:
         script, outbox = sequence.script, sequence.outbox
         if decision == NON_FINITE:
-            raise NonFinite(
-                f"the speech-token model produced non-finite log-probabilities at token {script.token_count}"
-            )
+            raise non_finite(script)
         if slot.started_ns:
             outbox.prefilled(slot.started_ns, slot.positions)
             slot.started_ns = 0
@@ -222,13 +217,8 @@ class FusedStepper:
         else:
             self._stats.decode_rows += 1
         slot.length += 1
-        tokens_before = script.token_count
-        token = script.accept(decision)
+        outbox.decided(script, lambda: script.accept(decision))
         reason = script.finish
-        if token is not None:
-            outbox.add(token, last=reason is not None)
-        elif script.token_count > tokens_before:
-            outbox.replayed()
         if reason is None and slot.length + script.ready > sequence.capacity:
             reason = FinishReason.LENGTH
         if reason is not None:
@@ -252,14 +242,3 @@ class FusedStepper:
         )
         self._remove(sequence)
         sequence.outbox.fail(Overloaded(message, retry_after=retry_after))
-
-    def _fail(self, sequence: Sequence, error: Exception) -> None:
-        if not isinstance(error, CosyserveError):
-            log.exception("a sentence failed")
-            error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
-        self._remove(sequence)
-        sequence.outbox.fail(type(error)(error.message))
-
-    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
-        self._remove(sequence)
-        sequence.outbox.finish(reason, sequence.script.token_count)

@@ -4,6 +4,7 @@ and its vocabulary.
 
 import contextlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,16 +52,22 @@ class Conversion:
         return cls(directory, kind, precision, *side_files(directory))
 
 
-def hold_directory(directory: Path) -> contextlib.ExitStack:
-    """Lock the directory against removal until the result is closed. Raises ModelError when it does
-    not exist.
+@contextlib.contextmanager
+def held_to_load(directory: Path, library: str) -> Iterator[Callable[[], None]]:
+    """Lock the directory against removal, for the block that loads an engine from it and after it
+    until the result is called. library: name and release. Raises ModelError when the directory does
+    not exist, and for any error of the block, which also releases the lock.
     """
-    with contextlib.ExitStack() as lock:
-        try:
-            lock.enter_context(shared_engine_lock(directory))
-        except OSError as error:
-            raise ModelError(f"{directory}: cannot be held while it is served: {error}") from error
-        return lock.pop_all()
+    lock = contextlib.ExitStack()
+    try:
+        lock.enter_context(shared_engine_lock(directory))
+    except OSError as error:
+        raise ModelError(f"{directory}: cannot be held while it is served: {error}") from error
+    try:
+        yield lock.close
+    except Exception as error:
+        lock.close()
+        raise ModelError(f"{directory}: {library} cannot load it: {type(error).__name__}: {error}") from error
 
 
 def side_files(directory: Path) -> tuple[ExtendedVocabulary, Path]:

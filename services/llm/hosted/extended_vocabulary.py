@@ -17,6 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
 from cosyserve.errors import InternalFault, ModelError
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.generation.request import Prompt
@@ -133,3 +138,42 @@ def side_file(directory: Path, name: str) -> Path:
     raise ModelError(
         f"{directory / name}: missing; without it this conversion cannot be served: convert the model again"
     )
+
+
+PROMPT_EMBEDDINGS_FILE = f"{SIDE_FOLDER}/prompt_embeddings.safetensors"
+TEXT, MARKS = "text", "marks"
+WEIGHTS_FILE = "model.safetensors"
+SPEECH = "model.embed_tokens.weight"
+"""The engine's own table, in WEIGHTS_FILE, in which it looks up the tokens that it generates."""
+
+
+class PromptEmbeddings:
+    """The tables are memory-mapped files, in the number type of the conversion."""
+
+    def __init__(self, tables: Sequence[tuple[int, Tensor]]) -> None:
+        """tables: the first id of each, and its rows [ids, hidden]."""
+        self._tables = tables
+
+    @classmethod
+    def open(cls, directory: Path, vocabulary: ExtendedVocabulary) -> "PromptEmbeddings":
+        """Raises ModelError when a table is missing or of another size."""
+        try:
+            prompt_tables, weights = load_file(directory / PROMPT_EMBEDDINGS_FILE), load_file(directory / WEIGHTS_FILE)
+            text, speech, marks = prompt_tables[TEXT], weights[SPEECH], prompt_tables[MARKS]
+        except (OSError, KeyError, SafetensorError) as error:
+            raise ModelError(
+                f"{directory}: prompts cannot be looked up ({type(error).__name__}: {error}); convert the model again"
+            ) from error
+        rows, wanted = (len(text), len(speech), len(marks)), (vocabulary.text_ids, SPEECH_ROWS, 2)
+        if rows != wanted:
+            raise ModelError(f"{directory}: tables of {rows} rows, {wanted} are needed; convert the model again")
+        return cls(((0, text), (vocabulary.text_ids, speech), (vocabulary.start, marks)))
+
+    def rows(self, ids: Sequence[int]) -> Tensor:
+        """[len(ids), hidden] for ids of the extended vocabulary, at least 1."""
+        wanted = torch.tensor(ids)
+        rows = self._tables[0][1].new_empty(len(ids), self._tables[0][1].shape[1])
+        for first, table in self._tables:
+            here = (wanted >= first) & (wanted < first + len(table))
+            rows[here] = table[wanted[here] - first]
+        return rows

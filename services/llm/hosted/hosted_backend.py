@@ -16,22 +16,21 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
+import torch
+
 from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from cosyserve.spec import END_OF_SPEECH, FILL
-from services.llm.backends.backend import Admission
-from services.llm.generation.config import LlmConfig
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText
-from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
-from services.llm.generation.requested_script import limited_text, longest_arriving_text, positions_of_whole_text
-from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.script import Script
-from services.llm.generation.whole_text import WholeText
-from services.llm.guards.alignment import AlignmentTable
+from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
+from services.llm.backends.backend import Admission, generate_first_hop
+from services.llm.engine.weights import ServedModel
+from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.outbox import Outbox, non_finite
+from services.llm.generation.request import Generation, Grouping, Hop, Profile
+from services.llm.generation.requested_script import RequestedScript, requested_script
+from services.llm.generation.script import Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.hosted_backend import HostedSequence
-from services.llm.hosted.run_sampler import RunSampler
-from services.llm.hosted.runtime import ProcessWatch, Run, Runtime
+from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE, RunSampler
+from services.llm.hosted.runtime import ProcessWatch, Runtime
 from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)
@@ -49,27 +48,81 @@ class EngineSilent(Exception):
     """A run had no result for SILENT_SECONDS."""
 
 
+class HostedSequence:
+    """A sentence on a third-party engine: its inputs, its decisions, and the hops that the reader
+    has not taken. Used by one task.
+    """
+
+    def __init__(self, script: Script, grouping: Grouping) -> None:
+        self.script = script
+        self.hops: list[Hop] = []
+        self.outbox = Outbox(self._deliver, grouping)
+        self.fed: list[int] = []
+        """Inputs so far, as ids of the extended vocabulary."""
+        self.decisions: list[int] = []
+
+    def _deliver(self, item: Hop | Exception) -> None:
+        assert isinstance(item, Hop)  # noqa: S101
+        self.hops.append(item)
+
+    def take_hops(self) -> list[Hop]:
+        """Remove and return the hops that are ready, in order."""
+        ready, self.hops = self.hops, []
+        return ready
+
+    def feed(self, vocabulary: ExtendedVocabulary) -> int:
+        """Append the inputs that the script wants to run next; returns how many."""
+        first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}
+        inputs = [first[item.table] + item.row for item in self.script.take()]
+        self.fed += inputs
+        return len(inputs)
+
+    def accept(self, vocabulary: ExtendedVocabulary, extended: list[int]) -> bool:
+        """Apply decisions of the engine, in order; True when the run is over. Raises NonFinite, and
+        InternalFault for an id that is no decision.
+        """
+        for one in extended:
+            token = vocabulary.speech_id(one)
+            if token == NOT_FINITE:
+                raise non_finite(self.script)
+            if token == BYPASSED:
+                raise InternalFault("the speech-token engine sampled a token without its logits processor")
+            if token >= SPEECH_VOCABULARY:
+                self.settle(FILL if self.script.rules.fill_at is not None else END_OF_SPEECH)
+                return True
+            self.settle(token)
+            if self.script.finish is not None:
+                return True
+            self.feed(vocabulary)
+        return False
+
+    def settle(self, token: int) -> None:
+        """Pass a decision to the script, and the resulting token to the outbox."""
+        self.decisions.append(token)
+        self.outbox.decided(self.script, lambda: self.script.accept(token))
+        if self.script.finish is not None:
+            self.outbox.finish(self.script.finish, self.script.token_count)
+
+
 class HostedBackend:
-    """config: of the model directory from which the engine was built. on_fault: called once with
-    the reason when the engine has failed for good.
+    """model: from which the engine was built. on_fault: called once with the reason when the engine
+    has failed for good.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         vocabulary: ExtendedVocabulary,
-        config: LlmConfig,
+        model: ServedModel,
         identity: Identity,
         settings: LlmSettings,
-        alignment: AlignmentTable | None = None,
         on_fault: Callable[[str], None] | None = None,
     ) -> None:
-        self.identity, self.alignment = identity, alignment
+        self.identity, self.alignment, self.lengths = identity, model.alignment, model.config.lengths
         # The published embedding has more rows than the tokenizer has ids; speech ids begin after
-        # the # tokenizer's ids.
-        self.text_vocabulary = min(config.text_vocabulary, vocabulary.text_ids)
-        self.lengths = config.lengths
-        self._runtime, self._vocabulary, self._config = runtime, vocabulary, config
+        # the tokenizer's ids.
+        self.text_vocabulary = min(model.config.text_vocabulary, vocabulary.text_ids)
+        self._runtime, self._vocabulary, self._config = runtime, vocabulary, model.config
         self._max_positions, self._on_fault = settings.max_positions, on_fault
         self.admission = Admission(settings)
         self._failed_runs = 0
@@ -79,7 +132,8 @@ class HostedBackend:
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`."""
-        script, text = self._script(generation)
+        requested = self._requested(generation)
+        script, text = requested.script, requested.text
         self._check_open()
         async with contextlib.AsyncExitStack() as held:
             if text is not None:
@@ -105,11 +159,7 @@ class HostedBackend:
         """
         if self._watch is None:
             self._watch = ProcessWatch(self._runtime.processes, self._process_ended)
-        shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
-        async with contextlib.aclosing(self.generate(shortest)) as hops:
-            async for hop in hops:
-                if hop.tokens:
-                    break
+        await generate_first_hop(self.generate, text_ids=2, tokens=4)
 
     async def close(self) -> None:
         """As `Backend.close`."""
@@ -121,23 +171,15 @@ class HostedBackend:
         except Exception:  # the caller closes other engines or exits next
             log.exception("the speech-token engine could not be shut down")
 
-    def _script(self, generation: Generation) -> tuple[Script, AsyncGenerator[list[int]] | None]:
-        prompt, sampling, config = generation.prompt, generation.sampling, self._config
-        chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
-        if isinstance(generation.text, tuple):
-            positions_of_whole_text(prompt, len(generation.text), self._max_positions, config.lengths)
-            return WholeText(
-                prompt, generation.text, sampling.profile, chooser, generation.replay, config.lengths
-            ), None
-        if sampling.profile is Profile.UPSTREAM:
+    def _requested(self, generation: Generation) -> RequestedScript:
+        if not isinstance(generation.text, tuple) and generation.sampling.profile is Profile.UPSTREAM:
             raise InvalidRequest(
                 "profile upstream feeds inputs twice when text arrives over time, which backend "
                 f"{self.identity.backend} cannot do; backend torch can"
             )
-        most = longest_arriving_text(config, prompt, self._max_positions)
-        return ContinuousText(config, prompt, chooser, generation.replay), limited_text(generation.text, most)
+        return requested_script(generation, self._config, self._max_positions)
 
-    async def _run(self, sequence: "HostedSequence") -> AsyncGenerator[Hop]:
+    async def _run(self, sequence: HostedSequence) -> AsyncGenerator[Hop]:
         """The hops of one run. Raises what ends the sentence."""
         script, rules = sequence.script, sequence.script.rules
         if script.token_count >= rules.longest:
@@ -147,14 +189,13 @@ class HostedBackend:
             return
         await self._unless_closed(self.admission.running.acquire())
         try:
-            start_ns, positions = time.time_ns(), len(sequence.fed)
-            sequence.feed(self._vocabulary)
-            run = Run(list(sequence.fed), RunSampler.of(rules, script.token_count, sequence.decisions))
-            most = len(sequence.decisions) + run.most
-            async with contextlib.aclosing(self._ids(run)) as pieces:
+            start_ns, fed = time.time_ns(), sequence.feed(self._vocabulary)
+            sampler = RunSampler(rules, script.token_count, sequence.decisions)
+            most = len(sequence.decisions) + sampler.most
+            async with contextlib.aclosing(self._ids(list(sequence.fed), sampler)) as pieces:
                 async for extended in pieces:
                     if not sequence.outbox.started:
-                        sequence.outbox.prefilled(start_ns, len(run.inputs) - positions)
+                        sequence.outbox.prefilled(start_ns, fed)
                     over = sequence.accept(self._vocabulary, extended)
                     for hop in sequence.take_hops():
                         yield hop
@@ -170,17 +211,17 @@ class HostedBackend:
         finally:
             self.admission.running.release()
 
-    async def _ids(self, run: Run) -> AsyncGenerator[list[int]]:
+    async def _ids(self, inputs: list[int], sampler: RunSampler) -> AsyncGenerator[list[int]]:
         """The ids of a run; errors of the runtime are translated to ours."""
         try:
-            async with contextlib.aclosing(self._runtime.ids(run)) as pieces:
+            async with contextlib.aclosing(self._runtime.ids(inputs, sampler)) as pieces:
                 while (extended := await self._within_time_limit(anext(pieces, None))) is not None:
                     yield extended
             self._failed_runs = 0
         except CosyserveError:
             raise
         except Exception as error:
-            log.exception("the speech-token engine failed a run of %d inputs", len(run.inputs))
+            log.exception("the speech-token engine failed a run of %d inputs", len(inputs))
             self._failed(error)
             raise InternalFault(f"the speech-token engine failed: {type(error).__name__}") from error
 
@@ -194,18 +235,16 @@ class HostedBackend:
 
     def _failed(self, error: Exception) -> None:
         self._failed_runs += 1
-        dead = isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS
-        if self._stopped_by or not dead:
-            return
-        reason = f"the speech-token engine failed with {type(error).__name__} and has to be restarted"
-        self._end_all(InternalFault, reason)
-        if self._on_fault:
-            self._on_fault(reason)
+        if isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS:
+            self._fault(f"the speech-token engine failed with {type(error).__name__} and has to be restarted")
 
     def _process_ended(self) -> None:
+        self._fault("a process of the speech-token engine has ended, and the service has to be restarted")
+
+    def _fault(self, reason: str) -> None:
+        """End all work with InternalFault and report the reason, unless the backend has ended."""
         if self._stopped_by:
             return
-        reason = "a process of the speech-token engine has ended, and the service has to be restarted"
         self._end_all(InternalFault, reason)
         if self._on_fault:
             self._on_fault(reason)
@@ -239,3 +278,12 @@ class HostedBackend:
         except TimeoutError:
             self._check_open()
             raise
+
+
+def hosted_identity(model: ServedModel, backend: str, release: str, precision: str, settings: LlmSettings) -> Identity:
+    """The identity of a hosted engine: it depends also on the GPU, on the release of the library
+    and on the largest batch.
+    """
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    precision = f"{precision}, batches of up to {settings.max_sequences} rows"
+    return Identity(model_hash=model.hash, backend=backend, precision=precision, device=f"{gpu}, {backend} {release}")

@@ -5,16 +5,22 @@ A run is one request to the engine: from inputs that are fed at once to the next
 the length limit.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.generation.config import SamplingParameters
 from services.llm.generation.sampling import RepetitionAwareChooser, Scores, SeededDraw, mask
 from services.llm.generation.script import Rules
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_TENSOR
 
 NOT_FINITE = RESERVED_SPEECH
 """Result of a run instead of a token when the log-probabilities are not finite. A reserved id that
@@ -26,19 +32,11 @@ BYPASSED = FILL
 
 @dataclass
 class RunSampler:
-    """decisions: all so far, fills included. token_count: number of speech tokens among them.
-    sampling, seed, sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other
-    fields: as in `Rules`."""
+    """rules: of the script when the run begins. decisions: all so far, fills included. token_count:
+    number of speech tokens among them. Raises TypeError for draws that are not counter-based.
+    """
 
-    sampling: SamplingParameters
-    seed: int
-    sentence: int
-    masked: tuple[int, ...]
-    shortest: int
-    longest: int
-    fill_at: int | None
-    replay: tuple[int, ...]
-    fills_are_decided: bool
+    rules: Rules
     token_count: int
     decisions: list[int]
     _ended_with: int | None = field(default=None, init=False)
@@ -46,36 +44,15 @@ class RunSampler:
     """Number of decisions before this run."""
 
     def __post_init__(self) -> None:
+        self.decisions = list(self.decisions)
         self._earlier_decisions = len(self.decisions)
-
-    @classmethod
-    def of(cls, rules: Rules, token_count: int, decisions: list[int]) -> "RunSampler":
-        """Sampler of a run by these rules. Raises TypeError for a chooser whose draws are not
-        counter-based.
-        """
-        chooser = rules.chooser
-        if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
-            raise TypeError(f"no run can decide as {type(chooser).__name__} does")
-        draw = chooser.draw
-        return cls(
-            sampling=chooser.parameters,
-            seed=draw.seed,
-            sentence=draw.sentence,
-            masked=rules.masked,
-            shortest=rules.shortest,
-            longest=rules.longest,
-            fill_at=rules.fill_at,
-            replay=rules.replay,
-            fills_are_decided=rules.fills_are_decided,
-            token_count=token_count,
-            decisions=list(decisions),
-        )
+        self._parameters, self._draw = self.rules.sampling
 
     @property
     def most(self) -> int:
         """Most decisions of the run, its reserved id included."""
-        by_length = self.longest - self.token_count
-        return by_length if self.fill_at is None else min(by_length, self.fill_at - len(self.decisions) + 1)
+        by_length = self.rules.longest - self.token_count
+        return by_length if self.rules.fill_at is None else min(by_length, self.rules.fill_at - len(self.decisions) + 1)
 
     def decide(self, scores: Scores) -> int:
         """Choose an id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH
@@ -93,7 +70,7 @@ class RunSampler:
             self._ended_with = END_OF_SPEECH
             return END_OF_SPEECH
         self.token_count += 1
-        if self.token_count >= self.longest:
+        if self.token_count >= self.rules.longest:
             self._ended_with = END_OF_SPEECH
         return chosen
 
@@ -116,33 +93,58 @@ class RunSampler:
         del self.decisions[self._earlier_decisions + count :]
         self.token_count -= sum(one < SPEECH_VOCABULARY for one in dropped)
         ended = (
-            self.decisions[self._earlier_decisions :][-1:] >= [SPEECH_VOCABULARY] or self.token_count >= self.longest
+            self.decisions[self._earlier_decisions :][-1:] >= [SPEECH_VOCABULARY]
+            or self.token_count >= self.rules.longest
         )
         self._ended_with = END_OF_SPEECH if ended else None
 
     def _choose(self, scores: Scores) -> int:
         step = len(self.decisions)
-        if self.fill_at is not None and step >= self.fill_at:
+        if self.rules.fill_at is not None and step >= self.rules.fill_at:
             return FILL
-        replayed = self.replay[self.token_count] if self.token_count < len(self.replay) else None
-        if replayed is not None and not self.fills_are_decided:
+        replayed = self.rules.replay[self.token_count] if self.token_count < len(self.rules.replay) else None
+        if replayed is not None and not self.rules.fills_are_decided:
             return replayed
-        too_short = (END_OF_SPEECH,) if self.token_count < self.shortest else ()
-        chooser = RepetitionAwareChooser(self.sampling, SeededDraw(self.seed, self.sentence))
-        chosen = chooser.choose(mask(scores, self.masked + too_short), self.decisions)
+        too_short = (END_OF_SPEECH,) if self.token_count < self.rules.shortest else ()
+        chosen = self.rules.chooser.choose(mask(scores, self.rules.masked + too_short), self.decisions)
         return chosen if replayed is None or chosen == FILL else replayed
 
     def plain(self) -> dict[str, Any]:
         """The fields as numbers, lists and dictionaries, for any message format."""
-        fields = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
-        return fields | {"masked": list(self.masked), "replay": list(self.replay)}
+        chooser = {**asdict(self._parameters), "seed": self._draw.seed, "sentence": self._draw.sentence}
+        lists = {"masked": list(self.rules.masked), "replay": list(self.rules.replay)}
+        rules = {**vars(self.rules), **lists, "chooser": chooser}
+        return {"rules": rules, "token_count": self.token_count, "decisions": self.decisions}
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> "RunSampler":
         """The inverse of `plain`."""
-        kinds = {
-            "sampling": SamplingParameters(**fields["sampling"]),
-            "masked": tuple(fields["masked"]),
-            "replay": tuple(fields["replay"]),
-        }
-        return cls(**{**fields, **kinds, "decisions": list(fields["decisions"])})
+        rules, parameters = dict(fields["rules"]), dict(fields["rules"]["chooser"])
+        draw = SeededDraw(parameters.pop("seed"), parameters.pop("sentence"))
+        rules["chooser"] = RepetitionAwareChooser(SamplingParameters(**parameters), draw)
+        rules |= {name: tuple(rules[name]) for name in ("masked", "replay")}
+        return cls(Rules(**rules), fields["token_count"], fields["decisions"])
+
+
+@functools.lru_cache(maxsize=8)
+def speech_bias(path: Path, first: int, device: torch.device) -> Tensor:
+    """The head's bias of the 6564 speech rows, float32, on the device."""
+    return load_file(path)[HEAD_BIAS_TENSOR][first : first + SPEECH_ROWS].to(device=device, dtype=torch.float32)
+
+
+def force_token(logits: Tensor, sampler: RunSampler, bias: Path | None, first: int) -> None:
+    """Change logits [..., rows], one row of any float type, in place so that the engine can sample
+    only the id that `sampler` chooses. bias: file of the head's bias, None where the head includes
+    it. first: index of speech token 0. Raises ValueError for more than one row, or a row that is
+    too narrow.
+    """
+    row = logits.reshape(-1) if logits.is_contiguous() else logits.view(-1)
+    if row.numel() != logits.shape[-1] or row.numel() < first + SPEECH_ROWS:
+        raise ValueError(f"logits are {list(logits.shape)}, expected one row of at least {first + SPEECH_ROWS}")
+    speech = row[first : first + SPEECH_ROWS].float()
+    if bias is not None:
+        speech = speech + speech_bias(bias, first, row.device)
+    scores = torch.log_softmax(speech, dim=-1).cpu().numpy()
+    chosen = sampler.decide(np.asarray(scores, np.float32))
+    row.fill_(-torch.inf)
+    row[first + chosen] = 0.0

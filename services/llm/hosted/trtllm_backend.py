@@ -13,26 +13,25 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
-from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
 from services.llm.engine.weights import ServedModel
-from services.llm.hosted.conversion import HUGGING_FACE, Conversion, hold_directory, side_files
+from services.llm.generation.config import LlmConfig
+from services.llm.hosted.conversion import HUGGING_FACE, Conversion, held_to_load, side_files
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.hosted_backend import HostedBackend, hosted_identity
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, imported, tensorrt_llm_refusal
 from services.llm.hosted.run_sampler import RunSampler, force_token
-from services.llm.hosted.runtime import Run
+from services.llm.hosted.runtime import Runtime, require_whole_run
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class RunLogitsProcessor:
     ) -> None:
         """logits: [1, 1, rows], changed in place, on the stream if there is one."""
         external = torch.cuda.stream(torch.cuda.ExternalStream(stream_ptr)) if stream_ptr else contextlib.nullcontext()  # type: ignore[no-untyped-call]
-        # A preempted request is restarted without its processor (`_torch/pyexecutor`, 1.x); then #
+        # A preempted request is restarted without its processor (`_torch/pyexecutor`, 1.x); then
         # there are more ids than decisions.
         if len(token_ids[0]) - self.inputs > self._decided:
             self.sampler.bypassed()
@@ -78,17 +77,21 @@ class RunLogitsProcessor:
             force_token(logits, self.sampler, self.bias, self.text_ids)
 
 
-class TensorRtLlmRuntime:
-    """A `Runtime`. library: the module. llm: its loaded `LLM`."""
+class TensorRtLlmRuntime(Runtime):
+    """library: the module. engine: its loaded `LLM`.
+
+    It names no processes: the engine runs in this one, and a process that MPI has started instead
+    cannot be watched from here. It is never dead, since the library reports only failed requests.
+    """
 
     def __init__(
-        self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]
+        self, library: Any, engine: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]
     ) -> None:
-        self._library, self._llm, self._vocabulary, self._bias, self._release = library, llm, vocabulary, bias, release
+        super().__init__(engine, release)
+        self._library, self._vocabulary, self._bias = library, vocabulary, bias
 
-    async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
-        """As `Runtime.ids`."""
-        most, received = run.most, 0
+    async def ids(self, inputs: list[int], sampler: RunSampler) -> AsyncGenerator[list[int]]:
+        most, received = sampler.most, 0
         parameters = self._library.SamplingParams(
             end_id=self._vocabulary.end,
             pad_id=self._vocabulary.end,
@@ -96,9 +99,9 @@ class TensorRtLlmRuntime:
             top_k=1,
             detokenize=False,
             add_special_tokens=False,
-            logits_processor=RunLogitsProcessor(run.sampler, self._bias, self._vocabulary.text_ids, len(run.inputs)),
+            logits_processor=RunLogitsProcessor(sampler, self._bias, self._vocabulary.text_ids, len(inputs)),
         )
-        output = self._llm.generate_async(run.inputs, sampling_params=parameters, streaming=True)
+        output = self._engine.generate_async(inputs, sampling_params=parameters, streaming=True)
         try:
             async for result in output:
                 completion = result.outputs[0]
@@ -108,30 +111,10 @@ class TensorRtLlmRuntime:
                     yield new
                 if result.finished:
                     break
-            reason = output.outputs[0].finish_reason
-            if reason not in ("stop", "length") or (reason == "length" and received < most):
-                raise RuntimeError(f"the run ended by {reason} after {received} of {most} ids")
+            require_whole_run(output.outputs[0].finish_reason, received, most)
         finally:
             if not output.finished:
                 output.abort()
-
-    @property
-    def processes(self) -> Sequence[int]:
-        """As `Runtime.processes`: none, since the engine runs in this process. A process that MPI
-        has started instead cannot be watched from here.
-        """
-        return ()
-
-    def is_dead(self, error: Exception) -> bool:
-        """As `Runtime.is_dead`: never, since the library reports only failed requests."""
-        return False
-
-    def close(self) -> None:
-        """As `Runtime.close`."""
-        try:
-            self._llm.shutdown()
-        finally:
-            self._release()
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -141,49 +124,38 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
         raise EngineUnavailable(refusal)
-    # MPI_Comm_spawn fails in a container without privileges, in a pod and with some releases of #
-    # Open MPI; the error ends a thread of mpi4py and the constructor hangs. The library reads the #
+    # MPI_Comm_spawn fails in a container without privileges, in a pod and with some releases of
+    # Open MPI; the error ends a thread of mpi4py and the constructor hangs. The library reads the
     # variable when it is imported.
     os.environ.setdefault(SINGLE_PROCESS, "1")
     (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
-    served = ServedModel.read(settings)
+    served = ServedModel.read(settings.model)
     release = str(library.__version__)
     if settings.converted is not None:
-        conversion = Conversion.open(settings.converted, served.model_hash, (HUGGING_FACE,))
+        conversion = Conversion.open(settings.converted, served.hash, (HUGGING_FACE,))
         precision, directory = f"{conversion.precision}, PyTorch backend", conversion.directory
         vocabulary, bias, loaded = conversion.vocabulary, conversion.head_bias, library.LLM
     else:
-        engine = built_engine(settings, served.model_hash)
+        engine = built_engine(settings, served.hash)
         precision, directory = f"{engine.key.facts['precision']}, TensorRT engine", engine.directory
         vocabulary, bias = side_files(engine.directory)
         loaded = (
             library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
         )
-    lock = hold_directory(directory)
-    try:
-        llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
-    except Exception as error:
-        lock.close()
-        raise ModelError(
-            f"{directory}: TensorRT-LLM {release} cannot load it: {type(error).__name__}: {error}"
-        ) from error
-    identity = Identity(
-        model_hash=served.model_hash,
-        backend=TENSORRT_LLM,
-        precision=f"{precision}, batches of up to {settings.max_sequences} rows",
-        device=served.device_text(f"tensorrt_llm {release}"),
-    )
-    runtime = TensorRtLlmRuntime(library, llm, vocabulary, bias, lock.close)
-    return HostedBackend(runtime, vocabulary, served.config, identity, settings, served.alignment, on_fault)
+    with held_to_load(directory, f"TensorRT-LLM {release}") as release_directory:
+        llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served.config))
+    identity = hosted_identity(served, TENSORRT_LLM, release, precision, settings)
+    runtime = TensorRtLlmRuntime(library, llm, vocabulary, bias, release_directory)
+    return HostedBackend(runtime, vocabulary, served, identity, settings, on_fault)
 
 
-def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict[str, Any]:
+def _arguments(library: Any, settings: LlmSettings, config: LlmConfig) -> dict[str, Any]:
     """Arguments of `LLM`. Prefixes are not shared between sentences, since rounding would then
     depend on earlier requests.
     """
-    budget = settings.kv_budget_mib or HOSTED_KV_MIB
-    api = library.llmapi
-    cache = api.KvCacheConfig(enable_block_reuse=False, max_tokens=served.kv_tokens(budget))
+    api, budget = library.llmapi, (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
+    position_bytes = 2 * 2 * config.layers * config.kv_width  # keys and values of two bytes each
+    cache = api.KvCacheConfig(enable_block_reuse=False, max_tokens=budget // position_bytes)
     if settings.converted is None:  # the engine was built with its limits
         return {"kv_cache_config": cache}
     return {
@@ -192,12 +164,12 @@ def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict
         "max_seq_len": settings.max_positions,
         "max_num_tokens": max(settings.max_positions, 8192),
         # No request is preempted when memory runs out: a request that is resumed has one step
-        # without # its logits processor.
+        # without its logits processor.
         "scheduler_config": api.SchedulerConfig(
             capacity_scheduler_policy=api.CapacitySchedulerPolicy.GUARANTEED_NO_EVICT
         ),
         # The processor would be called for each chunk of a prompt, and with overlapping steps once
-        # # after the end.
+        # after the end.
         "enable_chunked_prefill": False,
         "disable_overlap_scheduler": True,
     }

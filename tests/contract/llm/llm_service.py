@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.rpc.server import Close, Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
-from services.llm.__main__ import NAME
+from services.llm.__main__ import NAME, loader
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
@@ -36,6 +36,17 @@ async def served(by: Backend, first_message_seconds: float = 30.0, **options: fl
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield llm_pb2_grpc.LlmServiceStub(channel)
+
+
+@contextlib.asynccontextmanager
+async def started(**changes: Any) -> AsyncIterator[tuple[Service, grpc.aio.Channel]]:
+    """The service as the command starts it, with these settings, and a channel to it."""
+    wanted = settings(drain_seconds=0, **changes)
+    async with (
+        running(NAME, wanted, loader(wanted)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        yield service, channel
 
 
 async def generate(stub: Any, text: Iterable[int] = (1, 2, 3), **setup: Any) -> list[llm_pb2.SpeechTokens]:

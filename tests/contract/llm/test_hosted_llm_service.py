@@ -11,14 +11,12 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.rpc.server import running
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
-from services.llm import __main__ as llm
 from services.llm.hosted.hosted_backend import HostedBackend
-from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, status
+from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, started, status
 from tests.unit.llm.hosted import fake_vllm, step_engine
 from tests.unit.llm.hosted.hosts import SEAMS, conversions, engine_of, hosted, library
-from tests.unit.llm.tiny_llm import backend, settings
+from tests.unit.llm.tiny_llm import backend
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +98,9 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
 async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    wanted = settings(backend="auto", auto_first="vllm", device="auto", converted=converted, drain_seconds=0)
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
-        async with (
-            running(llm.NAME, wanted, llm.loader(wanted)) as service,
-            grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-        ):
+        async with started(auto_first="vllm", device="auto", converted=converted) as (_, channel):
             stub = info_pb2_grpc.InfoServiceStub(channel)
             info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
     assert info.rung == "cpu"
@@ -116,10 +110,9 @@ async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
 
 
 async def test_a_service_whose_engine_dies_while_idle_ends(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    wanted = settings(backend="vllm", device="auto", converted=converted, drain_seconds=0)
     monkeypatch.setattr(fake_vllm.AsyncLLM, "with_core", True)
     with library("vllm", monkeypatch):
-        async with running(llm.NAME, wanted, llm.loader(wanted)) as service:
+        async with started(backend="vllm", device="auto", converted=converted) as (service, _):
             (core,) = multiprocessing.active_children()
             core.kill()
             async with asyncio.timeout(10):

@@ -1,34 +1,47 @@
-"""LlmService over real gRPC on loopback: responses, refusals with their messages, and that
-cancelling a call stops the work.
+"""LlmService over real gRPC on loopback: responses, refusals with their messages, that cancelling a
+call stops the work, and that words that are spoken twice end a guarded call with REPEATED.
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import as_error
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.server import running
+from cosyserve.errors import Repeated
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
-from services.llm.__main__ import NAME, loader
-from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status
-from tests.unit.llm.tiny_llm import backend, settings
+from services.llm.__main__ import NAME
+from services.llm.backends.fake_backend import FakeBackend
+from services.llm.generation.request import Generation
+from services.llm.settings import LlmSettings
+from tests.contract.llm.llm_service import (
+    PROMPT,
+    Setup,
+    generate,
+    generate_stream,
+    idle,
+    joined,
+    served,
+    started,
+    status,
+)
+from tests.unit.llm.guards.test_alignment import sharp, token
+from tests.unit.llm.tiny_llm import backend
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) -> None:
-    async with running(NAME, settings(backend=kind), loader(settings(backend=kind))) as service:
-        address = f"127.0.0.1:{service.port}"
-        async with grpc.aio.insecure_channel(address) as channel:
-            health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
-            assert health.status == health_pb2.HealthCheckResponse.SERVING
-            messages = await generate(
-                llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT
-            )
+    async with started(backend=kind) as (_, channel):
+        health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        messages = await generate(stub, seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
     accepted, first, *middle, last = messages
     assert len(first.tokens) == 2
     assert all(len(message.tokens) == 3 for message in middle)
@@ -58,11 +71,7 @@ async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() ->
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: str) -> None:
-    changed = settings(backend=kind)
-    async with (
-        running(NAME, changed, loader(changed)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with started(backend=kind) as (_, channel):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         messages = await generate(stub, seed=1)
         whole, identity = joined(messages), messages[0].identity
@@ -79,11 +88,7 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
-    changed = settings(backend=kind)
-    async with (
-        running(NAME, changed, loader(changed)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with started(backend=kind) as (_, channel):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         whole = joined(await generate(stub, seed=1))
         assert len(whole) > 8
@@ -151,7 +156,7 @@ async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
         assert joined(await generate(stub))
 
 
-async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> None:
+async def test_overload_is_refused_at_once_with_a_hint_and_no_accepted_call_is_lost() -> None:
     async with backend(max_sequences=2, max_waiting=2, retry_after_seconds=3) as engine, served(engine) as stub:
         results = await asyncio.gather(
             *(generate(stub, [1] * 20, seed=seed) for seed in range(12)), return_exceptions=True
@@ -178,3 +183,38 @@ async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytes
     assert prefill.attributes == {"positions": 2 + 9 + 3 + 20}
     assert first_hop.attributes == {"tokens": 2}
     assert set(decode.attributes) == {"tokens"}
+
+
+IDS = (0, 1, 2, 3, 4, 5)
+ONCE = [token(each) for each in IDS for _ in range(4)]
+TWICE = [token(each) for each in (0, 1, 2, 3, 4, 1, 2, 3, 4, 5) for _ in range(4)]
+
+
+class Says(FakeBackend):
+    """Generates the given tokens, whatever the text is."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__(LlmSettings(listen="127.0.0.1:0", backend="fake"))
+        self.alignment = sharp()
+        self._said = tokens
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
+        each = -(-len(self._said) // len(IDS))
+        yield from self._said[first : first + each]
+
+
+@pytest.mark.parametrize("guards", [False, True])
+async def test_words_spoken_once_are_returned_with_their_alignment(guards: bool) -> None:
+    async with served(Says(ONCE)) as stub:
+        messages = await generate(stub, IDS, guards=guards)
+    assert joined(messages) == ONCE
+    assert messages[0].text_starts_follow
+    assert list(messages[-1].summary.text_starts) == [0, 4, 8, 12, 16, 20]
+
+
+async def test_words_spoken_twice_fail_a_guarded_call() -> None:
+    async with served(Says(TWICE)) as stub:
+        assert joined(await generate(stub, IDS)) == TWICE
+        error = await status(generate(stub, IDS, guards=True))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert isinstance(as_error(error, "llm at here"), Repeated)

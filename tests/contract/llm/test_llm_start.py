@@ -13,14 +13,19 @@ import grpc
 import pytest
 import torch
 
-from cosyserve.rpc.server import running
 from cosyserve.v1 import llm_pb2_grpc
-from services.llm.__main__ import NAME, loader
 from services.llm.engine.scheduler import Scheduler
-from tests.contract.llm.llm_service import generate, status
-from tests.unit.llm.tiny_llm import TINY, settings
+from tests.contract.llm.llm_service import generate, started, status
+from tests.unit.llm.tiny_llm import TINY
 
 ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A copy of the reduced model."""
+    left_out = shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")
+    return Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=left_out))
 
 
 def start(**environment: str) -> tuple[int, str]:
@@ -49,10 +54,7 @@ def test_a_step_down_that_is_refused_ends_with_2() -> None:
     assert said.startswith("COSYSERVE_LLM_STRICT is true and fused cannot serve: ")
 
 
-def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
-    bundle = Path(
-        shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt"))
-    )
+def test_an_unusable_model_ends_with_3(bundle: Path) -> None:
     (bundle / "llm.pt").write_bytes(b"\x80\x04 no tensors here")
     status, said = start(LISTEN="127.0.0.1:0", MODEL=str(bundle), LOG_LEVEL="ERROR")
     assert status == 3
@@ -60,10 +62,7 @@ def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
     assert said.count("\n") == 1
 
 
-def test_a_model_that_cannot_speak_ends_with_3(tmp_path: Path) -> None:
-    bundle = Path(
-        shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt"))
-    )
+def test_a_model_that_cannot_speak_ends_with_3(bundle: Path) -> None:
     tensors = torch.load(bundle / "llm.pt", weights_only=True)
     tensors["llm.model.model.norm.weight"] = torch.full((64,), torch.finfo(torch.float32).max)
     torch.save(tensors, bundle / "llm.pt")
@@ -81,10 +80,7 @@ async def test_an_engine_that_breaks_ends_the_service(monkeypatch: pytest.Monkey
     def breaks(_: Scheduler) -> None:
         raise KeyError("policy")
 
-    async with (
-        running(NAME, settings(), loader(settings())) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
+    async with started() as (service, channel):
         monkeypatch.setattr(Scheduler, "next", breaks)
         refused = await status(generate(llm_pb2_grpc.LlmServiceStub(channel)))
         assert refused.code() is grpc.StatusCode.INTERNAL

@@ -41,7 +41,7 @@ async def test_a_stream_out_of_order_is_refused() -> None:
             assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
-async def test_acceptance_is_told_before_there_is_text_or_a_place() -> None:
+async def test_acceptance_is_reported_before_there_is_text_or_a_place() -> None:
     async with backend(max_sequences=1, max_waiting=1) as engine, served(engine) as stub:
         call, full = stub.GenerateStream(timeout=30), Generation(prompt=Prompt(), text=(1,) * 60)
         async with contextlib.aclosing(engine.generate(full)) as hops:

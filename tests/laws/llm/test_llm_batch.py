@@ -1,5 +1,5 @@
 """Other requests change nothing: 8 at once = the same 8 one by one, request N = request 1,
-fast = slow.
+fast = slow, a sentence that another engine continues = the same sentence uninterrupted.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from services.llm.engine.kv_cache import SequenceCache
-from services.llm.generation.request import Profile, Sampling
+from services.llm.generation.request import Generation, Profile, Sampling
 from services.llm.generation.script import speech_inputs
 from services.llm.generation.whole_text import WholeText
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
@@ -121,3 +121,45 @@ def test_prompt_and_steps_are_one_pass_within_rounding() -> None:
     decoder.forward(decoder.embed(prefix), stepped)
     steps = torch.cat([decoder.forward(decoder.embed([token]), stepped) for token in forced])
     torch.testing.assert_close(decoder.log_probabilities(steps), decoder.log_probabilities(at_once), atol=1e-4, rtol=0)
+
+
+TEXT = list(range(20, 29))
+
+
+def whole_text(profile: Profile, replay: tuple[int, ...] = ()) -> Generation:
+    return sentence(9, words=2, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=replay)
+
+
+def arriving_text(profile: Profile, replay: tuple[int, ...] = ()) -> Generation:
+    text = arriving(*([text_id] for text_id in TEXT))
+    return sentence(9, text=text, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=replay)
+
+
+@pytest.mark.parametrize(
+    ("kind", "profile"),
+    [(whole_text, Profile.CONTINUOUS), (whole_text, Profile.UPSTREAM), (arriving_text, Profile.CONTINUOUS)],
+)
+async def test_replayed_is_uninterrupted(kind: object, profile: Profile) -> None:
+    async with backend() as first, backend() as second:
+        uninterrupted = await tokens(first, kind(profile))  # type: ignore[operator]
+        assert len(uninterrupted) >= 8
+        load = [asyncio.create_task(tokens(second, sentence(seed, words=4))) for seed in range(2)]
+        for replayed in (1, len(uninterrupted) // 2, len(uninterrupted) - 1, len(uninterrupted)):
+            received = await hops(second, kind(profile, tuple(uninterrupted[:replayed])))  # type: ignore[operator]
+            assert [token for hop in received for token in hop.tokens] == uninterrupted[replayed:]
+            outcome = received[-1].outcome
+            assert outcome is not None
+            assert outcome.tokens == len(uninterrupted)
+        await asyncio.gather(*load)
+
+
+async def test_replay_feeds_tokens_one_at_a_time() -> None:
+    """A prompt's pass over prompt and tokens together would round differently; it has to be one row
+    for each token.
+    """
+    async with backend() as engine:
+        generated = await tokens(engine, whole_text(Profile.CONTINUOUS))
+        rows = engine.engine.stats.decode_rows
+        assert await tokens(engine, whole_text(Profile.CONTINUOUS, tuple(generated))) == []
+        assert engine.engine.stats.decode_rows == 2 * rows
+        assert engine.engine.stats.extends == 0

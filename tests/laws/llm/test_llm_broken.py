@@ -11,53 +11,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InternalFault, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
-from services.llm.engine.engine import Engine
-from services.llm.engine.kv_cache import SequenceCache
-from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Scheduler
-from tests.unit.llm.tiny_llm import model, sentence, tokens
-
-
-class FailingModel(SpeechTokenModel):
-    """Fails as often as `failures` says, as a device does: with an error that is not ours."""
-
-    failures: list[int]
-
-    @classmethod
-    def of(cls, plain: SpeechTokenModel) -> "FailingModel":
-        failing = cls(**{name: getattr(plain, name) for name in SpeechTokenModel.__dataclass_fields__})
-        object.__setattr__(failing, "failures", [0])
-        return failing
-
-    def _fail(self) -> None:
-        if self.failures[0]:
-            self.failures[0] -= 1
-            raise RuntimeError("device-side assert triggered")
-
-    def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
-        self._fail()
-        return super().forward(embeddings, cache)
-
-    def forward_rows(self, embeddings: Tensor, caches: list[SequenceCache]) -> Tensor:  # type: ignore[override]
-        self._fail()
-        return super().forward_rows(embeddings, caches)
+from tests.laws.llm.test_llm_cancel import watched
+from tests.unit.llm.tiny_llm import sentence, tokens
 
 
 @contextlib.asynccontextmanager
 async def failing(*, batch_invariant: bool = True) -> AsyncIterator[tuple[TorchBackend, list[int], list[str]]]:
-    """A backend, the number of passes that fail from now on, and the reasons given to on_fault."""
-    decoder, faults = FailingModel.of(model()), list[str]()
-    engine = Engine(
-        decoder, Limits(running=4, waiting=4), batch_invariant=batch_invariant, threads=1, on_fault=faults.append
-    )
-    backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), 2048)
-    try:
-        yield backend, decoder.failures, faults
-    finally:
-        await backend.close()
+    """A backend, the number of passes that fail from now on as those of a device do, with an error
+    that is not ours, and the reasons given to on_fault.
+    """
+    failures, faults = [0], list[str]()
+
+    def fail(hidden: Tensor) -> Tensor:
+        if failures[0]:
+            failures[0] -= 1
+            raise RuntimeError("device-side assert triggered")
+        return hidden
+
+    options = {"batch_invariant": batch_invariant, "on_fault": faults.append}
+    async with watched(Limits(running=4, waiting=4), **options) as (backend, decoder):
+        object.__setattr__(decoder, "broken", fail)
+        yield backend, failures, faults
 
 
 async def fails(backend: TorchBackend, message: str) -> None:
@@ -102,7 +79,7 @@ async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: py
         assert len(faults) == 1
 
 
-async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_thread_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing() as (backend, _, faults):
 
         def breaks(_: Scheduler) -> None:
@@ -114,7 +91,7 @@ async def test_a_dead_engine_thread_is_told_of(monkeypatch: pytest.MonkeyPatch) 
         assert faults == ["the speech-token engine failed with KeyError and has to be restarted"]
 
 
-async def test_everyone_who_comes_too_late_gets_an_error_of_his_own() -> None:
+async def test_each_request_to_a_closed_engine_gets_its_own_error() -> None:
     async with failing() as (backend, _, _faults):
         await backend.close()
         late = []

@@ -5,12 +5,12 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
@@ -18,7 +18,7 @@ from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Grouping, Hop
-from tests.unit.llm.tiny_llm import arriving, model, sentence, tokens
+from tests.unit.llm.tiny_llm import arriving, model, on_engine, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
@@ -50,17 +50,21 @@ class WatchedModel(SpeechTokenModel):
         assert self.hold.wait(20)
         return self.broken(super().forward(embeddings, cache))
 
+    def forward_rows(self, embeddings: Tensor, caches: list[SequenceCache]) -> Tensor:  # type: ignore[override]
+        return self.broken(super().forward_rows(embeddings, caches))
+
 
 @contextlib.asynccontextmanager
-async def watched(limits: Limits, positions: int = 2048) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
+async def watched(
+    limits: Limits, positions: int = 2048, **options: Any
+) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
     decoder = WatchedModel.of(model())
-    engine = Engine(decoder, limits, batch_invariant=True, threads=1)
-    backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), positions)
-    try:
-        yield backend, decoder
-    finally:
-        decoder.hold.set()
-        await backend.close()
+    engine = Engine(decoder, limits, **{"batch_invariant": True, "threads": 1} | options)
+    async with on_engine(engine, positions) as backend:
+        try:
+            yield backend, decoder
+        finally:
+            decoder.hold.set()
 
 
 async def held(decoder: WatchedModel) -> None:
@@ -210,7 +214,7 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
     assert "device on fire" in caplog.text
 
 
-async def test_closing_the_engine_tells_everyone() -> None:
+async def test_closing_the_engine_ends_all_sentences() -> None:
     async with watched(Limits(running=1, waiting=1)) as (backend, decoder):
         requests = [asyncio.create_task(tokens(backend, sentence(seed))) for seed in (1, 2)]
         await held(decoder)

@@ -21,7 +21,7 @@ from services.llm.engine.scheduler import Limits
 from services.llm.engine.stepper import ReadablePasses
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
-from tests.unit.llm.tiny_llm import arriving, backend, model, sentence, tokens
+from tests.unit.llm.tiny_llm import arriving, backend, model, on_engine, sentence, tokens
 
 VOICE = Prompt(tuple(range(20, 60)), tuple(range(1000, 1045)))
 CACHE_BYTES = 1 << 24
@@ -93,7 +93,7 @@ def test_inputs_that_are_all_of_the_voice_are_run() -> None:
     assert len(passes.prompts) == 1
 
 
-async def test_a_voice_said_before_says_the_same() -> None:
+async def test_a_cached_voice_prompt_changes_no_token() -> None:
     text = list(range(30, 41))
     async with backend() as often, backend(prompt_states_mib=0) as uncached:
 
@@ -117,15 +117,12 @@ async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn
     broken = dataclasses.replace(decoder, tables=tables)
     passes = CpuPasses(broken, CACHE_BYTES)
     engine = Engine(broken, Limits(running=4, waiting=4), batch_invariant=True, threads=1, passes=passes)
-    served = TorchBackend(engine, None, 2048)  # type: ignore[arg-type]  # the identity is not read
-    try:
+    async with on_engine(engine) as served:
         with pytest.raises(NonFinite, match="at token 0"):
             await tokens(served, sentence(1, text=(77, 1)))
         with pytest.raises(NonFinite, match="at token 0"):
             await tokens(served, sentence(1, prompt=Prompt((), (77,))))
         assert await tokens(served, sentence(1))
-    finally:
-        await served.close()
     cache = slot(broken)
     passes.scores(prompt(1), cache, 0)
     scores = passes.scores(speech_inputs([77]), cache, 0)

@@ -1,5 +1,7 @@
 """Steps that run ahead of the host generate the same tokens as the slow path, for whole and
-arriving text, with replays and cancellation.
+arriving text, with replays and cancellation. Sentences whose text arrives take pages as they grow:
+the tokens are the same, few pages are enough, and a sentence that gets none does not affect the
+others.
 """
 
 import asyncio
@@ -8,15 +10,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cosyserve.engines.compatibility import Identity
-from cosyserve.errors import NonFinite
+from cosyserve.errors import NonFinite, Overloaded
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Generation, Profile, Sampling
+from services.llm.gpu.kv_slots import KvGrowth
+from services.llm.gpu.layout import PAGE
 from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from tests.unit.llm.gpu.plain_runner import PlainRunner
-from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
+from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, on_engine, sentence, tokens, tokens_alone
 
 TEXT = list(range(20, 31))
 
@@ -27,11 +30,8 @@ async def fused(running: int = 16, **changes: int) -> AsyncIterator[tuple[TorchB
     runner = PlainRunner(decoder, **changes)
     limits = Limits(running=running, waiting=16, kv_bytes=runner.pages)
     engine = Engine(decoder, limits, threads=1, steps=lambda stats, remove: FusedStepper(runner, stats, remove))
-    served = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), 2048)
-    try:
+    async with on_engine(engine) as served:
         yield served, runner
-    finally:
-        await served.close()
 
 
 def streamed(seed: int, profile: Profile = Profile.CONTINUOUS, replay: tuple[int, ...] = ()) -> Generation:
@@ -50,7 +50,7 @@ async def test_many_at_once_are_the_slow_path() -> None:
     assert (stats.running, stats.waiting, stats.reserved_kv_bytes, stats.prefills) == (0, 0, 0, 10)
 
 
-async def test_a_sentence_that_is_over_runs_one_row_in_vain_at_most() -> None:
+async def test_a_finished_sentence_runs_at_most_one_discarded_row() -> None:
     async with fused() as (served, runner):
         generated = await tokens(served, sentence(3))
         outcome = (await hops(served, sentence(3)))[-1].outcome
@@ -81,7 +81,7 @@ async def test_replayed_is_uninterrupted() -> None:
                 assert await tokens(served, kind(9, replay=tuple(whole[:replayed]))) == whole[replayed:]
 
 
-async def test_a_cancelled_sentence_frees_its_seat() -> None:
+async def test_a_cancelled_sentence_frees_its_slot() -> None:
     async with fused(slots=32, pages=48) as (served, runner):
         for _ in range(6):
             async with contextlib.aclosing(served.generate(sentence(1, words=30))) as received:
@@ -94,7 +94,7 @@ async def test_a_cancelled_sentence_frees_its_seat() -> None:
     assert runner.chunks
 
 
-async def test_numbers_that_are_none_end_their_sentence_only() -> None:
+async def test_non_finite_numbers_end_their_sentence_only() -> None:
     async with fused() as (served, runner):
         runner.broken_slots = {1}
         results = await asyncio.gather(*(tokens(served, sentence(seed)) for seed in range(4)), return_exceptions=True)
@@ -127,3 +127,79 @@ async def test_prompts_that_come_together_run_before_the_next_step_and_stall_no_
     # and as many as may while they wait.
     assert sum(map(len, runs)) >= 12
     assert max(map(len, runs)) == MOST_CHUNKS
+
+
+def long_stream(seed: int, blocks: int = 8) -> Generation:
+    text = arriving(*([20 + (seed + at) % 40] * 5 for at in range(blocks)))
+    return sentence(seed, text=text, prompt=PROMPT, sampling=Sampling(seed=seed))
+
+
+async def test_pages_come_as_it_grows_and_change_nothing() -> None:
+    async with backend() as slow:
+        expected = [await tokens(slow, long_stream(seed)) for seed in range(2)]
+    async with fused(slots=48, pages=2048 // PAGE * 3) as (served, runner):
+        results = await asyncio.gather(*(tokens(served, long_stream(seed)) for seed in range(2)))
+        assert served.engine.stats.reserved_kv_bytes == 0
+    assert list(results) == expected
+    assert min(map(len, results)) > 4 * PAGE
+    # Each has what it needed and a page more at most, out of the 32 that it might have come to.
+    assert all(len(table) <= -(-runner.caches[slot].length // PAGE) + 1 for slot, table in runner.tables.items())
+    assert min(map(len, runner.tables.values())) > 4
+
+
+async def test_a_sentence_without_a_free_page_pauses_until_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[bool] = []
+    is_stuck = KvGrowth.stuck
+    monkeypatch.setattr(KvGrowth, "stuck", lambda self, *who: waited.append(is_stuck(self, *who)) or waited[-1])
+    async with backend() as slow:
+        expected = await tokens(slow, long_stream(1))
+    whole = [sentence(seed, words=12) for seed in range(4)]
+    alone = [tokens_alone(model(), one) for one in whole]
+    async with fused(running=8, slots=48, pages=32) as (served, runner):
+        stream = asyncio.create_task(tokens(served, long_stream(1)))
+        while not runner.steps:
+            await asyncio.sleep(0)
+        others = await asyncio.gather(*(tokens(served, one) for one in whole * 3))
+        assert await stream == expected
+    assert others == alone * 3
+    assert any(waited)
+
+
+async def test_the_last_of_sentences_that_all_wait_for_pages_ends_and_changes_no_other() -> None:
+    async with backend() as slow:
+        expected = {seed: await tokens(slow, long_stream(seed)) for seed in range(4)}
+    pages = max(map(len, expected.values())) * 2 // PAGE + 4
+    async with fused(running=8, slots=48, pages=max(pages, 2048 // PAGE)) as (served, _):
+        # All of the memory is taken by streams that cannot end in it.
+        results = await asyncio.gather(
+            *(tokens(served, long_stream(seed)) for seed in range(4)), return_exceptions=True
+        )
+        assert await tokens(served, sentence(2)) == tokens_alone(model(), sentence(2))
+        stats = served.engine.stats
+    refused = [result for result in results if isinstance(result, Overloaded)]
+    assert refused
+    assert "no memory is left for a sentence whose text arrives" in refused[0].message
+    assert refused[0].retry_after == 1.0
+    assert len(refused) < 4
+    for seed, result in enumerate(results):
+        assert isinstance(result, Overloaded) or result == expected[seed]
+    assert (stats.running, stats.reserved_kv_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("pages", [33, 40])
+async def test_streams_that_wait_for_text_hold_what_they_filled_and_no_more(pages: int) -> None:
+    async with fused(running=4, slots=48, pages=pages) as (served, runner):
+        gate = asyncio.Event()
+
+        async def text():  # type: ignore[no-untyped-def]
+            yield [20, 21, 22, 23, 24]
+            await gate.wait()
+            yield [25, 26]
+
+        waiting = [asyncio.create_task(tokens(served, sentence(seed, text=text(), prompt=PROMPT))) for seed in range(6)]
+        while served.engine.stats.parked < 6 or served.engine.stats.prefills < 6:
+            await asyncio.sleep(0.001)
+        assert served.engine.stats.reserved_kv_bytes <= 6 * 2
+        gate.set()
+        assert all(await asyncio.gather(*waiting))
+    assert runner.chunks

@@ -77,7 +77,7 @@ async def test_a_stream_between_two_texts_keeps_its_memory_but_no_place() -> Non
         assert all(await asyncio.wait_for(asyncio.gather(*(talk.reader for talk in opened)), 30))
 
 
-async def test_who_waits_for_a_place_says_what_it_would_have_said_alone() -> None:
+async def test_a_stream_that_waits_for_a_place_has_the_tokens_of_one_alone() -> None:
     async def said(engine: TorchBackend, count: int) -> list[list[int]]:
         async with talks(engine, count) as opened:
             for ids in (BLOCK, BLOCK, None):
@@ -99,9 +99,9 @@ async def test_the_number_of_open_streams_is_bounded() -> None:
         assert await tokens(engine, sentence(2))
 
 
-async def test_the_fake_is_starved_by_nobody_either() -> None:
+async def test_open_streams_do_not_starve_the_fake_backend() -> None:
     fake = FakeBackend(settings(backend="fake", max_sequences=1, max_waiting=1))
     async with talks(fake, 2):
         assert await asyncio.wait_for(tokens(fake, sentence(2)), 30)
-        with pytest.raises(Overloaded, match="2 sentences are admitted"):
+        with pytest.raises(Overloaded, match="2 text streams are open"):
             await Talk(fake).reader

@@ -3,24 +3,31 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
-from services.llm.generation.requested_script import positions_of_whole_text
 
+from cosyserve.engines.compatibility import Identity
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Alone
+from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
+from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
 from services.llm.settings import LlmSettings
-from tests.unit.llm.tiny_llm import TINY, model
 
-__all__ = ["PROMPT", "TINY", "arriving", "backend", "hops", "model", "sentence", "settings", "tokens", "tokens_alone"]
-
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
+
+
+def model() -> SpeechTokenModel:
+    torch.set_num_threads(1)
+    return ServedModel.read(TINY).load(torch.device("cpu"))
 
 
 def settings(**changes: Any) -> LlmSettings:
@@ -38,6 +45,16 @@ async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
         yield loaded
     finally:
         await loaded.close()
+
+
+@contextlib.asynccontextmanager
+async def on_engine(engine: Engine, positions: int = 2048) -> AsyncIterator[TorchBackend]:
+    """A backend on an engine of the test. positions: of the longest sequence."""
+    served = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), positions)
+    try:
+        yield served
+    finally:
+        await served.close()
 
 
 def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:

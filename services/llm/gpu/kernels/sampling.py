@@ -1,10 +1,13 @@
 """The sampler of `services.llm.generation.sampling` on the device: the same choices from the same
 float32 scores, with float64 arithmetic.
 
-Two kernels. `scan` reduces 512 ids at a time to the best of them in order, the sum of their
-weights, and whether all scores are finite. `choose` combines 13 such pieces for each row, draws,
-and updates the sequence's row of the state table. Adding a constant to all scores changes nothing,
-so scores may be logits.
+`scan` reduces 512 ids at a time to the best of them in order, the sum of their weights, and whether
+all scores are finite. `choose` combines 13 such pieces for each row, draws, and updates the
+sequence's row of the state table. Adding a constant to all scores changes nothing, so scores may be
+logits.
+
+`enter`, the first kernel of a step, reads the decision of the previous one from that row: the
+position, and the input to embed.
 """
 
 # fmt: off
@@ -37,6 +40,42 @@ NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
 PIECE = 512
 """Ids per program of `scan`."""
+
+
+@triton.jit(do_not_specialize=["batch"])
+def enter(
+    state, pages, row_slot, table, row_position, row_place, row_length, row_pages, residual, rounded, squares,
+    most_pages, batch,
+    HIDDEN: tl.constexpr, PADDED: tl.constexpr, PAGES_PADDED: tl.constexpr, TILES: tl.constexpr,
+    TILES_PADDED: tl.constexpr,
+    PAGE: tl.constexpr, PDL: tl.constexpr,
+):
+    """For each row: position, place in the cache (page * PAGE + offset; the dummy page 0 when
+    inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32 [B,
+    most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
+    HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
+    """
+    launch_dependents(PDL, 1)
+    row = tl.program_id(0)
+    number = tl.load(row_slot + row)
+    slot = state + number * WIDTH
+    active = tl.load(slot + ACTIVE)
+    position = tl.load(slot + LENGTH) * active
+    page = tl.load(pages + number * most_pages + position // PAGE) * active
+    tl.store(row_position + row, position)
+    tl.store(row_place + row, page * PAGE + position % PAGE)
+    tl.store(row_length + row, (position + 1) * active)
+    places = tl.arange(0, PAGES_PADDED)
+    listed = tl.load(pages + number * most_pages + places, mask=places < most_pages, other=0)
+    tl.store(row_pages + row * most_pages + places, listed, mask=places < most_pages)
+    columns = tl.arange(0, PADDED)
+    within = columns < HIDDEN
+    embedding = tl.load(table + tl.load(slot + INPUT).to(tl.int64) * HIDDEN + columns, mask=within, other=0.0)
+    tl.store(residual + row * HIDDEN + columns, embedding.to(tl.float32), mask=within)
+    tl.store(rounded + row * HIDDEN + columns, embedding, mask=within)
+    tiles = tl.arange(0, TILES_PADDED)
+    wide = embedding.to(tl.float32)
+    tl.store(squares + tiles * batch + row, tl.where(tiles == 0, tl.sum(wide * wide, axis=0), 0.0), mask=tiles < TILES)
 
 
 @triton.jit
@@ -176,7 +215,7 @@ def choose(
             whole = tl.max(running_of, axis=0)
             aim = _uniform(slot, decision, 1) * whole
             # The piece in which the running sum passes the aim; the last with a weight if rounding
-            # # leaves none.
+            # leaves none.
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)

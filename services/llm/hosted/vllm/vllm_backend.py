@@ -13,23 +13,22 @@ Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`,
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import gpus
-from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
 from services.llm.engine.weights import ServedModel
-from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, hold_directory
+from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, held_to_load
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary, PromptEmbeddings
-from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.hosted_backend import HostedBackend, hosted_identity
 from services.llm.hosted.installed_libraries import VLLM, imported, vllm_refusal
-from services.llm.hosted.runtime import Run, load_with_processes
+from services.llm.hosted.run_sampler import RunSampler
+from services.llm.hosted.runtime import Runtime, load_with_processes, require_whole_run
 from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
@@ -53,10 +52,8 @@ class PromptFormat:
     head_bias: Path | None
 
 
-class VllmRuntime:
-    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as
-    `Runtime.processes`.
-    """
+class VllmRuntime(Runtime):
+    """library: the module. engine: a loaded `AsyncLLM`. processes: as `Runtime.processes`."""
 
     def __init__(
         self,
@@ -65,21 +62,16 @@ class VllmRuntime:
         prompt_format: PromptFormat,
         vocabulary: ExtendedVocabulary,
         release: Callable[[], None],
-        processes: Sequence[int] = (),
+        processes: tuple[int, ...] = (),
     ) -> None:
-        self._library, self._engine, self._prompt_format, self._vocabulary, self._release = (
-            library,
-            engine,
-            prompt_format,
-            vocabulary,
-            release,
-        )
+        super().__init__(engine, release)
+        self._library, self._prompt_format, self._vocabulary = library, prompt_format, vocabulary
         self.processes = processes
         self._numbers = itertools.count()
 
-    async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
+    async def ids(self, inputs: list[int], sampler: RunSampler) -> AsyncGenerator[list[int]]:
         """As `Runtime.ids`. Leaving the library's generator before its end aborts the request."""
-        most, received, reason = run.most, 0, None
+        most, received, reason = sampler.most, 0, None
         prompt_format, name = self._prompt_format, f"run-{next(self._numbers)}"
         bias = None if prompt_format.head_bias is None else str(prompt_format.head_bias)
         parameters = self._library.SamplingParams(
@@ -88,11 +80,9 @@ class VllmRuntime:
             stop_token_ids=[prompt_format.first + END_OF_SPEECH],
             detokenize=False,
             output_kind=self._library.sampling_params.RequestOutputKind.DELTA,
-            extra_args={
-                ARGUMENT: {"name": name, "run": run.sampler.plain(), "first": prompt_format.first, "bias": bias}
-            },
+            extra_args={ARGUMENT: {"name": name, "run": sampler.plain(), "first": prompt_format.first, "bias": bias}},
         )
-        outputs = self._engine.generate(prompt_format.prompt(run.inputs), parameters, name)
+        outputs = self._engine.generate(prompt_format.prompt(inputs), parameters, name)
         to_extended = self._vocabulary.text_ids - prompt_format.first
         async with contextlib.aclosing(outputs) as results:
             async for output in results:
@@ -100,19 +90,11 @@ class VllmRuntime:
                 received, reason = received + len(completion.token_ids), completion.finish_reason
                 if completion.token_ids:
                     yield [one + to_extended for one in completion.token_ids]
-        if reason not in ("stop", "length") or (reason == "length" and received < most):
-            raise RuntimeError(f"the run ended by {reason} after {received} of {most} ids")
+        require_whole_run(reason, received, most)
 
     def is_dead(self, error: Exception) -> bool:
         """As `Runtime.is_dead`."""
         return bool(self._engine.errored)
-
-    def close(self) -> None:
-        """As `Runtime.close`."""
-        try:
-            self._engine.shutdown()
-        finally:
-            self._release()
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -122,21 +104,20 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:
         raise EngineUnavailable(refusal)
-    # The second model runner has a different interface for logits processors, and none in its #
+    # The second model runner has a different interface for logits processors, and none in its
     # first releases.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     # gRPC's threads are running: a fork of this process may hang on locks that they hold.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     library, arguments, async_llm = imported(VLLM, "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
-    served = ServedModel.read(settings)
-    conversion = Conversion.open(settings.converted, served.model_hash, (VLLM_EXPORT, HUGGING_FACE))
+    served = ServedModel.read(settings.model)
+    conversion = Conversion.open(settings.converted, served.hash, (VLLM_EXPORT, HUGGING_FACE))
     embeds = conversion.kind == VLLM_EXPORT
     if embeds and (refusal := plugin_refusal()):
         raise EngineUnavailable(refusal)
     prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
-    lock = hold_directory(conversion.directory)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
-    try:
+    with held_to_load(conversion.directory, f"vLLM {release}") as release_directory:
         engine_arguments = arguments.AsyncEngineArgs(
             model=str(conversion.directory),
             skip_tokenizer_init=True,
@@ -154,20 +135,10 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
             disable_log_stats=True,
         )
         engine, processes = load_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
-    except Exception as error:
-        lock.close()
-        raise ModelError(
-            f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}"
-        ) from error
-    identity = Identity(
-        model_hash=served.model_hash,
-        backend=VLLM,
-        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, "
-        f"batches of up to {settings.max_sequences} rows",
-        device=served.device_text(f"vllm {release}"),
-    )
-    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, lock.close, processes)
-    return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
+    precision = f"{conversion.precision}{', prompt embeddings' if embeds else ''}"
+    identity = hosted_identity(served, VLLM, release, precision, settings)
+    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, release_directory, processes)
+    return HostedBackend(runtime, conversion.vocabulary, served, identity, settings, on_fault)
 
 
 def gpu_share(directory: Path, kv_bytes: int) -> float:

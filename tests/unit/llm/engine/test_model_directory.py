@@ -17,8 +17,8 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
-from services.llm.generation.config import LengthBounds, LlmConfig, SamplingParameters, read_config
+from services.llm.engine.weights import load_tensors, model_hash
+from services.llm.generation.config import LengthBounds, read_config
 from tests.unit.llm.tiny_llm import TINY
 
 Tensors = dict[str, torch.Tensor]
@@ -49,18 +49,6 @@ def refusal(path: Path) -> str:
     text = str(refused.value)
     assert "\n" not in text
     return text.removeprefix(f"{path}/")
-
-
-def test_the_names_and_shapes_are_those_of_the_published_model() -> None:
-    published = json.loads((TINY.parent / "published_shapes.json").read_text())["llm.pt"]
-    published = published.get("tensors", published)
-    config = LlmConfig(
-        hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936,
-        rope_theta=1e6, rms_norm_eps=1e-6, sampling=SamplingParameters(),
-    )  # fmt: skip
-    assert {name: list(shape) for name, shape in expected_tensors(config).items()} == {
-        name: list(shape) for name, shape in published.items() if name != "llm.model.lm_head.weight"
-    }
 
 
 def test_the_tied_head_may_be_there_or_not(copy: Path) -> None:
@@ -129,15 +117,11 @@ def test_a_hostile_pickle_is_refused_and_not_run(copy: Path, monkeypatch: pytest
     assert ran == []
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle at all", b"PK\x03\x04 and then nothing"])
-def test_a_damaged_file_is_refused(copy: Path, content: bytes) -> None:
-    (copy / "llm.pt").write_bytes(content)
-    assert refusal(copy).startswith("llm.pt: not a file of tensors (")
-
-
-def test_a_truncated_file_is_refused(copy: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"not a pickle at all", b"PK\x03\x04 and then nothing", None])
+def test_a_damaged_file_is_refused(copy: Path, content: bytes | None) -> None:
+    """None: the first half of the file."""
     whole = (copy / "llm.pt").read_bytes()
-    (copy / "llm.pt").write_bytes(whole[: len(whole) // 2])
+    (copy / "llm.pt").write_bytes(whole[: len(whole) // 2] if content is None else content)
     assert refusal(copy).startswith("llm.pt: not a file of tensors (")
 
 
@@ -177,15 +161,37 @@ def test_a_backbone_that_would_be_computed_wrongly_is_refused(
     assert refusal(copy) == f"CosyVoice-BlankEN/config.json: {message}"
 
 
-def test_bounds_of_length_are_read_from_the_yaml(copy: Path) -> None:
+def with_llm_keys(copy: Path, keys: str) -> Path:
+    """The directory with further keys in the yaml's part about this service."""
     path = copy / "cosyvoice2.yaml"
-    text = path.read_text()
-    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20)
-    bounds = "    min_token_text_ratio: 0.6\n    max_token_text_ratio: 4\n"
-    path.write_text(text.replace("    sampling:", bounds + "    sampling:"))
-    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=4)
-    path.write_text(text.replace("    sampling:", bounds.replace("4", "0.5") + "    sampling:"))
-    assert refusal(copy) == f"{copy}: yaml llm: min_token_text_ratio 0.6 and max_token_text_ratio 0.5 are no range"
+    path.write_text((TINY / "cosyvoice2.yaml").read_text().replace("    mix_ratio:", f"{keys}    mix_ratio:", 1))
+    return copy
+
+
+def bounds(least: object, most: object) -> str:
+    return f"    min_token_text_ratio: {least}\n    max_token_text_ratio: {most}\n"
+
+
+def test_bounds_of_length_are_read_from_the_yaml(copy: Path) -> None:
+    lengths = read_config(ModelDirectory(copy)).lengths
+    assert lengths == LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20)
+    assert lengths.longest(1) == 20
+    lengths = read_config(ModelDirectory(with_llm_keys(copy, bounds(0.6, 4)))).lengths
+    assert lengths == LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=4)
+    lengths = read_config(ModelDirectory(with_llm_keys(copy, "    shortest_limit: 50\n"))).lengths
+    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == [50, 50, 60, 4000, 4096]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (bounds(0.6, 0.5), "min_token_text_ratio 0.6 and max_token_text_ratio 0.5 are no range"),
+        (bounds(".nan", 20), "min_token_text_ratio nan and max_token_text_ratio 20 are no range"),
+        *((f"    shortest_limit: {wrong}\n", "shortest_limit") for wrong in ("0", "4097", "2.5", "many")),
+    ],
+)
+def test_bounds_that_are_none_are_refused(copy: Path, keys: str, message: str) -> None:
+    assert message in refusal(with_llm_keys(copy, keys))
 
 
 def test_the_identity_follows_weights_and_sampling(copy: Path) -> None:
@@ -206,21 +212,3 @@ def test_weights_in_a_deflated_archive_are_read_all_the_same(copy: Path) -> None
             deflated.writestr(name, content)
     plain, packed = load(TINY), load(copy)
     assert all(torch.equal(packed[name], tensor) for name, tensor in plain.items())
-
-
-def test_a_ratio_that_is_no_number_is_refused(copy: Path) -> None:
-    path = copy / "cosyvoice2.yaml"
-    path.write_text(path.read_text().replace("    mix_ratio:", "    min_token_text_ratio: .nan\n    mix_ratio:", 1))
-    assert "min_token_text_ratio nan and max_token_text_ratio 20 are no range" in refusal(copy)
-
-
-def test_a_short_sentence_has_room_where_the_directory_gives_it(copy: Path) -> None:
-    path = copy / "cosyvoice2.yaml"
-    plain = path.read_text()
-    path.write_text(plain.replace("    mix_ratio:", "    shortest_limit: 50\n    mix_ratio:", 1))
-    lengths = read_config(ModelDirectory(copy)).lengths
-    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == [50, 50, 60, 4000, 4096]
-    assert read_config(ModelDirectory(TINY)).lengths.longest(1) == 20
-    for wrong in ("0", "4097", "2.5", "many"):
-        path.write_text(plain.replace("    mix_ratio:", f"    shortest_limit: {wrong}\n    mix_ratio:", 1))
-        assert "shortest_limit" in refusal(copy)

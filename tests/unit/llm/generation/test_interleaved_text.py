@@ -16,7 +16,7 @@ from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import FinishReason, Prompt
 from services.llm.generation.sampling import Scores
-from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
+from services.llm.generation.script import START, TASK, Input, Script, speech_inputs, text_inputs
 
 CONFIG = LlmConfig(
     **dict.fromkeys(
@@ -31,11 +31,12 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 class Says:
     """Chooses by decision number: the given id if it is not masked, else 100 + number; records
-    which ids were masked.
+    which ids were masked. ids: of the first decisions; numbered: of decision n4 and so on.
     """
 
-    def __init__(self, **ids: int) -> None:
-        self.ids, self.masked = {int(number[1:]): value for number, value in ids.items()}, []
+    def __init__(self, *ids: int, **numbered: int) -> None:
+        self.ids = dict(enumerate(ids)) | {int(number[1:]): value for number, value in numbered.items()}
+        self.masked = []
 
     def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
         self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
@@ -46,7 +47,7 @@ class Says:
 class Speaker:
     """Runs a script and keeps what it fed and sent."""
 
-    def __init__(self, script: ArrivingText) -> None:
+    def __init__(self, script: Script) -> None:
         self.script, self.fed, self.sent = script, [], []
 
     def run(self) -> list[list[Input]]:
@@ -161,16 +162,15 @@ def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
 
 @pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
 def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[ArrivingText]) -> None:
-    said = speaker(kind)
+    arriving, complete = speaker(kind), speaker(kind)
     for first in range(0, 2000, 5):
-        said.script.feed([first] * 5)
-        said.run()
-    assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
-    at_the_end = speaker(kind)
-    at_the_end.script.feed([1, 2, 3, 4, 5] * 41)
-    at_the_end.script.end()
-    at_the_end.run()
-    assert (at_the_end.script.finish, at_the_end.script.token_count) == (FinishReason.LENGTH, 4096)
+        arriving.script.feed([first] * 5)
+        arriving.run()
+    complete.script.feed([1, 2, 3, 4, 5] * 41)
+    complete.script.end()
+    complete.run()
+    for said in (arriving, complete):
+        assert (said.script.finish, said.script.token_count, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
 
 
 @pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from services.llm.generation.outbox import Outbox
-from services.llm.generation.requested_script import longest_arriving_text, positions_of_whole_text
 
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.settings import load
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop, Prompt
+from services.llm.generation.requested_script import longest_arriving_text, positions_of_whole_text
 from services.llm.settings import LlmSettings
 from tests.unit.llm.generation.test_interleaved_text import CONFIG
 
@@ -30,6 +30,7 @@ def test_defaults_need_an_address_and_a_model() -> None:
         ({"MODEL": ""}, "model is not set and backend=auto needs it"),
         ({"BACKEND": "onnx"}, "backend is 'onnx', allowed: auto, tensorrt_llm, vllm, torch, fake"),
         ({"DEVICE": "tpu"}, "device is 'tpu', allowed: auto, cpu, cuda"),
+        ({"AUTO_FIRST": "tensorrt"}, "auto_first is 'tensorrt', allowed: tensorrt_llm, vllm, or empty"),
         ({"GPU_ENGINE": "paged"}, "gpu_engine is 'paged', allowed: auto, fused, readable"),
         ({"GPU_PRECISION": "float16"}, "gpu_precision is 'float16', allowed: bfloat16, float32"),
         ({"MAX_SEQUENCES": "0"}, "max_sequences is 0, must be at least 1"),

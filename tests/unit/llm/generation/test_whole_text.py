@@ -1,38 +1,25 @@
-"""The script of a known text: layout, length bounds, masks, replay."""
+"""The script of a known text: layout, length bounds, masks, replay. For all scripts: `of_voice`
+covers exactly the inputs with which all sentences of a voice begin.
+"""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.generation.config import LengthBounds
+from services.llm.generation.interleaved_text import ContinuousText, UpstreamText
 from services.llm.generation.request import FinishReason, Profile, Prompt
-from services.llm.generation.sampling import Scores
+from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.generation.whole_text import WholeText
-
-SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
-
-
-class Says:
-    """Chooses the given ids, and records which ids were masked."""
-
-    def __init__(self, *ids: int) -> None:
-        self.ids, self.masked = list(ids), []
-
-    def choose(self, scores: Scores, decisions: Sequence[int]) -> int:
-        self.masked.append(set(np.flatnonzero(np.isneginf(scores)).tolist()))
-        return self.ids.pop(0) if self.ids else 100 + len(decisions)
+from tests.unit.llm.generation.test_interleaved_text import CONFIG, SCORES, Says, Speaker
 
 
 def speak(script: WholeText) -> list[int]:
-    sent = []
-    while script.ready:
-        script.take()
-        token = script.decide(SCORES)
-        sent += [] if token is None else [token]
-    return sent
+    said = Speaker(script)
+    said.run()
+    return said.sent
 
 
 def test_prompt_and_text_stand_around_the_task() -> None:
@@ -42,16 +29,11 @@ def test_prompt_and_text_stand_around_the_task() -> None:
     assert script.take() == speech_inputs([100])
 
 
-def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
-    script = WholeText(Prompt(), (1, 2, 3), Profile.CONTINUOUS, Says())
-    assert len(speak(script)) == 60
-    assert (script.finish, script.token_count) == (FinishReason.LENGTH, 60)
-
-
-def test_a_sentence_is_at_most_4096_tokens() -> None:
-    script = WholeText(Prompt(), (1,) * 205, Profile.CONTINUOUS, Says())
-    assert len(speak(script)) == 4096
-    assert script.finish is FinishReason.LENGTH
+@pytest.mark.parametrize(("text_ids", "most"), [(3, 60), (205, 4096)])
+def test_a_sentence_is_at_most_twenty_tokens_a_text_id_and_4096(text_ids: int, most: int) -> None:
+    script = WholeText(Prompt(), (1,) * text_ids, Profile.CONTINUOUS, Says())
+    assert len(speak(script)) == most
+    assert (script.finish, script.token_count) == (FinishReason.LENGTH, most)
 
 
 @pytest.mark.parametrize(
@@ -80,18 +62,55 @@ def test_upstream_ends_early_on_a_reserved_id() -> None:
 
 
 def test_replayed_tokens_are_fed_and_counted_but_not_sent() -> None:
-    script = WholeText(Prompt(), (1,), Profile.CONTINUOUS, Says(), replay=(7, 8, 9))
-    script.take()
-    assert script.decide(SCORES) is None
-    assert script.take() == speech_inputs([7])
-    assert script.decide(SCORES) is None
-    assert script.decide(SCORES) is None
-    assert script.take() == speech_inputs([9])
-    assert script.decide(SCORES) == 103
-    assert script.token_count == 4
+    said = Speaker(WholeText(Prompt(), (1,), Profile.CONTINUOUS, Says(), replay=(7, 8, 9)))
+    assert said.run()[1:5] == [speech_inputs([token]) for token in (7, 8, 9, 103)]
+    assert said.sent == list(range(103, 120))
+    assert said.script.token_count == 20
 
 
 def test_a_replay_of_the_whole_sentence_ends_it() -> None:
     script = WholeText(Prompt(), (1,), Profile.CONTINUOUS, Says(), replay=tuple(range(20)))
     assert speak(script) == []
     assert (script.finish, script.token_count) == (FinishReason.LENGTH, 20)
+
+
+CHOOSER = GreedyChooser()
+
+
+def whole(prompt: Prompt, text: tuple[int, ...]) -> WholeText:
+    return WholeText(prompt, text, Profile.CONTINUOUS, CHOOSER)
+
+
+def streamed(prompt: Prompt, text: tuple[int, ...]) -> ContinuousText:
+    script = ContinuousText(CONFIG, prompt, CHOOSER)
+    for text_id in text:
+        script.feed([text_id])
+    script.end()
+    return script
+
+
+@given(text_ids=st.integers(0, 30), speech=st.integers(0, 50), words=st.integers(1, 12))
+def test_sentences_of_a_voice_begin_with_it_and_part_behind(text_ids: int, speech: int, words: int) -> None:
+    prompt = Prompt(tuple(range(text_ids)), tuple(range(speech)))
+    for make in (whole, streamed):
+        one, other = make(prompt, (500,) * words), make(prompt, (600,) * (words + 3))
+        of_voice = one.of_voice
+        assert of_voice == other.of_voice >= 1
+        mine, theirs = one.take(), other.take()
+        assert mine[:of_voice] == theirs[:of_voice]
+        assert len(mine) >= of_voice
+
+
+@pytest.mark.parametrize(
+    ("text_ids", "speech", "of_voice"), [(44, 61, 1 + 5 * 5 + 61), (12, 61, 1 + 2 * 5 + 2 * 15), (4, 61, 1), (44, 0, 1)]
+)
+def test_a_stream_pairs_its_prompt_as_far_as_the_prompts_text_goes(text_ids: int, speech: int, of_voice: int) -> None:
+    prompt = Prompt(tuple(range(text_ids)), tuple(range(speech)))
+    assert ContinuousText(CONFIG, prompt, CHOOSER).of_voice == of_voice
+    assert whole(prompt, (1,)).of_voice == 1 + text_ids
+
+
+def test_the_upstream_profile_shares_no_inputs() -> None:
+    prompt = Prompt(tuple(range(40)), tuple(range(40)))
+    assert UpstreamText(CONFIG, prompt, CHOOSER).of_voice == 0
+    assert WholeText(prompt, (1,), Profile.UPSTREAM, CHOOSER).of_voice == 0

@@ -8,23 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device or Triton's interpreter", allow_module_level=True)
-
-from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
 
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.generation.script import Table, speech_inputs
 from services.llm.gpu.decode import DecodeStep, Memory
-from services.llm.gpu.layout import Stretch
+from services.llm.gpu.layout import PAGE, Stretch
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
-from tests.unit.llm.gpu.device_rows import begin, cached, paired
 from tests.unit.llm.tiny_llm import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -37,6 +36,45 @@ PADDED = replace(
     down=Blocks(16, 16, 32, split=2),
 )
 AT_ONCE = Tuning(*(Blocks(16, 16, 64, split=split) for split in (1, 1, 1, 2)), score=Blocks(16, 512, 64), splits=2)
+
+
+def paired(config_head_size: int) -> Tensor:
+    """Where the numbers of a key's head stand in the packed model."""
+    half = config_head_size // 2
+    return torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
+
+
+def begin(memory: Memory, slot: int, cache: SequenceCache, row: int, **columns: int) -> None:
+    """The sequence of `cache` sits in `slot`, on pages of its own in no order, and runs `row` of
+    the joined table next.
+    """
+    most = memory.pages.shape[1]
+    order = torch.randperm(most, generator=torch.Generator().manual_seed(slot)) + 1 + (slot - 1) * most
+    memory.pages[slot] = order.to(torch.int32)
+    turned = paired(cache.keys.shape[-1]).to(cache.keys.device)
+    for position in range(cache.length):
+        page, inside = int(order[position // PAGE]), position % PAGE
+        memory.cache[:, page, :, 0, inside] = cache.keys[:, :, position][..., turned].to(memory.cache.dtype)
+        memory.cache[:, page, :, 1, inside] = cache.values[:, :, position].to(memory.cache.dtype)
+    values_by_column = {
+        "LENGTH": cache.length,
+        "INPUT": row,
+        "ACTIVE": 1,
+        "LONGEST": 1000,
+        "CAPACITY": 1000,
+        "FILL_AT": -1,
+    } | columns
+    for name, value in values_by_column.items():
+        memory.state[slot, Column[name]] = value
+
+
+def cached(model: SpeechTokenModel, tokens: list[int]) -> tuple[SequenceCache, Tensor]:
+    """A slot that has run these speech tokens, and the log-probabilities behind the last,
+    [6564].
+    """
+    cache = SequenceCache.reserve(model.config, 512, model.device)
+    hidden = model.forward(model.embed(speech_inputs(tokens)), cache)
+    return cache, model.log_probabilities(hidden[-1:])[0]
 
 
 @pytest.fixture

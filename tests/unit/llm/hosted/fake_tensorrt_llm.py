@@ -31,13 +31,8 @@ class SamplingParams:
     end_id: int | None = None
     pad_id: int | None = None
     max_tokens: int = 32
-    stop_token_ids: list[int] | None = None
     logits_processor: Any = None
-    n: int = 1
     top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    temperature: float | None = None
     detokenize: bool = True
     add_special_tokens: bool = True
 
@@ -46,7 +41,6 @@ class SamplingParams:
 class KvCacheConfig:
     enable_block_reuse: bool = True
     max_tokens: int | None = None
-    free_gpu_memory_fraction: float | None = None
 
 
 class CapacitySchedulerPolicy(enum.Enum):
@@ -136,7 +130,6 @@ class LLM:
         assert streaming
         assert sampling_params is not None
         assert sampling_params.end_id is not None  # without a tokenizer the library raises
-        assert sampling_params.n == 1
         assert all(type(one) is int and 0 <= one < self.vocabulary for one in inputs)
         assert sampling_params.max_tokens >= 1
         limit = self.arguments.get("max_seq_len", 1 << 30)

@@ -28,21 +28,15 @@ from tests.unit.llm.hosted.step_engine import Logits, Request, StepEngine
 class RequestOutputKind(enum.Enum):
     CUMULATIVE = 0
     DELTA = 1
-    FINAL_ONLY = 2
 
 
 @dataclass(kw_only=True)
 class SamplingParams:
     """Fields by the published class, in part."""
 
-    n: int = 1
     temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
     stop_token_ids: list[int] | None = None
     max_tokens: int | None = 16
-    min_tokens: int = 0
     detokenize: bool = True
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     extra_args: dict[str, Any] | None = None

@@ -102,8 +102,7 @@ async def hosted(
 
 def host(backend: HostedBackend) -> Any:
     """The library's own object."""
-    runtime: Any = backend._runtime
-    return runtime._llm if hasattr(runtime, "_llm") else runtime._engine
+    return backend._runtime._engine
 
 
 def engine_of(backend: HostedBackend) -> StepEngine:

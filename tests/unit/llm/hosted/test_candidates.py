@@ -3,6 +3,7 @@ and never an ImportError.
 """
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -25,16 +26,29 @@ def names(**changes: object) -> list[str]:
     return [name for name, _ in candidates(wanted, hosted_first(wanted))]
 
 
-def test_auto_is_our_own_engines_unless_another_is_named() -> None:
-    assert names(device="auto") == ["fused", "readable", "cpu"]
-    assert names(device="cuda") == ["fused", "readable"]
-    assert names(device="cpu") == ["cpu"]
-    assert names(device="auto", auto_first="vllm") == ["vllm", "fused", "readable", "cpu"]
-    assert names(device="cuda", auto_first="tensorrt_llm") == ["tensorrt_llm", "fused", "readable"]
-    assert names(device="cpu", auto_first="vllm") == ["cpu"]
-    assert names(backend="torch", device="auto", auto_first="vllm") == ["fused", "readable", "cpu"]
-    with pytest.raises(ValueError, match="auto_first is 'tensorrt', allowed: tensorrt_llm, vllm, or empty"):
-        settings(auto_first="tensorrt")
+OURS = ["fused", "readable", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "selected"),
+    [
+        ({}, OURS),
+        ({"device": "cuda"}, OURS[:2]),
+        ({"device": "cpu"}, ["cpu"]),
+        ({"auto_first": "vllm"}, ["vllm", *OURS]),
+        ({"device": "cuda", "auto_first": "tensorrt_llm"}, ["tensorrt_llm", *OURS[:2]]),
+        ({"device": "cpu", "auto_first": "vllm"}, ["cpu"]),
+        ({"backend": "torch", "auto_first": "vllm"}, OURS),
+        ({"backend": "torch"}, OURS),
+        ({"backend": "torch", "device": "cuda", "gpu_engine": "fused"}, ["fused"]),
+        ({"backend": "torch", "gpu_engine": "readable"}, ["readable", "cpu"]),
+        ({"backend": "tensorrt_llm"}, ["tensorrt_llm"]),
+        ({"backend": "vllm"}, ["vllm"]),
+        ({"backend": "fake"}, ["fake"]),
+    ],
+)
+def test_settings_select_the_candidates(changes: dict[str, str], selected: list[str]) -> None:
+    assert names(**{"device": "auto"} | changes) == selected
 
 
 def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
@@ -53,17 +67,6 @@ def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     next(tmp_path.glob("fastest-*")).write_text("cut off")
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
-
-
-def test_a_setting_selects_its_part_of_the_candidates() -> None:
-    assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
-    assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
-    assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
-    assert [names(backend=name, device="auto") for name in ("tensorrt_llm", "vllm", "fake")] == [
-        ["tensorrt_llm"],
-        ["vllm"],
-        ["fake"],
-    ]
 
 
 async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +116,7 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
 
 
 @pytest.mark.parametrize(
-    ("kind", "version", "converted", "message"),
+    ("kind", "version", "has_conversion", "message"),
     [
         ("tensorrt_llm", "0.19.0", True, "the oldest supported is 0.20"),
         ("tensorrt_llm", "0.20.0", True, "before 1.0 serves only built engines"),
@@ -126,32 +129,21 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
 def test_what_a_release_cannot_serve_is_said(
     kind: str,
     version: str,
-    converted: bool,
+    has_conversion: bool,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
-    converted_at: Path,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
+    given = request.getfixturevalue("converted") if has_conversion else None
     with library(kind, monkeypatch, version), pytest.raises(SettingsError, match=message):
-        load_chosen(
-            settings(backend=kind, device="auto", converted=converted_at if converted else None, engines=tmp_path)
-        )
-
-
-@pytest.fixture
-def converted_at(converted: Path) -> Path:
-    return converted
+        load_chosen(settings(backend=kind, device="auto", converted=given, engines=tmp_path))
 
 
 def test_a_conversion_of_another_model_is_refused(
     monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    for path in converted.rglob("*"):
-        if path.is_file():
-            (other / path.relative_to(converted)).parent.mkdir(exist_ok=True)
-            (other / path.relative_to(converted)).write_bytes(path.read_bytes())
+    other = Path(shutil.copytree(converted, tmp_path / "other"))
     manifest = json.loads((other / "manifest.json").read_text())
     manifest["identity"]["source"] = "0123456789abcdef"
     (other / "manifest.json").write_text(json.dumps(manifest))

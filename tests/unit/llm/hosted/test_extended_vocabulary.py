@@ -1,13 +1,31 @@
 """One numbering for text and speech: inputs, results, and refused ids."""
 
 import json
+import pkgutil
+import shutil
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from cosyserve.errors import InternalFault, ModelError
+from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.llm.generation.request import Prompt
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
+from services.llm.hosted.extended_vocabulary import (
+    HEAD_BIAS_FILE,
+    PROMPT_EMBEDDINGS_FILE,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+    PromptEmbeddings,
+    side_file,
+)
+from services.llm.hosted.vllm import vllm_plugin
+from services.llm.loading import load_chosen
+from tests.unit.llm.hosted import fake_vllm
+from tests.unit.llm.hosted.hosts import library
+from tests.unit.llm.tiny_llm import model, settings
 
 PUBLISHED = ExtendedVocabulary(151_663)
 
@@ -59,3 +77,72 @@ def test_another_numbering_is_refused(tmp_path: Path, facts: str | None) -> None
         path.write_text(facts)
     with pytest.raises(ModelError, match=r"no description of an extended vocabulary|numbers its tokens in another way"):
         ExtendedVocabulary.load(path)
+
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def export(converted: Path) -> Path:
+    return converted.with_name("vllm")
+
+
+def vocabulary_of(export: Path) -> ExtendedVocabulary:
+    return ExtendedVocabulary.load(export / VOCABULARY_FILE)
+
+
+def test_rows_are_those_of_the_model(export: Path) -> None:
+    vocabulary, reference = vocabulary_of(export), model()
+    ids = [vocabulary.start, 3, vocabulary.text_ids - 1, vocabulary.task, vocabulary.text_ids, vocabulary.end, 3]
+    wanted = [(0, 0), (1, 3), (1, vocabulary.text_ids - 1), (0, 1), (2, 0), (2, 6561), (1, 3)]
+    rows = PromptEmbeddings.open(export, vocabulary).rows(ids)
+    assert torch.equal(rows, torch.stack([reference.tables[table][row] for table, row in wanted]))
+
+
+def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(export, tmp_path / "broken"))
+    tables = load_file(broken / PROMPT_EMBEDDINGS_FILE)
+    save_file({**tables, "text": tables["text"][1:].clone()}, broken / PROMPT_EMBEDDINGS_FILE)
+    with pytest.raises(ModelError, match="are needed; convert the model again"):
+        PromptEmbeddings.open(broken, vocabulary_of(export))
+    (broken / PROMPT_EMBEDDINGS_FILE).unlink()
+    with pytest.raises(ModelError, match="prompts cannot be looked up"):
+        PromptEmbeddings.open(broken, vocabulary_of(export))
+
+
+def test_the_entry_point_of_the_distribution_is_the_plugin() -> None:
+    project_file = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))
+    points = project_file["project"]["entry-points"][vllm_plugin.GROUP]
+    assert points == {vllm_plugin.NAME: "services.llm.hosted.vllm.vllm_plugin:register"}
+    assert pkgutil.resolve_name(points[vllm_plugin.NAME]) is vllm_plugin.register
+
+
+def test_the_model_is_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_vllm.ModelRegistry, "models", {})
+    with library("vllm", monkeypatch):
+        vllm_plugin.register()
+        (name,) = fake_vllm.ModelRegistry.models.values()
+        assert issubclass(pkgutil.resolve_name(name), fake_vllm.Qwen2ForCausalLM)
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen", "message"),
+    [
+        ([], None, "no entry point vllm.general_plugins"),
+        ([EntryPoint("other", "other:register", "")], None, "no entry point"),
+        (
+            [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", "")],
+            "lora,metrics",
+            "VLLM_PLUGINS is 'lora,metrics'",
+        ),
+    ],
+)
+def test_a_plugin_that_vllm_will_not_call_is_said(
+    points: list[EntryPoint], chosen: str | None, message: str, export: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with library("vllm", monkeypatch):
+        monkeypatch.setattr(vllm_plugin, "entry_points", lambda group: points)
+        if chosen is not None:
+            monkeypatch.setenv("VLLM_PLUGINS", chosen)
+        with pytest.raises(SettingsError, match=message):
+            load_chosen(settings(backend="vllm", device="auto", converted=export))

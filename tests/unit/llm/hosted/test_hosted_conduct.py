@@ -40,7 +40,7 @@ async def idle(backend: HostedBackend) -> None:
 
 
 @pytest.mark.parametrize("by_task", [False, True])
-async def test_who_hangs_up_is_aborted_and_computes_no_more(ours: HostedBackend, by_task: bool) -> None:
+async def test_a_cancelled_sentence_is_aborted_and_computes_no_more(ours: HostedBackend, by_task: bool) -> None:
     stream = ours.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
     for _ in range(3):
         await anext(stream)
@@ -98,7 +98,7 @@ async def never() -> AsyncIterator[list[int]]:
     await asyncio.Event().wait()
 
 
-async def test_numbers_that_are_none_end_that_sentence_alone(ours: HostedBackend) -> None:
+async def test_non_finite_numbers_end_that_sentence_alone(ours: HostedBackend) -> None:
     rows = itertools.count()
 
     def spoil(row: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monk
         assert await tokens(ours, sentence(1))
 
 
-async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(
+async def test_an_engine_without_results_is_given_up_and_all_sentences_end(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     faults: list[str] = []
@@ -165,7 +165,7 @@ async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, 
         assert len(faults) == 1
 
 
-async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBackend) -> None:
+async def test_closing_ends_running_waiting_and_open_sentences(ours: HostedBackend) -> None:
     engine_of(ours).hold.clear()
     ended = [
         asyncio.create_task(tokens(ours, one))
@@ -182,7 +182,7 @@ async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBacke
         await tokens(ours, sentence(5))
 
 
-async def test_what_cannot_be_is_refused_before_any_work(ours: HostedBackend) -> None:
+async def test_impossible_requests_are_refused_before_any_work(ours: HostedBackend) -> None:
     with pytest.raises(InvalidRequest, match="98 ids, which with this prompt"):
         await tokens(ours, sentence(1, prompt=PROMPT, text=(1,) * 98))
     with pytest.raises(InvalidRequest, match="profile upstream feeds inputs twice"):

@@ -72,7 +72,7 @@ async def test_a_load_that_waits_for_a_process_that_never_comes_is_stepped_over(
             over.set()
 
 
-async def test_vllm_starts_beside_another_engine_on_the_same_gpu(
+async def test_vllm_starts_next_to_another_engine_on_the_same_gpu(
     monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     """20 of 24 GiB are free, and the library by itself asks for 0.92 of all."""

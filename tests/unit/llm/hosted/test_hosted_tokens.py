@@ -41,7 +41,7 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(
 
 
 @pytest.mark.parametrize("kind", SEAMS)
-async def test_in_company_tokens_are_those_of_torch(
+async def test_tokens_of_a_batch_are_those_of_torch(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted, max_sequences=3, max_waiting=8) as ours:
@@ -65,7 +65,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(
 
 
 @pytest.mark.parametrize("kind", SEAMS)
-async def test_what_is_replayed_goes_on_as_it_would_have(
+async def test_a_replay_continues_as_the_uninterrupted_sentence(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
@@ -106,7 +106,7 @@ VLLM_KINDS = [kind for kind in KINDS if kind != "tensorrt_llm"]
 
 @pytest.mark.parametrize("kind", VLLM_KINDS)
 @pytest.mark.parametrize("what", ["set_aside_after", "left_out_after"])
-async def test_a_request_that_vllm_adds_anew_goes_on_by_the_same_draws(
+async def test_a_request_that_vllm_adds_again_continues_with_the_same_draws(
     kind: str, what: str, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
@@ -116,7 +116,7 @@ async def test_a_request_that_vllm_adds_anew_goes_on_by_the_same_draws(
 
 
 @pytest.mark.parametrize("kind", VLLM_KINDS)
-async def test_what_vllm_samples_behind_a_part_of_a_prompt_does_not_count(
+async def test_what_vllm_samples_after_a_part_of_a_prompt_is_discarded(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:

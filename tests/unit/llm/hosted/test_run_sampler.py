@@ -45,7 +45,7 @@ def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
     number = 0
     while remote.finish is None:
         run = RunSampler.from_plain(
-            json.loads(json.dumps(RunSampler.of(remote.rules, remote.token_count, decisions).plain()))
+            json.loads(json.dumps(RunSampler(remote.rules, remote.token_count, decisions).plain()))
         )
         before, over, most = len(decisions), False, run.most
         while not over and remote.finish is None:
@@ -64,8 +64,8 @@ def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
     assert number >= 2
 
 
-def test_numbers_that_are_none_stay_none() -> None:
-    run = RunSampler.of(script("continuous", ()).rules, 0, [])
+def test_a_run_with_non_finite_numbers_stays_ended() -> None:
+    run = RunSampler(script("continuous", ()).rules, 0, [])
     bad = scores(0)
     bad[7] = np.nan
     assert [run.decide(bad), run.decide(scores(1))] == [NOT_FINITE, NOT_FINITE]
@@ -74,12 +74,12 @@ def test_numbers_that_are_none_stay_none() -> None:
 
 def test_draws_that_are_not_counter_based_are_refused() -> None:
     greedy = WholeText(PROMPT, (1,), Profile.CONTINUOUS, GreedyChooser())
-    with pytest.raises(TypeError, match="no run can decide as GreedyChooser does"):
-        RunSampler.of(greedy.rules, 0, [])
+    with pytest.raises(TypeError, match="no engine can sample as GreedyChooser does"):
+        RunSampler(greedy.rules, 0, [])
 
 
 def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> None:
-    run = RunSampler.of(script("continuous", ()).rules, 3, [5, 6, 7])
+    run = RunSampler(script("continuous", ()).rules, 3, [5, 6, 7])
     first = [run.decide(scores(number)) for number in range(4)]
     run.rewind(1)
     assert (run.token_count, run.decisions) == (4, [5, 6, 7, first[0]])
@@ -92,7 +92,7 @@ def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> N
 
 def test_an_end_stays_one_as_long_as_it_counts() -> None:
     rules = script("continuous", ()).rules
-    run = RunSampler.of(rules, rules.longest - 1, [1] * (rules.longest - 1))
+    run = RunSampler(rules, rules.longest - 1, [1] * (rules.longest - 1))
     last = run.decide(scores(0))
     run.rewind(1)
     assert run.decide(scores(1)) == END_OF_SPEECH

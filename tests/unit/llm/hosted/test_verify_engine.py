@@ -3,6 +3,7 @@ fails with the decisions that differ.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,7 @@ def test_one_decision_that_differs_is_one_and_what_follows_is_compared(
 def test_an_engine_without_its_bias_fails(
     converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in converted.rglob("*"):
-        (tmp_path / path.relative_to(converted)).mkdir() if path.is_dir() else None
-        if path.is_file():
-            (tmp_path / path.relative_to(converted)).write_bytes(path.read_bytes())
+    shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     data = bytearray((tmp_path / HEAD_BIAS_FILE).read_bytes())
     size = 8 + int.from_bytes(data[:8], "little")
     data[size + 4 * 276 :] = bytes(len(data) - size - 4 * 276)

@@ -1,14 +1,47 @@
-"""Upper bounds on the positions of a sequence, so that its KV slot can be reserved before it
-starts.
+"""From a request to its script, with upper bounds on its positions, so that its KV slot can be
+reserved before it starts.
 
 Source of the length rules: compatibility specification sections 3.2 and 3.4.
 """
 
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 from cosyserve.errors import InvalidRequest
 from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds, LlmConfig
-from services.llm.generation.request import Prompt, TextStream
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.generation.request import Generation, Profile, Prompt, TextStream
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.whole_text import WholeText
+
+
+@dataclass(frozen=True)
+class RequestedScript:
+    """The script of a request, and what the engine reserves for it."""
+
+    script: WholeText | ArrivingText
+    positions: int
+    """Most positions of the sentence."""
+    initial_positions: int | None = None
+    """Positions of the prompt, where the text arrives over time; None: all are needed at once."""
+    text: AsyncGenerator[list[int]] | None = None
+    """The text that arrives, limited to what fits into `positions`; None: the script has it all."""
+
+
+def requested_script(generation: Generation, config: LlmConfig, limit: int) -> RequestedScript:
+    """The script that generates the tokens of a request. Raises InvalidRequest when it may need
+    more than `limit` positions.
+    """
+    prompt, sampling, text = generation.prompt, generation.sampling, generation.text
+    chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
+    if isinstance(text, tuple):
+        positions = positions_of_whole_text(prompt, len(text), limit, config.lengths)
+        whole = WholeText(prompt, text, sampling.profile, chooser, generation.replay, config.lengths)
+        return RequestedScript(whole, positions)
+    most = longest_arriving_text(config, prompt, limit)
+    kind = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
+    script = kind(config, prompt, chooser, generation.replay)
+    return RequestedScript(script, limit, positions_of_prompt(prompt), limited_text(text, most))
 
 
 def positions_of_whole_text(

@@ -1,13 +1,13 @@
-"""Delivery from the engine's thread to the reader: tokens grouped into hops, one wake-up per hop,
-with the timings of the sequence.
-"""
+"""Delivery from the engine to the reader: tokens grouped into hops, with the sentence's timings."""
 
 import contextlib
 import time
 from collections.abc import Callable
 
+from cosyserve.errors import NonFinite
 from cosyserve.telemetry import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
+from services.llm.generation.script import Script
 
 Deliver = Callable[[Hop | Exception], None]
 """Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's
@@ -16,7 +16,9 @@ thread; must not block.
 
 
 class Outbox:
-    """Created when the request is accepted; used by one thread at a time."""
+    """Groups the tokens of a sentence into hops, with one wake-up of the reader per hop, and
+    measures its phases. Created when the request is accepted; used by one thread at a time.
+    """
 
     def __init__(self, deliver: Deliver, grouping: Grouping) -> None:
         self._deliver, self._grouping = deliver, grouping
@@ -38,6 +40,17 @@ class Outbox:
         self._queue = Timing("llm.queue", self._accepted_ns, start_ns)
         self._prefill = Timing("llm.prefill", start_ns, time.time_ns(), {"positions": positions})
         self._timings += [self._queue, self._prefill]
+
+    def decided(self, script: Script, decide: Callable[[], int | None]) -> None:
+        """Make one decision of the script by `decide`, its `decide` or `accept`, and add the token
+        that it sends, or count the one that it replays.
+        """
+        tokens_before = script.token_count
+        token = decide()
+        if token is not None:
+            self.add(token, last=script.finish is not None)
+        elif script.token_count > tokens_before:
+            self.replayed()
 
     def add(self, token: int, *, last: bool) -> None:
         """Add a token. A hop is sent as soon as it is full, unless the sentence ends with it."""
@@ -80,3 +93,8 @@ class Outbox:
         hop = Hop(self._tokens, tuple(self._timings), outcome)
         self._tokens, self._timings, self._sent_any = [], [], True
         self._deliver(hop)
+
+
+def non_finite(script: Script) -> NonFinite:
+    """The error of a pass whose log-probabilities are not all finite."""
+    return NonFinite(f"the speech-token model produced non-finite log-probabilities at token {script.token_count}")
