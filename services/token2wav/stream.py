@@ -17,6 +17,7 @@ is computed.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,10 +27,10 @@ from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import InvalidRequest, NonFinite, OutOfRange
+from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, SPEAKER_DIMENSION
 from cosyserve.timing import Timing
-from services.token2wav.guards.saturation import SaturationGuard
-from services.token2wav.guards.silence import SilenceGuard
-from services.token2wav.inputs.request import MAX_TOKENS, Sentence, checked_tokens
+from services.token2wav.guards.loudness import SaturationGuard, SilenceGuard
+from services.token2wav.inputs.request import MAX_TOKENS, Hops, Profile, Sentence, Voice, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
 
@@ -146,3 +147,19 @@ class AcousticStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def warm_up(batcher: Batcher, profile: Profile = Profile.CONTINUOUS) -> float:
+    """Decode two grid blocks and part of a third through the path of a request; returns the seconds
+    it took.
+    """
+    began = time.perf_counter()
+    empty_voice = Voice(
+        np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32)
+    )
+    async with AcousticStream(batcher, Sentence(empty_voice, profile=profile, hops=Hops())) as stream:
+        await stream.feed([0] * (2 * CHUNK_TOKENS + 4))
+        await stream.finish()
+        async for _ in stream:
+            pass
+    return time.perf_counter() - began

@@ -10,8 +10,8 @@ from cosyserve.engines.kernel_cache import Key, keep_kernels
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, take_early
-from services.token2wav.decoders.continuous_state import ContinuousState
+from services.token2wav.decoders.continuous_state import BlocksAhead, ContinuousState, Span, take_early
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.flow.flow import Flow

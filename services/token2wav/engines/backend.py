@@ -19,8 +19,7 @@ from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.engines.artifacts import CachedEngines
 from services.token2wav.engines.cache_keys import COMPATIBILITIES, COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file
 from services.token2wav.engines.flow import EngineFlow
-from services.token2wav.engines.prefix_decoder import PrefixDecoder
-from services.token2wav.engines.refusing_decoder import RefusingDecoder
+from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
 from services.token2wav.engines.shapes import profiles

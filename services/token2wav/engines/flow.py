@@ -20,7 +20,7 @@ from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
 from services.token2wav.flow.checks import check_length, check_tokens, check_voice
-from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.solver import ROWS, SolverStats, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask

@@ -11,12 +11,13 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.errors import CosyserveError, NonFinite
+from cosyserve.errors import CosyserveError, FailedPrecondition, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState
@@ -158,3 +159,26 @@ class PrefixDecoder:
             for at, mel in zip(batch, rows, strict=True):
                 mels[at] = mel
         return mels
+
+
+class RefusingDecoder:
+    """Refuses every stream before any work and names the profiles that are available."""
+
+    widest_step = 1
+    goes_on_without_room = False
+    token_bytes = 0
+
+    def start_bytes(self, voice: Voice) -> NoReturn:
+        """Raises FailedPrecondition."""
+        raise FailedPrecondition(
+            "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs "
+            "streaming masks; ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+        )
+
+    def start(self, sentence: Sentence) -> OneStepState:
+        """Raises FailedPrecondition."""
+        self.start_bytes(sentence.voice)
+
+    def step(self, step_inputs: Sequence[StepInput[OneStepState]]) -> list[Decoded | CosyserveError | None]:
+        """Never called, because no stream starts."""
+        return [None for _ in step_inputs]

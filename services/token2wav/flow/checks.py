@@ -5,7 +5,7 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.checks import (
     all_plausible,
     check_block,
@@ -28,9 +27,8 @@ from services.token2wav.flow.checks import (
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
-from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import CachedPass, StreamCache, Workspace, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 

@@ -1,5 +1,5 @@
 """`flow.pt` and its section of the yaml: sizes, names, shapes (compatibility specification sections
-1 and 4.7).
+1 and 4.7), and the tensors, read without executing code and checked one by one.
 """
 
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.model_directory import ModelDirectory, Node
+from cosyserve.model_directory import ModelDirectory, Node, check_tensors
 from cosyserve.spec import (
     CHUNK_FRAMES,
     CHUNK_TOKENS,
@@ -22,6 +23,7 @@ from cosyserve.spec import (
 )
 from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.inputs.tensor_file import read_tensors
 
 FILE = "flow.pt"
 ESTIMATOR = "decoder.estimator."
@@ -245,3 +247,29 @@ def _size(directory: ModelDirectory, key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ModelError(f"{directory.path}: the yaml has flow.{key} = {value!r}, expected a positive integer")
     return value
+
+
+def read_flow_tensors(
+    directory: ModelDirectory, config: FlowConfig, device: torch.device, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The tensors on `device`: the estimator's in `dtype`, all others in float32; half-precision
+    files are widened.
+
+    The encoder stays float32 (a fortieth of the work): float16 cannot represent its layer-norm
+    epsilon of 1e-12, and it scales activations by the square root of its width. Raises ModelError
+    naming the file and the tensor.
+    """
+    path = directory.file(FILE)
+    tensors = read_tensors(path)
+    check_tensors(path, tensors, expected_tensors(config))
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: tensor {name} has values that are not finite")
+    return {
+        # Cloned, because a view into the file's storage may start at any address; a new
+        # allocation is aligned.
+        name: tensor.to(device, dtype if name.startswith(ESTIMATOR) else torch.float32).clone(
+            memory_format=torch.contiguous_format
+        )
+        for name, tensor in tensors.items()
+    }

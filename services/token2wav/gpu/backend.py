@@ -14,12 +14,10 @@ from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.device.suitability import kernels_compile
-from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
+from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile

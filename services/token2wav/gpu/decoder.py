@@ -22,8 +22,7 @@ from services.token2wav.flow.checks import LARGEST_MEL, check_length, check_voic
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
-from services.token2wav.gpu.step_work import StepWork
-from services.token2wav.gpu.stream_state import PagedState, Slots
+from services.token2wav.gpu.stream_state import PagedState, Slots, StepWork
 from services.token2wav.gpu.vocoder_step import ReadableVocoderStep, VocoderStep
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice

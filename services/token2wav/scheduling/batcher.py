@@ -2,7 +2,7 @@
 and step.
 
 A new stream waits for at most the step in progress. Which streams share a step, and how many,
-follows from when their players run dry (`deadlines`). A first chunk is held back if the second one
+follows from when their players run dry (`next_step`). A first chunk is held back if the second one
 would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
 runs only when no other stream has work. There is no polling: the thread sleeps until tokens, a
 reader or a new stream wakes it.
@@ -20,19 +20,16 @@ from numpy.typing import NDArray
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
-from services.token2wav.guards.engine_health import EngineHealth, OnFault
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.clock import Clock, MonotonicClock
 from services.token2wav.scheduling.delivery import Delivery
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
 from services.token2wav.scheduling.hop_audio import Deliver
+from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.step_runner import StepRunner
+from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
 from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
-from services.token2wav.scheduling.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
 

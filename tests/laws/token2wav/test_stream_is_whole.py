@@ -20,10 +20,9 @@ from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
 from services.token2wav.scheduling.stream_slot import StreamSlot
-from services.token2wav.scheduling.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 

@@ -9,10 +9,8 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
-from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
-from services.token2wav.gpu.kernels.feed_forward import feed_forward
-from services.token2wav.gpu.kernels.head_attention import attend_by_head
-from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
+from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
+from services.token2wav.gpu.kernels.linear import GELU, feed_forward, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product, Transformer
@@ -22,7 +20,7 @@ _EPSILON = 1e-5
 
 def barrier_programs(tile: Tile, channels: int) -> int:
     """Programs that share the rows of a feed-forward and wait for each other, see
-    `kernels.feed_forward`.
+    `kernels.linear.feed_forward`.
     """
     return 4 * channels // tile.inner
 
@@ -35,10 +33,11 @@ class TransformerBuffers:
     pages; joining the parts costs an extra launch.
 
     barrier_units: maximum units of a pass whose feed-forward is one launch of programs that wait
-    for each other; see `kernels.feed_forward`.
+    for each other; see
+    `kernels.linear.feed_forward`.
 
     by_head: maximum units of such a pass whose attention is fused with the product that follows it,
-    if keys are not split; see `kernels.head_attention`.
+    if keys are not split; see `kernels.attention.attend_by_head`.
     """
 
     def __init__(

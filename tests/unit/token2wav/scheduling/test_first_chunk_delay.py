@@ -13,8 +13,8 @@ from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.forecast_errors import ForecastErrors
 from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.measurements import ForecastErrors
 from services.token2wav.scheduling.memory_budget import Limits
 from tests.unit.token2wav.speaking import voice
 
