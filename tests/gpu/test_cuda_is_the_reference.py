@@ -16,8 +16,7 @@ from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.whole_text import WholeText
-from services.token2wav.flow.flow import load_flow
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

@@ -20,7 +20,7 @@ from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,

@@ -18,7 +18,7 @@ from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPONENTS,
     OWN,
     PRECISIONS,

@@ -25,7 +25,7 @@ from cosyserve.errors import ModelError
 from cosyserve.host.hardware.library_versions import BUNDLED_IN
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
-from services.token2wav.engines.cache_keys import WRITER
+from services.token2wav.engines.artifacts import WRITER
 from tools.model.output.complete_directory import leftovers, read_manifest
 from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units

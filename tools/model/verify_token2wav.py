@@ -23,14 +23,14 @@ from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.artifacts import build_command
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
     VERSION,
+    build_command,
     graph_file,
     plan_file,
     plan_key,

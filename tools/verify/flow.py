@@ -15,10 +15,9 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tools.verify.report import Report
 
 Recipe = tuple[float, Callable[[], Tensor]]
@@ -137,7 +136,7 @@ def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str
     recipes: dict[str, Recipe] = {
         "rand_noise": (0.0, lambda: flow.noise[:frames].T[None]),
         "t_span": (1e-7, time_grid),
-        "mel_offline": (5e-5, lambda: flow.offline(voice, tokens)[None]),
+        "mel_offline": (5e-5, lambda: flow.prefix(voice, tokens, streaming=False, final=True)[None]),
         "mel_streaming_finalize": (5e-5, lambda: flow.prefix(voice, tokens, streaming=True, final=True)[None]),
         "mel_streaming_finalize (blocks)": (5e-5, lambda: joined_blocks(flow, voice, tokens)[None]),
     }

@@ -21,13 +21,12 @@ from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_
 from services.token2wav.decoders.continuous_state import BlocksAhead, ContinuousState, Span, take_early
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
-from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.flow import Flow, as_prompt
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
+from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import window_frames
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 
@@ -63,8 +62,6 @@ class ContinuousDecoder:
     def start(self, sentence: Sentence) -> ContinuousState:
         """A stream at the first prompt token, or at the last border inside the prompt if the state
         there is cached.
-
-        Raises InvalidRequest for a voice that the model cannot use.
         """
         voice, key = sentence.voice, sentence.voice.state_key
         prompt = torch.from_numpy(voice.tokens)
@@ -75,7 +72,7 @@ class ContinuousDecoder:
             prompt=prompt,
             key=key if shared else "",
             flow=self._flow.start(as_prompt(voice)) if cached is None else self._flow.fork(cached),
-            stretch=MelStretch.start(sentence.speed, self._flow.device),
+            stretch=MelStretch(sentence.speed, self._flow.device),
             vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
             cached=None if cached is None else weakref.ref(cached),
             prompt_cached=cached is not None if shared else None,
@@ -217,7 +214,7 @@ class ContinuousDecoder:
             return samples
         rendered = self._vocoder.step(
             [step_input.state.vocoder for _, step_input, _ in work],
-            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.state.stretch.step(mel, step_input.final) for _, step_input, mel in work],
             [step_input.final for _, step_input, _ in work],
         )
         for (i, _, _), audio in zip(work, rendered, strict=True):

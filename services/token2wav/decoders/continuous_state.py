@@ -18,7 +18,7 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.chunking import last_border, next_border
 from services.token2wav.vocoder.state import VocoderState
-from services.token2wav.vocoder.time_stretch import StretchState
+from services.token2wav.vocoder.time_stretch import MelStretch
 
 Span = tuple[int, int]
 """Begin and end of some work, in nanoseconds since the epoch."""
@@ -50,7 +50,7 @@ class ContinuousState:
     key: str
     """Cache key of the state at the end of the prompt; empty: it is not cached."""
     flow: FlowState
-    stretch: StretchState
+    stretch: MelStretch
     vocoder: VocoderState
     cached: "weakref.ref[FlowState] | None" = None
     """The state in the prompt cache that this stream continues from, while the cache has it. Its

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,6 @@ class FlowState:
     the flow's device.
     """
 
-    voice: VoicePrompt
     speaker: Tensor
     condition: Tensor
     position: int = 0

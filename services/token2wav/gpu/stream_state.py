@@ -12,7 +12,7 @@ from services.token2wav.decoders.interface import StepInput
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.vocoder.state import VocoderState
-from services.token2wav.vocoder.time_stretch import StretchState
+from services.token2wav.vocoder.time_stretch import MelStretch
 
 BLOCKS_AT_ONCE = 16
 """Maximum grid blocks of one stream in a step, so that a long prompt takes few steps and other
@@ -51,7 +51,7 @@ class PagedState:
     key: str
     speaker: Tensor
     conditions: Tensor
-    stretch: StretchState
+    stretch: MelStretch
     seed: int
     sentence: int
     position: int = 0

@@ -10,9 +10,8 @@ from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.stream_state import PagedState, StepWork
 from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, batches
-from services.token2wav.vocoder.time_stretch import MelStretch
+from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import window_frames
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
@@ -120,4 +119,4 @@ def _stretched(work: StepWork) -> Tensor:
         mel = torch.cat(work.mels)
     if work.state.stretch.speed == 1.0:
         return mel
-    return MelStretch.step(work.state.stretch, mel.T, work.step_input.final).T
+    return work.state.stretch.step(mel.T, work.step_input.final).T

@@ -15,9 +15,8 @@ import torch
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import as_prompt, load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
 from services.token2wav.scheduling.measurements import StepCosts, TokenPace

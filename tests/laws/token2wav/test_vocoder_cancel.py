@@ -11,8 +11,7 @@ import torch
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.interface import StepInput
-from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.decoders.upstream import UpstreamDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Profile, Sentence
@@ -67,7 +66,7 @@ def test_a_stream_cancelled_behind_the_flow_makes_no_sound(
     vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch, profile: Profile
 ) -> None:
     flow = load_flow(TINY, CPU)
-    decoder = OfflineDecoder(flow, vocoder) if profile is Profile.OFFLINE else UpstreamDecoder(flow, vocoder)
+    decoder = WholeHopDecoder(flow, vocoder)
     state = decoder.start(Sentence(voice(0), profile=profile))
     prefix = flow.prefix
 
@@ -78,4 +77,4 @@ def test_a_stream_cancelled_behind_the_flow_makes_no_sound(
 
     monkeypatch.setattr(flow, "prefix", cancelled_at_the_end)
     monkeypatch.setattr(vocoder, "filter", None)
-    assert decoder.step([StepInput(state, np.asarray(tokens(30)), 30, final=True)]) == [None]  # type: ignore[arg-type]
+    assert decoder.step([StepInput(state, np.asarray(tokens(30)), 30, final=True)]) == [None]

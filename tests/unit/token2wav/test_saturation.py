@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.checks import LARGEST_MEL, all_plausible, plausible
+from services.token2wav.flow.flow import LARGEST_MEL, all_plausible, plausible
 from services.token2wav.guards.loudness import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000

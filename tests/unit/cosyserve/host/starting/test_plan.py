@@ -13,7 +13,7 @@ from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
-from services.token2wav.engines import cache_keys as keys
+from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
