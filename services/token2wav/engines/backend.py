@@ -33,8 +33,8 @@ from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.inputs.tensor_file import read_tensors
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]
