@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,52 +20,40 @@ Work = Callable[[], None]
 _recording = threading.Lock()
 
 
-class Stream(Protocol):
-    """For the thread that leases the slot."""
+class Stream:
+    """Where the work of a slot is queued, for the thread that leases the slot. On a CPU work has
+    finished when its call returns.
+    """
 
-    @property
-    def handle(self) -> int:
-        """The stream's handle for a runtime; 0 on a CPU."""
+    handle = 0
+    """The stream's handle for a runtime; 0 on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def active(self) -> AbstractContextManager[None]:
         """Within this context torch queues its work on this stream, after the work that the
         caller's stream has received so far.
         """
+        return contextlib.nullcontext()
 
     def record(self, work: Work) -> Work | None:
         """Record the work that `work` queues. Returns a function that queues it again in one call;
         None if recording is not supported.
         """
+        return None
 
     def synchronise(self) -> None:
         """Wait for the queued work."""
 
 
-class CpuStream:
-    """Work has finished when its call returns."""
-
-    handle = 0
-
-    def active(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def record(self, work: Work) -> None:
-        return None
-
-    def synchronise(self) -> None:
-        """There is never anything to wait for."""
-
-
-class CudaStream:
+class CudaStream(Stream):
     """A separate stream on `device`; recordings are CUDA graphs."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        super().__init__(device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    @property
-    def handle(self) -> int:
-        return int(self._stream.cuda_stream)
+        self.handle = int(self._stream.cuda_stream)
 
     def active(self) -> AbstractContextManager[None]:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -87,7 +74,7 @@ class CudaStream:
 
 def stream_on(device: torch.device) -> Stream:
     """A new stream on `device`."""
-    return CudaStream(device) if device.type == "cuda" else CpuStream()
+    return CudaStream(device) if device.type == "cuda" else Stream(device)
 
 
 RUNS_BEFORE_GRAPH = 2

@@ -80,7 +80,7 @@ async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> No
 
 async def test_hops_do_move_the_cuts(batcher: Batcher) -> None:
     cuts = [
-        [piece.samples_made for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))]
+        [piece.end_sample for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))]
         for hops in SCHEDULES
     ]
     assert len({tuple(cut) for cut in cuts}) == len(SCHEDULES)

@@ -14,9 +14,10 @@ from services.token2wav.decoders.interface import Decoder
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.step_runner import OnFault
-from services.token2wav.stream import AcousticStream, Piece
+from services.token2wav.stream import AcousticStream
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
 
@@ -61,7 +62,7 @@ async def batching(
         await asyncio.to_thread(batcher.close)
 
 
-async def pieces(batcher: Batcher, sentence: Sentence, spoken: list[int], message: int = 1000) -> list[Piece]:
+async def pieces(batcher: Batcher, sentence: Sentence, spoken: list[int], message: int = 1000) -> list[HopAudio]:
     """All pieces of a sentence whose tokens are fed `message` at a time while the audio is read."""
 
     async def feed(stream: AcousticStream) -> None:
@@ -83,8 +84,8 @@ async def speak(batcher: Batcher, sentence: Sentence, spoken: list[int], message
     made = await pieces(batcher, sentence, spoken, message)
     place = sentence.start_sample
     for piece in made:
-        if piece.audio:
+        if piece.samples.size:
             assert piece.start_sample == place
-            place += len(piece.audio) // 2
+            place += piece.samples.size
     assert [piece.last for piece in made] == [False] * (len(made) - 1) + [True]
     return b"".join(piece.audio for piece in made)
