@@ -15,12 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.gpu.children import ROOT, environment
-
+ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "models" / "demo"
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
 LONGEST_SECONDS = 240.0
 SMALL_POOL = {"state_bytes": 1 << 29, "prompt_cache_bytes": 1 << 28}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's, with the repository before what its PYTHONPATH names already: packages may
+    lie there.
+    """
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        **more,
+    }
 
 
 def llm(model: str, precision: str, sequences: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cosyserve.host.hardware.recommendation import TIERS
-from tests.gpu.children import ROOT, environment
+from tests.gpu.compiling import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ import torch
 
 from cosyserve.host.hardware.machine import this_machine
 from cosyserve.host.starting.configurations import CONFIGURATIONS
-from tests.gpu.children import ROOT, environment
+from tests.gpu.compiling import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,
