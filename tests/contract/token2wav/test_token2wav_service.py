@@ -20,7 +20,7 @@ from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
 from tests.stacks.conversation import conversation
-from tests.unit.token2wav.speaking import tokens
+from tests.unit.token2wav.speaking import tokens, until
 
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()
 
@@ -249,9 +249,7 @@ async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(no
         )
         assert 0.25 < time.monotonic() - began < 5
         await asyncio.gather(muttering, return_exceptions=True)
-        async with asyncio.timeout(5):
-            while service.batcher.stats().streams:
-                await asyncio.sleep(0.001)
+        await until(lambda: not service.batcher.stats().streams)
 
 
 async def test_tokens_that_come_in_time_keep_a_stream() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,21 @@ async def batching(
     state_bytes: int = 1 << 40,
     reserve_tokens: int = 0,
     on_fault: OnFault | None = None,
+    hold_seconds: float | None = None,
 ) -> AsyncIterator[Batcher]:
-    batcher = Batcher(
-        decoders, Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens), on_fault
-    )
+    limits = Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens)
+    batcher = Batcher(decoders, limits, on_fault, hold_seconds=hold_seconds)
     try:
         yield batcher
     finally:
         await asyncio.to_thread(batcher.close)
+
+
+async def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait until `true` returns True; TimeoutError after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.001)
 
 
 async def pieces(batcher: Batcher, sentence: Sentence, spoken: list[int], message: int = 1000) -> list[HopAudio]:
