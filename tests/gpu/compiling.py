@@ -38,10 +38,10 @@ def llm(model: str, precision: str, sequences: int) -> None:
     from services.llm.backends.torch_backend import TorchBackend
     from tests.unit.llm.tiny_llm import settings
 
-    told = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)
+    wanted = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)
     # As `cosyserve start` has it: the tables' sizes are compiled into the kernels.
-    told = dataclasses.replace(told, model=DEMO, max_positions=8192) if model == "demo" else told
-    backend = TorchBackend.load(told)
+    wanted = dataclasses.replace(wanted, model=DEMO, max_positions=8192) if model == "demo" else wanted
+    backend = TorchBackend.load(wanted)
     asyncio.run(backend.close())
 
 

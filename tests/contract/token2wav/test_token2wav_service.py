@@ -163,7 +163,7 @@ async def test_a_request_without_setup_is_refused(service: Loopback) -> None:
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
 
 
-async def test_a_resume_point_behind_the_end(service: Loopback) -> None:
+async def test_a_resume_point_after_the_end(service: Loopback) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await decode(service, tokens(10), start_sample=9601)
     assert (caught.value.code(), caught.value.details()) == (

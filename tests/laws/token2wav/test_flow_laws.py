@@ -131,7 +131,7 @@ def test_the_mel_does_not_depend_on_where_tensors_lie_in_memory(flow: Flow) -> N
 
 
 @pytest.mark.parametrize("during", [0, 4, EULER_STEPS - 2])
-def test_no_step_begins_behind_a_cancellation(fresh: Flow, monkeypatch: pytest.MonkeyPatch, during: int) -> None:
+def test_no_step_begins_after_a_cancellation(fresh: Flow, monkeypatch: pytest.MonkeyPatch, during: int) -> None:
     state = fresh.start(VOICE)
     fresh.blocks([state], [IDS[:25]], [IDS[25:28]])
     before, held = fresh.euler_steps, state.bytes

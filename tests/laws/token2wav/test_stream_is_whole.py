@@ -59,7 +59,7 @@ async def test_short_sentences_too(batcher: Batcher, prompt: int, length: int) -
     assert await speak(batcher, Sentence(voice(prompt)), tokens(length), message=1) == whole
 
 
-async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
+async def test_the_streamed_samples_are_those_of_a_recomputed_sentence(batcher: Batcher) -> None:
     """Fast path against slow path: no state, everything recomputed under the same masks."""
     directory, said = ModelDirectory(GOLDEN), voice(20)
     flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))

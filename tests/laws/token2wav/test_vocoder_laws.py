@@ -230,7 +230,7 @@ def test_numbers_that_are_none_end_that_stream_alone(vocoder: Vocoder) -> None:
         vocoder.step_upstream(vocoder.start_upstream(0, 0), bad, final=True)
 
 
-def test_misuse_is_told_before_anything_changes(vocoder: Vocoder) -> None:
+def test_misuse_is_an_error_before_anything_changes(vocoder: Vocoder) -> None:
     over, fresh = vocoder.start(0, 0), vocoder.start(1, 0)
     assert vocoder.step([over], [MEL[:, :0]], [True])[0].shape == (0,)  # type: ignore[union-attr]
     with pytest.raises(InternalFault, match="stream 1 got a step after its final one"):
@@ -292,7 +292,7 @@ def test_a_call_of_the_reference_schedule_can_be_stopped(vocoder: Vocoder) -> No
 
 
 @pytest.mark.parametrize("profile", [Profile.OFFLINE, Profile.UPSTREAM])
-def test_a_stream_cancelled_behind_the_flow_makes_no_sound(
+def test_a_stream_cancelled_after_the_flow_gives_no_samples(
     vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch, profile: Profile
 ) -> None:
     flow = load_flow(ModelDirectory(TINY), CPU)

@@ -76,7 +76,7 @@ def test_one_frame_is_enough_to_be_heard() -> None:
     assert silence(np.concatenate([hush(1.0), noise(FRAME_SAMPLES / RATE), hush(1.0)]), 1000) == ""
 
 
-async def test_silence_is_told_and_may_be_held() -> None:
+async def test_silence_is_an_error_and_may_be_held_back() -> None:
     backend = load_backend("fake", EngineSettings(fake_fault="silence"))
     whole = 2 * 960 * 60
 

@@ -97,9 +97,9 @@ class PagedFlow:
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            meeting = self._barrier_units() if barrier_units is None else barrier_units
+            units = self._barrier_units() if barrier_units is None else barrier_units
             self._estimator = PagedEstimator(
-                config, tensors, self.most, dtype, launch, barrier_units=meeting, by_head=by_head
+                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))

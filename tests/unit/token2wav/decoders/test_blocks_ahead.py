@@ -62,7 +62,7 @@ def test_the_samples_are_those_of_one_block_after_the_other(flow: Flow, known: i
     assert np.array_equal(spoken(decoder(flow, ahead=True), known), spoken(decoder(flow, ahead=False)))
 
 
-def test_the_next_block_is_begun_behind_the_first_sound_when_its_tokens_are_known(flow: Flow) -> None:
+def test_the_next_block_begins_early_after_the_first_audio_if_its_tokens_are_known(flow: Flow) -> None:
     ahead = decoder(flow, ahead=True)
     state = started(ahead)
     while not block(ahead, state).samples.size:

@@ -129,7 +129,7 @@ def first_block(flow: Flow, tokens: int, page: int, seed: int) -> tuple[Unit, Te
 
 
 @torch.inference_mode()
-def test_streams_of_a_batch_are_each_alone_beside_one_that_is_not_finite() -> None:
+def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch() -> None:
     tensors = random_tensors(SMALL)
     flow = Flow(SMALL, tensors, CPU)
     whole, wanted_whole = first_block(flow, 28, page=3, seed=2)

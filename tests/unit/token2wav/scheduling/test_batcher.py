@@ -263,7 +263,7 @@ async def test_a_sentence_needs_tokens_and_not_too_many() -> None:
             await stream.feed([0])
 
 
-async def test_a_resume_point_behind_the_end_is_out_of_range() -> None:
+async def test_a_resume_point_after_the_end_is_out_of_range() -> None:
     async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
         with pytest.raises(OutOfRange, match="start_sample is 9601; the sentence has 9600 samples"):
             await speak(batcher, Sentence(voice(0), start_sample=9601), tokens(10))

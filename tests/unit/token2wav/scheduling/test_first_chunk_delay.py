@@ -206,7 +206,7 @@ def test_a_first_piece_that_is_silent_leaves_the_first_audible_sample_where_it_i
     assert silent == plain
 
 
-def test_an_audible_second_piece_behind_a_silent_one_waits_for_the_third() -> None:
+def test_an_audible_second_chunk_after_a_silent_one_waits_for_the_third() -> None:
     """Steps of 1.5 s: a second piece that is the first to be heard, and lasts a second, would leave
     a gap.
     """

@@ -54,14 +54,14 @@ async def reasons(*faults: BaseException | None) -> list[str]:
     return reported
 
 
-async def test_three_faults_in_a_row_are_a_broken_engine_and_told_once() -> None:
+async def test_three_faults_in_a_row_are_a_broken_engine_and_are_reported_once() -> None:
     assert await reasons(LOST, LOST) == []
     assert await reasons(LOST, LOST, LOST, LOST) == [
         "3 steps in a row failed, the last one with RuntimeError: the device is lost"
     ]
 
 
-async def test_a_step_that_works_begins_the_count_anew() -> None:
+async def test_a_step_that_works_resets_the_count() -> None:
     assert await reasons(LOST, LOST, None, LOST, LOST) == []
 
 
@@ -94,7 +94,7 @@ async def test_starts_that_fail_count_too() -> None:
     assert len(reported) == 1
 
 
-async def test_a_thread_that_dies_is_told_and_ends_its_streams(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_thread_that_dies_is_reported_and_ends_its_streams(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[str] = []
     with caplog.at_level(logging.ERROR):
         async with batching({Profile.CONTINUOUS: Failing(SystemExit(9))}, on_fault=reported.append) as batcher:
@@ -133,7 +133,7 @@ def decoded(seconds_of_sound: float) -> Decoded:
     )
 
 
-def test_steps_inside_the_prompt_are_part_of_what_the_speech_behind_it_costs() -> None:
+def test_steps_inside_the_prompt_are_part_of_the_cost_of_the_speech_after_it() -> None:
     costs, load, one, other = StepCosts(), EngineLoad(), work(), work()
     record_step([one, other], [decoded(0.0), decoded(0.0)], 0.4, costs, load)
     record_step([one], [decoded(0.0)], 0.1, costs, load)
