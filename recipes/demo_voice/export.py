@@ -21,7 +21,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.model_files import manifest
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.speaker import onnx_file as speaker_onnx
+from recipes.demo_voice.speaker import network as speaker_onnx
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES

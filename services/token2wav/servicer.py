@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc

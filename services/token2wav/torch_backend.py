@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from services.llm.generation.requested_script import positions_of_whole_text
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
-from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.whole_text import WholeText

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.host.hardware.recommendation import TIERS
+from cosyserve.host.hardware import TIERS
 from tests.gpu.compiling import ROOT, environment
 
 pytestmark = [

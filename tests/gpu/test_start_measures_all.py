@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.host.hardware.machine import this_machine
+from cosyserve.host.hardware import this_machine
 from cosyserve.host.starting.configurations import CONFIGURATIONS
 from tests.gpu.compiling import ROOT, environment
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
 from cosyserve.load.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE

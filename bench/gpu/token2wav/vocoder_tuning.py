@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, graphed, random_vocoder
 from services.token2wav.gpu.device.launcher import MANY, SOUND_TILES, Grid, Launcher, Tile, Tiles
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.vocoder.generator import Snake
 from recipes.demo_voice.vocoder.segments import Stretch
-from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.source import F0Predictor, Source

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings

@@ -8,7 +8,7 @@ import time
 import torch
 import triton
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import to_pcm
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded
 from services.token2wav.inputs.chunking import Hop
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule

@@ -16,7 +16,7 @@ from cosyserve.errors import ModelError
 from services.token2wav.engines.artifacts import HARDWARE, NO_COMPATIBILITY, VERSION
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.tensorrt import NO_START
-from tools.model.graphs.plan_progress import Progress, monitor
+from tools.model.graphs.tensorrt_plan import Progress, monitor
 
 if TYPE_CHECKING:
     import tensorrt as trt

@@ -6,7 +6,7 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import SettingsError
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, Configuration
 from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
