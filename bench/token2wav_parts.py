@@ -61,7 +61,6 @@ def measure(model: Path, threads: int, seconds: float, repeats: int) -> list[Cos
         tokens[:PROMPT_TOKENS],
         torch.from_numpy(random.normal(-5, 2, (MEL_FRAMES_PER_TOKEN * PROMPT_TOKENS, MEL_BINS)).astype(np.float32)),
         torch.from_numpy(random.normal(size=SPEAKER_DIMENSION).astype(np.float32)),
-        "bench",
     )
     prompt_state = flow.start(prompt)
     for _ in range(PROMPT_TOKENS // CHUNK_TOKENS):

@@ -5,7 +5,6 @@ model that cannot be used, 1 for an engine that failed while it served.
 """
 
 import asyncio
-import dataclasses
 import logging
 import sys
 from dataclasses import dataclass
@@ -93,9 +92,6 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
 async def load(settings: Token2WavSettings, service: Service) -> Close:
     """Load the engine, decode a warm-up sentence, and register the servicer."""
-    engine = EngineSettings(
-        **{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)}
-    )
     limits = Limits(
         max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens
     )
@@ -120,7 +116,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     choose = partial(
         load_chosen,
         settings.backend,
-        engine,
+        settings,
         strict=settings.strict,
         load_seconds=settings.load_seconds,
         auto_first=settings.auto_first,

@@ -18,8 +18,8 @@ from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.hop_audio import PROMPT_CACHED
-from services.token2wav.stream import AcousticStream, Piece
+from services.token2wav.scheduling.hop_audio import PROMPT_CACHED, HopAudio
+from services.token2wav.stream import AcousticStream
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -100,18 +100,18 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
 
     async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
         spent, first = _Spent(), True
-        async for piece in stream:
-            for timing in piece.timings:
+        async for hop in stream:
+            for timing in hop.timings:
                 telemetry.record(timing)
                 if PROMPT_CACHED in timing.attributes:
                     _count_prompt(hit=bool(timing.attributes[PROMPT_CACHED]))
-            spent.add(piece)
-            messages = _messages(piece)
+            spent.add(hop)
+            messages = _messages(hop)
             if first:
                 messages[0].identity.CopyFrom(identity_to_proto(self._identity))
                 first = False
-            if piece.last:
-                messages[-1].summary.CopyFrom(spent.summary(piece.samples_made))
+            if hop.last:
+                messages[-1].summary.CopyFrom(spent.summary(hop.end_sample))
             for audio in messages:
                 await context.write(response(audio=audio))
 
@@ -122,16 +122,16 @@ def _count_prompt(*, hit: bool) -> None:
     _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
 
 
-def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
-    """Split a chunk into messages of at most MESSAGE_BYTES. A chunk without audio is a message too:
-    it shows the caller that decoding makes progress.
+def _messages(hop: HopAudio) -> list[token2wav_pb2.DecodedAudio]:
+    """Split a hop, as 24 kHz s16le, into messages of at most MESSAGE_BYTES. A hop without audio is
+    a message too: it shows the caller that decoding makes progress.
     """
-    starts = range(0, max(len(piece.audio), 1), MESSAGE_BYTES)
+    audio = hop.audio
     return [
         token2wav_pb2.DecodedAudio(
-            audio=piece.audio[at : at + MESSAGE_BYTES], start_sample=piece.start_sample + at // SAMPLE_BYTES
+            audio=audio[at : at + MESSAGE_BYTES], start_sample=hop.start_sample + at // SAMPLE_BYTES
         )
-        for at in starts
+        for at in range(0, max(len(audio), 1), MESSAGE_BYTES)
     ]
 
 
@@ -143,10 +143,10 @@ class _Spent:
     vocoder: float = 0.0
     first: tuple[float, float] | None = None
 
-    def add(self, piece: Piece) -> None:
-        self.flow += sum(timing.milliseconds for timing in piece.timings if timing.name == "token2wav.flow")
-        self.vocoder += sum(timing.milliseconds for timing in piece.timings if timing.name == "token2wav.vocoder")
-        if self.first is None and piece.audio:
+    def add(self, hop: HopAudio) -> None:
+        self.flow += sum(timing.milliseconds for timing in hop.timings if timing.name == "token2wav.flow")
+        self.vocoder += sum(timing.milliseconds for timing in hop.timings if timing.name == "token2wav.vocoder")
+        if self.first is None and hop.samples.size:
             self.first = self.flow, self.vocoder
 
     def summary(self, samples: int) -> token2wav_pb2.DecodeSummary:

@@ -1,52 +1,32 @@
 """One sentence from tokens to audio: feed tokens as they arrive, iterate over the audio as it
 becomes ready.
 
-    async with AcousticStream(batcher, sentence) as stream:
-        await stream.feed(tokens)
-        await stream.finish()
-        async for piece in stream:
-            ...
+async with AcousticStream(batcher, sentence) as stream: await stream.feed(tokens) await
+stream.finish() async for piece in stream: ...
 
 Each hop takes this way. The schedule determines when the hop is due (`inputs.chunking`). The
 batcher runs the stream's grid blocks through the decoder, batched with blocks of other streams
 (`scheduling.batcher`). Each block becomes mel and then samples (`decoders.continuous`). The
-finished hop returns here, where samples that the caller already has are cut off and the rest is
-encoded as 16-bit PCM. A first hop that would end before the second one is ready is held back
-(`scheduling.first_chunk_delay`). At most one finished hop waits for the reader while the next one
-is computed.
+finished hop returns here, where samples that the caller already has are cut off. A first hop that
+would end before the second one is ready is held back (`scheduling.first_chunk_delay`). At most one
+finished hop waits for the reader while the next one is computed.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import InvalidRequest, NonFinite, OutOfRange
-from cosyserve.telemetry import Timing
+from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, SPEAKER_DIMENSION
 from services.token2wav.guards.loudness import SaturationGuard, SilenceGuard
-from services.token2wav.inputs.request import MAX_TOKENS, Sentence, checked_tokens
+from services.token2wav.inputs.request import MAX_TOKENS, Hops, Profile, Sentence, Voice, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A chunk of new audio.
-
-    audio: 24 kHz s16le, empty if the hop lies before the caller's start_sample. start_sample:
-    position of the chunk in the sentence. samples_made: samples computed so far. timings: time
-    spans of flow and vocoder for this chunk. last: the sentence is complete.
-    """
-
-    audio: bytes
-    start_sample: int
-    samples_made: int
-    timings: list[Timing]
-    last: bool
 
 
 class AcousticStream:
@@ -84,10 +64,10 @@ class AcousticStream:
             raise InvalidRequest(f"the sentence has no speech tokens; 1 to {MAX_TOKENS} are needed")
         self._batcher.finish(self._slot)
 
-    async def __aiter__(self) -> AsyncIterator[Piece]:
-        """Yield chunks until the sentence is complete. Raises what the decoder raised, OutOfRange
-        for a start_sample after the end, NonFinite for samples that are not finite and, with
-        guards, Silence and Absurd.
+    async def __aiter__(self) -> AsyncIterator[HopAudio]:
+        """Yield hops, without the samples before the caller's start_sample, until the sentence is
+        complete. Raises what the decoder raised, OutOfRange for a start_sample after the end,
+        NonFinite for samples that are not finite and, with guards, Silence and Absurd.
         """
         last = False
         while not last:
@@ -105,7 +85,7 @@ class AcousticStream:
     def _deliver(self, arrival: HopAudio | Exception) -> None:
         self._loop.call_soon_threadsafe(self._arrivals.put_nowait, arrival)
 
-    def _piece(self, hop: HopAudio) -> Piece:
+    def _piece(self, hop: HopAudio) -> HopAudio:
         """The part of a hop that the caller does not have yet. A start_sample after the end of the
         sentence is detected when the end is known.
         """
@@ -115,7 +95,7 @@ class AcousticStream:
         if hop.last and wanted > self._samples:
             raise OutOfRange(f"start_sample is {wanted}; the sentence has {self._samples} samples")
         known = min(max(wanted - begin, 0), samples.size)
-        return Piece(to_pcm(samples[known:]), begin + known, self._samples, hop.timings, hop.last)
+        return replace(hop, samples=samples[known:], start_sample=begin + known)
 
     def _deliverable(self, hop: HopAudio) -> NDArray[np.float32]:
         """The samples of a hop that may be delivered. They are checked first. If a silent sentence
@@ -145,3 +125,19 @@ class AcousticStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def warm_up(batcher: Batcher, profile: Profile = Profile.CONTINUOUS) -> float:
+    """Decode two grid blocks and part of a third through the path of a request; returns the seconds
+    it took.
+    """
+    began = time.perf_counter()
+    empty_voice = Voice(
+        np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32)
+    )
+    async with AcousticStream(batcher, Sentence(empty_voice, profile=profile, hops=Hops())) as stream:
+        await stream.feed([0] * (2 * CHUNK_TOKENS + 4))
+        await stream.finish()
+        async for _ in stream:
+            pass
+    return time.perf_counter() - began

@@ -13,7 +13,7 @@ from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
-from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.gpu.device.suitability import Unsuitable, check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
@@ -48,6 +48,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
             log.warning("falling back to the readable engine, which is far slower: %s", error)
         torch.cuda.empty_cache()
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
+    whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
         Identity(
             directory.content_hash((*WEIGHTS, directory.yaml_name)),
@@ -63,10 +64,10 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
                 prompt_cache_bytes=settings.prompt_cache_bytes,
                 ahead=BlocksAhead(flow) if device.type == "cpu" and core_to_spare(settings.threads) else None,
             ),
-            Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
-            Profile.OFFLINE: OfflineDecoder(flow, vocoder),
+            Profile.UPSTREAM: whole_hop,
+            Profile.OFFLINE: whole_hop,
         },
-        lambda: flow.stats.euler_steps,
+        lambda: flow.euler_steps,
     )
 
 

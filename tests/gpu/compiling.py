@@ -15,12 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.gpu.compiling import ROOT, environment
-
+ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "models" / "demo"
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
 LONGEST_SECONDS = 240.0
 SMALL_POOL = {"state_bytes": 1 << 29, "prompt_cache_bytes": 1 << 28}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's, with the repository before what its PYTHONPATH names already: packages may
+    lie there.
+    """
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        **more,
+    }
 
 
 def llm(model: str, precision: str, sequences: int) -> None:
@@ -28,10 +38,10 @@ def llm(model: str, precision: str, sequences: int) -> None:
     from services.llm.backends.torch_backend import TorchBackend
     from tests.unit.llm.tiny_llm import settings
 
-    told = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)
+    wanted = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)
     # As `cosyserve start` has it: the tables' sizes are compiled into the kernels.
-    told = dataclasses.replace(told, model=DEMO, max_positions=8192) if model == "demo" else told
-    backend = TorchBackend.load(told)
+    wanted = dataclasses.replace(wanted, model=DEMO, max_positions=8192) if model == "demo" else wanted
+    backend = TorchBackend.load(wanted)
     asyncio.run(backend.close())
 
 

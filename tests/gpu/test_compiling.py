@@ -23,27 +23,27 @@ def test_directories_that_are_set_stay(tmp_path: Path) -> None:
     }
 
 
-def test_one_that_fails_is_told_and_stops_no_other() -> None:
-    told: list[str] = []
-    assert set(compile_all(told.append, ["no such engine", "nor this one"])) == {"no such engine", "nor this one"}
-    assert [line.split(" engines")[0] for line in told] == ["kernels: 1 of 2", "kernels: 2 of 2"]
-    assert {line.partition(" s, ")[2] for line in told} == {
+def test_one_that_fails_is_reported_and_stops_no_other() -> None:
+    reported: list[str] = []
+    assert set(compile_all(reported.append, ["no such engine", "nor this one"])) == {"no such engine", "nor this one"}
+    assert [line.split(" engines")[0] for line in reported] == ["kernels: 1 of 2", "kernels: 2 of 2"]
+    assert {line.partition(" s, ")[2] for line in reported} == {
         f"{name}: KeyError: '{name}'" for name in ("no such engine", "nor this one")
     }
 
 
 def test_one_that_takes_too_long_is_given_up() -> None:
-    told: list[str] = []
-    assert compile_all(told.append, ["no such engine"], limit=0.001) == ["no such engine"]
-    assert told[0].endswith("no such engine: not done after 0 s")
+    reported: list[str] = []
+    assert compile_all(reported.append, ["no such engine"], limit=0.001) == ["no such engine"]
+    assert reported[0].endswith("no such engine: not done after 0 s")
 
 
-def test_one_that_loads_is_told_without_a_word_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+def test_one_that_loads_is_reported_by_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[str] = []
     monkeypatch.setattr(compiling, "_compiled", lambda name, limit: "")
-    assert compile_all(told.append) == []
-    assert len(told) == len(LOADS)
-    assert {line.partition(" s, ")[2] for line in told} == set(LOADS)
+    assert compile_all(reported.append) == []
+    assert len(reported) == len(LOADS)
+    assert {line.partition(" s, ")[2] for line in reported} == set(LOADS)
 
 
 def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +53,11 @@ def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.Monk
         async def close(self) -> None:
             asked.append(("", "", "", "closed"))
 
-    def llm(told: LlmSettings) -> Loaded:
-        assert told.model
-        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.max_sequences}"))
+    def llm(wanted: LlmSettings) -> Loaded:
+        assert wanted.model
+        asked.append(
+            (wanted.model.name, wanted.device, wanted.gpu_precision, f"{wanted.gpu_engine} {wanted.max_sequences}")
+        )
         return Loaded()
 
     def token2wav(name: str, engine: EngineSettings) -> None:

@@ -34,14 +34,14 @@ def doctor(*options: str) -> "subprocess.CompletedProcess[str]":
 
 
 @cache
-def told() -> tuple[int, dict[str, Any]]:
+def report() -> tuple[int, dict[str, Any]]:
     done = doctor("--json")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
 def test_the_gpu_is_the_one_that_torch_uses() -> None:
-    _, found = told()
+    _, found = report()
     properties = torch.cuda.get_device_properties(0)
     same = [gpu for gpu in found["machine"]["gpus"] if gpu["name"] == properties.name]
     assert same, found["machine"]["gpus"]
@@ -53,7 +53,7 @@ def test_the_gpu_is_the_one_that_torch_uses() -> None:
 
 
 def test_nothing_is_wrong_with_it_and_the_exit_status_says_so() -> None:
-    code, found = told()
+    code, found = report()
     states = {finding["check"]: (finding["state"], finding["found"]) for finding in found["findings"]}
     print(*(f"{state:8} {check}: {what}" for check, (state, what) in states.items()), sep="\n")
     for check in ABOUT_A_GPU:
@@ -64,7 +64,7 @@ def test_nothing_is_wrong_with_it_and_the_exit_status_says_so() -> None:
 
 
 def test_the_settings_are_those_of_its_memory() -> None:
-    _, found = told()
+    _, found = report()
     memory = found["machine"]["gpus"][0]["memory_mib"]
     tier = next(tier for tier in TIERS if memory >= tier.at_least)
     if memory >= 40 << 10:

@@ -83,7 +83,7 @@ def test_a_shape_is_recorded_once_and_replayed() -> None:
     assert engine.enqueued == 2 * (RUNS_BEFORE_GRAPH + 1)
 
 
-def test_slots_work_beside_each_other_on_streams_of_their_own() -> None:
+def test_slots_work_concurrently_on_separate_streams() -> None:
     slots, engine, made = Slots(torch.device("cuda"), 3), Copying(), []
 
     def work(at: int) -> None:

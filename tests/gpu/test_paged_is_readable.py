@@ -173,9 +173,7 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend,
     backend, precision, vocoder = paged
     whole, errors = load_vocoder(ModelDirectory(TINY), torch.device("cuda")), []
     for at, spoken in enumerate(speak(backend, range(len(CASES)))):
-        mel = MelStretch.step(
-            MelStretch.start(CASES[at][2], torch.device("cuda")), spoken.mel.T.contiguous().cuda(), final=True
-        )
+        mel = MelStretch(CASES[at][2], torch.device("cuda")).step(spoken.mel.T.contiguous().cuda(), final=True)
         errors.append(error(spoken.samples, whole.offline(mel, 1 << 40 | at, at).cpu()))
     print(f"{precision}, {vocoder}: samples", *(f"{each:.1e}" for each in errors))
     assert max(errors) < SAMPLES[precision, vocoder]

@@ -1,5 +1,5 @@
 """Every rung of the ladder that a GPU with PyTorch has: what serves, and why not what stands above
-it, told by GetInfo over gRPC.
+it, as GetInfo reports it over gRPC.
 """
 
 import json
@@ -27,9 +27,12 @@ LLM = ["fused", "readable", "cpu"]
 TOKEN2WAV = ["paged", "readable", "cpu"]
 
 
-async def info(name: str, told: Any, load: Any) -> info_pb2.ServiceInfo:
+async def info(name: str, wanted: Any, load: Any) -> info_pb2.ServiceInfo:
     """Of a service that has loaded and has spoken once more since."""
-    async with running(name, told, load) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(name, wanted, load) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         stub: Any = info_pb2_grpc.InfoServiceStub(channel)
         assert (await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=120)).milliseconds > 0
         answer: info_pb2.GetInfoResponse = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)
@@ -46,13 +49,13 @@ def check(said: info_pb2.ServiceInfo, ladder: Sequence[str], rung: str) -> None:
 
 
 async def of_llm(**changes: Any) -> info_pb2.ServiceInfo:
-    told = settings(**{"device": "auto", "backend": "auto", "drain_seconds": 0} | changes)
-    return await info(llm.NAME, told, llm.loader(told))
+    wanted = settings(**{"device": "auto", "backend": "auto", "drain_seconds": 0} | changes)
+    return await info(llm.NAME, wanted, llm.loader(wanted))
 
 
 async def of_token2wav(**changes: Any) -> info_pb2.ServiceInfo:
-    told = Token2WavSettings(**{"listen": "127.0.0.1:0", "model": TINY, "drain_seconds": 0, **SMALL_POOL} | changes)
-    return await info(token2wav.NAME, told, lambda service: token2wav.load(told, service))
+    wanted = Token2WavSettings(**{"listen": "127.0.0.1:0", "model": TINY, "drain_seconds": 0, **SMALL_POOL} | changes)
+    return await info(token2wav.NAME, wanted, lambda service: token2wav.load(wanted, service))
 
 
 async def test_fused_steps_serve_by_themselves() -> None:

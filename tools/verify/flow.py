@@ -136,7 +136,7 @@ def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str
     recipes: dict[str, Recipe] = {
         "rand_noise": (0.0, lambda: flow.noise[:frames].T[None]),
         "t_span": (1e-7, time_grid),
-        "mel_offline": (5e-5, lambda: flow.offline(voice, tokens)[None]),
+        "mel_offline": (5e-5, lambda: flow.prefix(voice, tokens, streaming=False, final=True)[None]),
         "mel_streaming_finalize": (5e-5, lambda: flow.prefix(voice, tokens, streaming=True, final=True)[None]),
         "mel_streaming_finalize (blocks)": (5e-5, lambda: joined_blocks(flow, voice, tokens)[None]),
     }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
-from services.token2wav.decoders.whole_hop import UpstreamDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.inputs.cancellation import Stop
 from services.token2wav.inputs.request import Profile, Sentence, Voice
@@ -82,7 +82,7 @@ def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _StreamCalls:
     outputs, model, cpu = _StreamCalls(), ModelDirectory(directory), torch.device("cpu")
     vocoder = load_vocoder(model, cpu)
     vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]
-    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), outputs), _ListeningVocoder(vocoder, outputs))  # type: ignore[arg-type]
+    decoder = WholeHopDecoder(_ListeningFlow(load_flow(model, cpu), outputs), _ListeningVocoder(vocoder, outputs))  # type: ignore[arg-type]
     voice = Voice(flow["prompt_token"][0].astype(np.int64), flow["prompt_feat"][0], flow["spk_embedding"][0])
     arrivals: queue.Queue[HopAudio | Exception] = queue.Queue()
     batcher = Batcher({Profile.UPSTREAM: decoder}, Limits(max_streams=1, state_bytes=1 << 40))

@@ -70,7 +70,7 @@ class EngineSettings:
     """Vocoder of the paged engine: `windowed` (our own kernels and CUDA graphs) or `readable`."""
     first_hop_tokens: int = 0
     """Prompts are trimmed at their start so that the first hop has this many tokens, 11 to 25 (see
-    `inputs.prompt_trimming`); 0 leaves prompts unchanged.
+    `inputs.chunking`); 0 leaves prompts unchanged.
     """
     engines: Path | None = None
     """Directory of the engine cache. None: the default of `cosyserve.engines.engine_cache`."""

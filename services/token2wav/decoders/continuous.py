@@ -62,8 +62,6 @@ class ContinuousDecoder:
     def start(self, sentence: Sentence) -> ContinuousState:
         """A stream at the first prompt token, or at the last border inside the prompt if the state
         there is cached.
-
-        Raises InvalidRequest for a voice that the model cannot use.
         """
         voice, key = sentence.voice, sentence.voice.state_key
         prompt = torch.from_numpy(voice.tokens)
@@ -74,7 +72,7 @@ class ContinuousDecoder:
             prompt=prompt,
             key=key if shared else "",
             flow=self._flow.start(as_prompt(voice)) if cached is None else self._flow.fork(cached),
-            stretch=MelStretch.start(sentence.speed, self._flow.device),
+            stretch=MelStretch(sentence.speed, self._flow.device),
             vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
             cached=None if cached is None else weakref.ref(cached),
             prompt_cached=cached is not None if shared else None,
@@ -216,7 +214,7 @@ class ContinuousDecoder:
             return samples
         rendered = self._vocoder.step(
             [step_input.state.vocoder for _, step_input, _ in work],
-            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.state.stretch.step(mel, step_input.final) for _, step_input, mel in work],
             [step_input.final for _, step_input, _ in work],
         )
         for (i, _, _), audio in zip(work, rendered, strict=True):

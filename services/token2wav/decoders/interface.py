@@ -115,9 +115,7 @@ class Decoder(Protocol[S]):
         """Bytes by which a stream's state grows with each decoded token."""
 
     def start(self, sentence: Sentence) -> S:
-        """A stream at its beginning, or at the end of the prompt if that state was cached. Raises
-        InvalidRequest for a voice that cannot be used.
-        """
+        """A stream at its beginning, or at the end of the prompt if that state was cached."""
 
     def step(self, step_inputs: Sequence[StepInput[S]]) -> list[Decoded | CosyserveError | None]:
         """Advance each stream by its input; results in the same order. What a stream gets does not

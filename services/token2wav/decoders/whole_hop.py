@@ -1,20 +1,45 @@
-"""Shared by the decoders that compute a hop, or a whole sentence, in one step from the first token
-on: the flow they need and the state of a stream.
+"""The decoder of the profiles `upstream` and `offline`, which takes a whole hop in one step and
+computes it from the first token on.
+
+Upstream is the reference's own streaming, call for call: the last hop is computed without streaming
+masks, and seams are cross-faded. It serves comparisons; its audio depends on the hops. Offline
+decodes the whole sentence as one hop under full attention: quality over latency. No audio leaves
+before all tokens are known.
+
+Source: compatibility specification sections 4.6, 6.1 and 6.2.
 """
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from services.token2wav.flow.flow import VoicePrompt
-from services.token2wav.inputs.cancellation import Stop, never
+from cosyserve.errors import CosyserveError
+from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.flow.flow import VoicePrompt, as_prompt
+from services.token2wav.inputs.cancellation import Cancelled, Stop, never
+from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.vocoder.state import UpstreamVocoderState
+from services.token2wav.vocoder.time_stretch import MelStretch
+from services.token2wav.vocoder.vocoder import Vocoder
+
+
+class WholeFlow(Protocol):
+    """A flow without state between calls, in torch or as an engine; see `Flow.prefix`."""
+
+    def prefix(
+        self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never
+    ) -> Tensor: ...
 
 
 @dataclass(eq=False, kw_only=True)
 class OneStepState:
-    """One stream, with little or no state between its steps. position counts from the first prompt
-    token.
+    """One stream of a decoder that computes from the first token on, with little or no state
+    between its steps. position counts from the first prompt token.
     """
 
     voice: VoicePrompt
@@ -26,33 +51,88 @@ class OneStepState:
     up.
     """
 
-    @property
-    def bytes(self) -> int:
-        """Bytes held between steps."""
-        return 0
-
-    def reach(self, end: int) -> int:
-        """The end: whatever is due is one step."""
-        return end
-
     def early(self, tokens: int) -> int:
         """Nothing can be computed before a hop is due."""
         return self.position
-
-    def cancel(self) -> None:
-        """See `stop`. May be called from any thread."""
-        self.cancelled = True
 
     def stop(self) -> bool:
         """Polled before each Euler step and between the convolutions of the vocoder."""
         return self.cancelled
 
 
-class WholeFlow(Protocol):
-    """A flow without state between calls, in torch or as an engine; see the methods of `Flow`."""
+@dataclass(eq=False, kw_only=True)
+class WholeHopState(OneStepState):
+    """One sentence. The tokens between the end of the prompt and `position` have been decoded.
+    vocoder: what an upstream sentence stores between two hops; None for an offline one.
+    """
 
-    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor: ...
+    sentence: Sentence
+    vocoder: UpstreamVocoderState | None = None
 
-    def prefix(
-        self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never
-    ) -> Tensor: ...
+    @property
+    def bytes(self) -> int:
+        """Bytes held between steps: the vocoder's cache of 8 frames."""
+        return 0 if self.vocoder is None else self.vocoder.bytes
+
+    def reach(self, end: int) -> int:
+        """The end: whatever is due is one step."""
+        return end
+
+    def cancel(self) -> None:
+        """See `stop`. May be called from any thread."""
+        self.cancelled = True
+
+
+class WholeHopDecoder:
+    """One hop in one step that no other stream shares; see `Decoder`.
+
+    A cancelled sentence is abandoned before its next Euler step or, in the vocoder, before the next
+    second of noise or the next convolution. The longest computation that cannot be interrupted is
+    one Euler step, or one layer of the vocoder, over everything up to the end of the hop.
+    """
+
+    widest_step = 1
+    goes_on_without_room = False
+    token_bytes = 0
+    """Every step starts from the first token and frees its memory at the end."""
+
+    def __init__(self, flow: WholeFlow, vocoder: Vocoder) -> None:
+        self._flow = flow
+        self._vocoder = vocoder
+
+    def start(self, sentence: Sentence) -> WholeHopState:
+        """A stream at the end of the prompt; nothing is computed yet."""
+        voice, upstream = as_prompt(sentence.voice), sentence.profile is Profile.UPSTREAM
+        vocoder = self._vocoder.start_upstream(sentence.seed, sentence.sentence_index) if upstream else None
+        return WholeHopState(voice=voice, position=len(voice.tokens), sentence=sentence, vocoder=vocoder)
+
+    def start_bytes(self, voice: Voice) -> int:
+        """0: no state of the prompt is stored between steps."""
+        return 0
+
+    @torch.inference_mode()
+    def step(self, step_inputs: Sequence[StepInput[WholeHopState]]) -> list[Decoded | CosyserveError | None]:
+        """See `Decoder.step`. Raises NonFinite for values that are not finite."""
+        return [self._hop(step_input) for step_input in step_inputs]
+
+    def _hop(self, step_input: StepInput[WholeHopState]) -> Decoded | None:
+        state, final, began = step_input.state, step_input.final, time.time_ns()
+        prompt = len(state.voice.tokens)
+        known = step_input.until - prompt + (0 if final else LOOKAHEAD_TOKENS)
+        tokens = torch.from_numpy(step_input.tokens[:known])
+        try:
+            mel = self._flow.prefix(state.voice, tokens, streaming=not final, final=final, stop=state.stop)
+            middle = time.time_ns()
+            new = mel[:, MEL_FRAMES_PER_TOKEN * (state.position - prompt) :]
+            samples = self._samples(state, new, final)
+        except Cancelled:
+            return None
+        work, state.position = step_input.until - state.position, step_input.until
+        return Decoded(samples.cpu().numpy(), work, new.shape[1], (began, middle), (middle, time.time_ns()))
+
+    def _samples(self, state: WholeHopState, mel: Tensor, final: bool) -> Tensor:
+        if state.vocoder is not None:
+            return self._vocoder.step_upstream(state.vocoder, mel, final, stop=state.stop)
+        sentence = state.sentence
+        stretched = MelStretch.offline(mel, sentence.speed)
+        return self._vocoder.offline(stretched, sentence.seed, sentence.sentence_index, stop=state.stop)

@@ -1,29 +1,79 @@
-"""Graphs and plans that the tools built and the service loads: looked up in the engine cache and
-locked while the service runs. If one is missing, the error names the command that builds it;
-nothing is built here.
+"""Graphs and plans that the tools built and the service loads: their cache keys, which both share,
+and how the service looks them up in the engine cache and locks them while it runs. If one is
+missing, the error names the command that builds it; nothing is built here.
 """
 
 import contextlib
+import hashlib
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.engines.artifacts import (
-    NO_COMPATIBILITY,
-    OWN,
-    PUBLISHED,
-    PUBLISHED_FILE,
-    graphs_key,
-    plan_key,
-    published_estimator,
-)
-from services.token2wav.engines.shapes import Profile
+
+if TYPE_CHECKING:
+    from services.token2wav.engines.shapes import Profile  # knows tensors
+
+
+GRAPHS = "token2wav.graphs"
+COMPONENTS = ("encoder", "estimator", "pitch", "filter")
+WRITER = "1"
+"""Version of the graphs: changed whenever the same weights give a different graph."""
+OWN, PUBLISHED = "own", "published"
+PUBLISHED_FILE = "flow.decoder.estimator.fp32.onnx"
+NO_COMPATIBILITY, HARDWARE, VERSION = "none", "hardware", "version"
+COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
+"""Plans for this machine only, for GPUs from Ampere on, for every TensorRT with the same major
+version, or both; compatible plans are slower.
+"""
+PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
+
+
+def graph_file(component: str) -> str:
+    return f"{component}.onnx"
+
+
+def plan_file(component: str) -> str:
+    return f"{component}.plan"
+
+
+def published_estimator(file: Path) -> str:
+    """The published estimator as part of a key, because no model hash covers its file. Raises
+    OSError.
+    """
+    with file.open("rb") as stream:
+        return f"{PUBLISHED} {hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}"
+
+
+def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:
+    """precision: of the estimator. estimator: `own`, or the result of `published_estimator`."""
+    return EngineKey(GRAPHS, {"model": model_hash, "precision": precision, "estimator": estimator, "writer": WRITER})
+
+
+def plan_key(
+    component: str,
+    graphs: EngineKey,
+    machine: Mapping[str, str],
+    profiles: "Sequence[Profile]",
+    compatibility: str = NO_COMPATIBILITY,
+) -> EngineKey:
+    """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES;
+    facts that a compatible plan does not depend on are left out of the key.
+    """
+    facts = dict(graphs.facts) | dict(machine)
+    facts |= {"profile": " | ".join(profile.text for profile in profiles), "compatibility": compatibility}
+    if HARDWARE in compatibility:
+        facts |= dict.fromkeys(("gpu", "compute_capability", "driver"), "any")
+    if VERSION in compatibility:
+        facts |= {"tensorrt": f"{machine['tensorrt'].partition('.')[0]}.x", "driver": "any"}
+    return EngineKey(f"token2wav.{component}", facts)
+
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +94,7 @@ class CachedEngines:
         key = graphs_key(model_hash, settings.engine_precision, self._estimator())
         self.graphs = self._find(key, export_command(model, *self._export_options()))
 
-    def plan(self, component: str, machine: Mapping[str, str], built: Sequence[Profile]) -> Engine:
+    def plan(self, component: str, machine: Mapping[str, str], built: "Sequence[Profile]") -> Engine:
         """The plan of a graph for this machine and these profiles. Raises ModelError if there is
         none that may be loaded.
         """

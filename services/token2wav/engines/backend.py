@@ -14,7 +14,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
-from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
@@ -98,14 +98,15 @@ def assemble(
         f"{settings.engine_precision} estimator{attention}, prefixes recomputed, "
         f"batches of up to {flow.batch} streams{rounding_facts}"
     )
+    whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
         Identity(model_hash, runtime, precision, device_text(device, settings.threads)),
         {
             Profile.CONTINUOUS: continuous,
-            Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
-            Profile.OFFLINE: OfflineDecoder(flow, vocoder),
+            Profile.UPSTREAM: whole_hop,
+            Profile.OFFLINE: whole_hop,
         },
-        lambda: flow.stats.euler_steps,
+        lambda: flow.euler_steps,
         warm_up_profile=Profile.CONTINUOUS if flow.masked else Profile.OFFLINE,
         release=release,
     )

@@ -14,15 +14,15 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InvalidRequest, NonFinite
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.errors import NonFinite
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
 from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.flow import VoicePrompt, check_length, check_tokens, check_voice
+from services.token2wav.flow.flow import VoicePrompt, with_lookahead
 from services.token2wav.flow.layers import Linear
-from services.token2wav.flow.solver import ROWS, SolverStats, euler_schedule, noise_table
+from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
@@ -62,7 +62,8 @@ class EngineFlow:
     ) -> None:
         self.config = config
         self.device = device
-        self.stats = SolverStats()
+        self.euler_steps = 0
+        """Steps begun since the start, counted for each stream."""
         self._counting = threading.Lock()
         self.masked = any(port.name == "attention" for port in estimator.inputs)
         """Whether the estimator supports streaming masks. The published one does not, and takes one
@@ -75,26 +76,11 @@ class EngineFlow:
         self._cached_positions = lru_cache(maxsize=32)(self._compute_positions)
         self._cached_masks = lru_cache(maxsize=64)(self._compute_mask)
 
-    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """The whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For
-        `stop` and errors see `prefix`.
-        """
-        return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
-
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
         """See `Flow.prefix`. With the published estimator `streaming` has no effect, as in the
         reference.
         """
-        check_voice(voice, self.config)
-        check_tokens(tokens, self.config.vocabulary)
-        if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
-            raise InvalidRequest(
-                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its "
-                "look-ahead"
-            )
-        check_length(voice.tokens.numel() + tokens.numel())
-        ids = torch.cat((voice.tokens, tokens.cpu()))
-        ids, ahead = (ids, ids[:0]) if final else (ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:])
+        ids, ahead = with_lookahead(voice, tokens, final=final)
         mel = self.prefixes([Prefix(ids, ahead, voice.mel, self.speaker(voice), stop)], streaming=streaming)[0]
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
@@ -167,7 +153,7 @@ class EngineFlow:
             if all(stream.stop() for stream in streams):
                 return None
             with self._counting:  # each slot is used by its own thread
-                self.stats.euler_steps += count
+                self.euler_steps += count
             self._euler(estimator, x, t, dt)
         return x
 

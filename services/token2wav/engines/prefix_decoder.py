@@ -11,22 +11,23 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.errors import CosyserveError, NonFinite
+from cosyserve.errors import CosyserveError, FailedPrecondition, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.decoders.interface import Decoded, StepInput, StreamState
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
-from services.token2wav.flow.flow import as_prompt, check_length, check_tokens, check_voice
+from services.token2wav.flow.flow import as_prompt
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.vocoder.state import VocoderState, window_frames
-from services.token2wav.vocoder.time_stretch import MelStretch, StretchState
+from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 
 
@@ -35,7 +36,7 @@ class PrefixState(OneStepState):
     """One stream: the flow stores nothing of it, time stretch and vocoder store what they need."""
 
     speaker: Tensor
-    stretch: StretchState
+    stretch: MelStretch
     vocoder: VocoderState
     fault: CosyserveError | None = None
 
@@ -70,17 +71,13 @@ class PrefixDecoder:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
 
     def start(self, sentence: Sentence) -> PrefixState:
-        """A stream at the end of its prompt; nothing is computed yet. Raises InvalidRequest for a
-        voice that the model cannot use.
-        """
+        """A stream at the end of its prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
-        check_voice(voice, self.flow.config)
-        check_length(len(voice.tokens))
         return PrefixState(
             voice=voice,
             position=len(voice.tokens),
             speaker=self.flow.speaker(voice),
-            stretch=MelStretch.start(sentence.speed, self.flow.device),
+            stretch=MelStretch(sentence.speed, self.flow.device),
             vocoder=self._vocoder.start(
                 sentence.seed,
                 sentence.sentence_index,
@@ -115,7 +112,7 @@ class PrefixDecoder:
             work.append((at, step_input, mel[:, MEL_FRAMES_PER_TOKEN * step_input.state.position :]))
         rendered = self._vocoder.step(
             [step_input.state.vocoder for _, step_input, _ in work],
-            [MelStretch.step(step_input.state.stretch, mel, step_input.final) for _, step_input, mel in work],
+            [step_input.state.stretch.step(mel, step_input.final) for _, step_input, mel in work],
             [step_input.final for _, step_input, _ in work],
         )
         end = time.time_ns()
@@ -131,11 +128,7 @@ class PrefixDecoder:
 
     def _prefix(self, step_input: StepInput[PrefixState]) -> Prefix:
         state = step_input.state
-        spoken = torch.from_numpy(step_input.tokens)
-        if spoken.numel():
-            check_tokens(spoken, self.flow.config.vocabulary)
-        known = torch.cat([state.voice.tokens, spoken])
-        check_length(step_input.until)
+        known = torch.cat([state.voice.tokens, torch.from_numpy(step_input.tokens)])
         ahead = known[step_input.until : step_input.until + LOOKAHEAD_TOKENS]
         return Prefix(known[: step_input.until], ahead, state.voice.mel, state.speaker, state.stop)
 
@@ -156,3 +149,26 @@ class PrefixDecoder:
             for at, mel in zip(batch, rows, strict=True):
                 mels[at] = mel
         return mels
+
+
+class RefusingDecoder:
+    """Refuses every stream before any work and names the profiles that are available."""
+
+    widest_step = 1
+    goes_on_without_room = False
+    token_bytes = 0
+
+    def start_bytes(self, voice: Voice) -> NoReturn:
+        """Raises FailedPrecondition."""
+        raise FailedPrecondition(
+            "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs "
+            "streaming masks; ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+        )
+
+    def start(self, sentence: Sentence) -> NoReturn:
+        """Raises FailedPrecondition."""
+        self.start_bytes(sentence.voice)
+
+    def step(self, step_inputs: Sequence[StepInput[StreamState]]) -> list[Decoded | CosyserveError | None]:
+        """Never called, because no stream starts."""
+        return [None for _ in step_inputs]

@@ -1,19 +1,81 @@
 """Execution slots: a fixed number, each with its own stream, contexts and memory, leased to one
-thread at a time.
+thread at a time. A stream is a CUDA stream, or on a CPU nothing, because work has finished on
+return.
 """
 
 import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from services.token2wav.engines.runtime import Context, Engine, Shape, Shapes, check_tensors
-from services.token2wav.engines.slots import Stream, Work, stream_on
 from services.token2wav.inputs.cancellation import Cancelled
+
+Work = Callable[[], None]
+_recording = threading.Lock()
+
+
+class Stream:
+    """Where the work of a slot is queued, for the thread that leases the slot. On a CPU work has
+    finished when its call returns.
+    """
+
+    handle = 0
+    """The stream's handle for a runtime; 0 on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def active(self) -> AbstractContextManager[None]:
+        """Within this context torch queues its work on this stream, after the work that the
+        caller's stream has received so far.
+        """
+        return contextlib.nullcontext()
+
+    def record(self, work: Work) -> Work | None:
+        """Record the work that `work` queues. Returns a function that queues it again in one call;
+        None if recording is not supported.
+        """
+        return None
+
+    def synchronise(self) -> None:
+        """Wait for the queued work."""
+
+
+class CudaStream(Stream):
+    """A separate stream on `device`; recordings are CUDA graphs."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.handle = int(self._stream.cuda_stream)
+
+    def active(self) -> AbstractContextManager[None]:
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        inside: AbstractContextManager[None] = torch.cuda.stream(self._stream)
+        return inside
+
+    def record(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        # Threads of other slots continue meanwhile. But the start of a recording synchronises the
+        # device, which would invalidate another recording in progress, hence the lock.
+        with _recording, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    def synchronise(self) -> None:
+        self._stream.synchronize()
+
+
+def stream_on(device: torch.device) -> Stream:
+    """A new stream on `device`."""
+    return CudaStream(device) if device.type == "cuda" else Stream(device)
+
 
 RUNS_BEFORE_GRAPH = 2
 """Executions at a shape before it is recorded as a CUDA graph: the first ones select and load

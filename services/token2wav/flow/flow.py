@@ -8,29 +8,45 @@ half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt 
 """
 
 import threading
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.errors import InvalidRequest, NonFinite
+from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.flow import (
-    VoicePrompt,
-    all_plausible,
-    check_block,
-    check_length,
-    check_tokens,
-    check_voice,
-    plausible,
-)
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
+from services.token2wav.flow.solver import ROWS, Solver, noise_table
 from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
+from services.token2wav.inputs.request import Voice
+
+LARGEST_MEL = 88.0
+"""Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies
+between -12 and 3.
+"""
+
+
+@dataclass(frozen=True)
+class VoicePrompt:
+    """The voice as tensors, on the CPU.
+
+    tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192],
+    not normalised.
+    """
+
+    tokens: Tensor
+    mel: Tensor
+    embedding: Tensor
+
+
+def as_prompt(voice: Voice) -> VoicePrompt:
+    """Convert the request's voice, which is already checked, to tensors."""
+    return VoicePrompt(*(torch.from_numpy(array) for array in (voice.tokens, voice.mel, voice.embedding)))
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
@@ -64,15 +80,9 @@ class Flow:
             self._solver = Solver(self.estimator, config.guidance, device)
 
     @property
-    def stats(self) -> SolverStats:
-        """Euler steps begun and the longest of them, since the start."""
-        return self._solver.stats
-
-    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """The whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For
-        `stop` and errors see `prefix`.
-        """
-        return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
+    def euler_steps(self) -> int:
+        """Euler steps begun since the start, counted for each stream; readable from any thread."""
+        return self._solver.euler_steps
 
     @torch.inference_mode()
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
@@ -81,26 +91,14 @@ class Flow:
 
         tokens: int64 [T], all generated so far; unless final, the last 3 are look-ahead only.
         streaming: use chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)] without the
-        prompt's frames. Raises InvalidRequest before any work, NonFinite if the result is not
-        finite, Cancelled if `stop` returns True before an Euler step.
+        prompt's frames. Raises NonFinite if the result is not finite, Cancelled if `stop` returns
+        True before an Euler step.
         """
-        check_voice(voice, self.config)
-        check_tokens(tokens, self.config.vocabulary)
-        if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
-            raise InvalidRequest(
-                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its "
-                "look-ahead"
-            )
-        check_length(voice.tokens.numel() + tokens.numel())
         with self._turn:
             return self._prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
 
     def _prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
-        ids = torch.cat((voice.tokens, tokens.cpu()))
-        if not final:
-            ids, ahead = ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:]
-        else:
-            ahead = ids[:0]
+        ids, ahead = with_lookahead(voice, tokens, final=final)
         frames = MEL_FRAMES_PER_TOKEN * ids.numel()
         mu = self.mu([ids], [ahead], [0], CachedPass.whole(1), chunked=streaming)
         inputs = Solver.inputs(
@@ -120,21 +118,14 @@ class Flow:
 
     @torch.inference_mode()
     def start(self, voice: VoicePrompt) -> FlowState:
-        """A stream with nothing computed yet. Raises InvalidRequest for a voice that cannot be
-        used.
-        """
-        check_voice(voice, self.config)
-        check_length(voice.tokens.numel())
-        return FlowState(
-            voice=voice, speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True)
-        )
+        """A stream with nothing computed yet."""
+        return FlowState(speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True))
 
     def fork(self, state: FlowState) -> FlowState:
         """A second stream at the position of `state`. Both share the stored past, because no block
         ever writes to it.
         """
         return FlowState(
-            voice=state.voice,
             speaker=state.speaker,
             condition=state.condition,
             position=state.position,
@@ -152,11 +143,11 @@ class Flow:
         end of the sentence, 1..25. lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2
         that exist. Returns mel float32 [80, 2n] per stream, including the prompt's frames. The
         result is None for a cancelled stream and for a stream with a `fault`, which holds the
-        reason; the other streams continue. Raises InvalidRequest and InternalFault before any work
-        for invalid arguments; then no state has changed.
+        reason; the other streams continue. Raises InternalFault before any work for blocks off the
+        grid; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
-            check_block(state, block, ahead, self.config.vocabulary)
+            _check_grid(state, block.numel(), ahead.numel())
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens):
             with self._turn:
@@ -251,3 +242,30 @@ class Flow:
         """The prompt's mel [frames, 80] from frame `first` on, followed by zeros."""
         part = mel[first : first + frames]
         return F.pad(part, (0, 0, 0, frames - part.shape[0]))
+
+
+def with_lookahead(voice: VoicePrompt, tokens: Tensor, *, final: bool) -> tuple[Tensor, Tensor]:
+    """The ids to compute, those of the prompt included, and their look-ahead: none at the end."""
+    ids = torch.cat((voice.tokens, tokens.cpu()))
+    return (ids, ids[:0]) if final else (ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:])
+
+
+def _check_grid(state: FlowState, count: int, seen: int) -> None:
+    if state.position % CHUNK_TOKENS:
+        raise InternalFault(
+            f"a block after the last: the stream ended off the grid of {CHUNK_TOKENS} tokens, at {state.position}"
+        )
+    if count > CHUNK_TOKENS or seen > LOOKAHEAD_TOKENS or (count < CHUNK_TOKENS and seen):
+        raise InternalFault(
+            f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
+        )
+
+
+def plausible(mels: Tensor) -> Tensor:
+    """mels [n, ...] -> bool [n]: whether all values of a row are finite and within LARGEST_MEL."""
+    return (mels.abs() <= LARGEST_MEL).flatten(1).all(dim=1)
+
+
+def all_plausible(mels: Tensor) -> bool:
+    """The same for all rows together. Waits for the device."""
+    return bool(torch.all(plausible(mels)))

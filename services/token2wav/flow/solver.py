@@ -6,10 +6,6 @@ guidance: Ho and Salimans, "Classifier-Free Diffusion Guidance", 2022.
 """
 
 import hashlib
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -63,22 +59,12 @@ def euler_schedule() -> list[tuple[float, float]]:
     return schedule
 
 
-@dataclass
-class SolverStats:
-    """Counters since the start; written by the thread that owns the engine, readable from any
-    thread.
-    """
-
-    euler_steps: int = 0
-    """Euler steps begun, counted for each stream."""
-    longest_step_seconds: float = 0.0
-
-
 class Solver:
     """The estimator with its time grid and guidance."""
 
     def __init__(self, estimator: Estimator, guidance: float, device: torch.device) -> None:
-        self.stats = SolverStats()
+        self.euler_steps = 0
+        """Steps begun since the start, counted for each stream."""
         self._estimator = estimator
         self._guidance = guidance
         schedule = euler_schedule()
@@ -103,12 +89,12 @@ class Solver:
         """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first
         channels of `inputs`.
         """
-        with self._measured(x.shape[0]):
-            inputs[..., :MEL_BINS] = x[:, None]
-            rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-            velocity = self._estimator.velocity(rows, self._times[at], cache, mask).float().view(-1, ROWS, *x.shape[1:])
-            guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
-            return x + self._dt[at] * guided
+        self.euler_steps += x.shape[0]
+        inputs[..., :MEL_BINS] = x[:, None]
+        rows = inputs.flatten(0, 1).to(self._estimator.dtype)
+        velocity = self._estimator.velocity(rows, self._times[at], cache, mask).float().view(-1, ROWS, *x.shape[1:])
+        guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
+        return x + self._dt[at] * guided
 
     def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
         """All steps over all frames of one stream; None as soon as `stop` returns True before a
@@ -119,10 +105,3 @@ class Solver:
                 return None
             x = self.step(at, x, inputs, CachedPass.whole(ROWS), mask)
         return x
-
-    @contextmanager
-    def _measured(self, streams: int) -> Iterator[None]:
-        self.stats.euler_steps += streams
-        began = time.perf_counter()
-        yield
-        self.stats.longest_step_seconds = max(self.stats.longest_step_seconds, time.perf_counter() - began)

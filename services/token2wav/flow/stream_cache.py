@@ -1,4 +1,5 @@
-"""What a pass over a block stores for the next block of the same stream.
+"""The state of one stream in the flow, and what a pass over a block stores in it for the next
+block.
 
 Under streaming masks a block sees everything before it and nothing after it. So all it needs of the
 past are the last input frames of each causal convolution and the keys and values of each attention.
@@ -13,6 +14,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from cosyserve.errors import InternalFault
+from cosyserve.spec import EULER_STEPS
 
 
 @dataclass(frozen=True)
@@ -142,3 +146,39 @@ def chunk_mask(frames: int, chunk: int, device: torch.device) -> Tensor:
     """
     at = torch.arange(frames, device=device)
     return at[None, :] < (at[:, None] // chunk + 1) * chunk
+
+
+EMPTY = StreamCache()
+EMPTY_PER_STEP = (EMPTY,) * EULER_STEPS
+
+
+@dataclass(eq=False)
+class FlowState:
+    """Passed in and advanced by `Flow.blocks`. Owned by one thread; only `cancelled` may be set
+    from another one.
+
+    speaker: projected embedding, float32 [80]. condition: the prompt's mel, float32 [2P, 80], on
+    the flow's device.
+    """
+
+    speaker: Tensor
+    condition: Tensor
+    position: int = 0
+    """Tokens computed, those of the prompt included."""
+    cancelled: bool = False
+    """Read before every Euler step. A stream that is seen cancelled frees its memory and computes
+    nothing any more.
+    """
+    fault: InternalFault | None = None
+    """Why this stream, and no other of its batch, cannot continue."""
+    encoder: StreamCache = EMPTY
+    steps: tuple[StreamCache, ...] = EMPTY_PER_STEP
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held, including those shared with forks."""
+        return self.speaker.nbytes + self.condition.nbytes + self.encoder.bytes + sum(step.bytes for step in self.steps)
+
+    def release(self) -> None:
+        """Drop the stored past; memory that is shared with a fork stays with the fork."""
+        self.encoder, self.steps = EMPTY, EMPTY_PER_STEP

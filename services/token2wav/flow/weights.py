@@ -1,15 +1,15 @@
 """`flow.pt` and its section of the yaml: sizes, names, shapes (compatibility specification sections
-1 and 4.7).
+1 and 4.7), and the tensors, read without executing code and checked one by one.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.model_directory import ModelDirectory, Node
+from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import (
     CHUNK_FRAMES,
     CHUNK_TOKENS,
@@ -22,6 +22,7 @@ from cosyserve.spec import (
 )
 from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.inputs.model_files import YamlSection, read_tensors
 
 FILE = "flow.pt"
 ESTIMATOR = "decoder.estimator."
@@ -78,18 +79,16 @@ class FlowConfig:
         """Read from the yaml. ModelError names a key that is missing or has a value that is not
         implemented.
         """
-        flow = _Section(directory)
-        for key, value in _FIXED.items():
-            if flow[key] != value:
-                raise ModelError(
-                    f"{directory.path}: the yaml has flow.{key} = {flow[key]!r}; only {value!r} is implemented"
-                )
-        channels = flow["decoder.estimator.channels"]
-        if not isinstance(channels, list) or len(channels) != 1:
-            raise ModelError(
-                f"{directory.path}: the yaml has flow.decoder.estimator.channels = {channels!r}; only one level is "
-                "implemented"
-            )
+        flow = YamlSection(directory, "flow")
+        flow.require(_FIXED)
+        channels = flow.sizes("decoder.estimator.channels")
+        if len(channels) != 1:
+            raise flow.wrong("decoder.estimator.channels", list(channels), "; only one level is implemented")
+        # The reference's inference argument of that name; the published yaml has no such key.
+        has_temperature = "temperature" in directory.section("flow", "decoder")
+        temperature = flow.number("decoder.temperature") if has_temperature else 1.0
+        if not 0 <= temperature <= 1:
+            raise flow.wrong("decoder.temperature", temperature, ", expected a number from 0 to 1")
         config = cls(
             vocabulary=flow.size("vocab_size"),
             speaker=flow.size("spk_embed_dim"),
@@ -98,13 +97,13 @@ class FlowConfig:
             encoder_heads=flow.size("encoder.attention_heads"),
             encoder_feed_forward=flow.size("encoder.linear_units"),
             encoder_layers=flow.size("encoder.num_blocks"),
-            channels=_size(directory, "decoder.estimator.channels", channels[0]),
+            channels=channels[0],
             estimator_heads=flow.size("decoder.estimator.num_heads"),
             head_width=flow.size("decoder.estimator.attention_head_dim"),
             transformers=flow.size("decoder.estimator.n_blocks"),
             middle=flow.size("decoder.estimator.num_mid_blocks"),
-            guidance=flow.number("decoder.cfm_params.content.inference_cfg_rate"),
-            temperature=_temperature(directory),
+            guidance=float(flow.number("decoder.cfm_params.content.inference_cfg_rate")),
+            temperature=float(temperature),
         )
         if config.encoder_width % (2 * config.encoder_heads):
             raise ModelError(
@@ -125,18 +124,6 @@ class FlowConfig:
             * torch.float32.itemsize
         )
         return int(2 * (estimator + encoder))
-
-
-def _temperature(directory: ModelDirectory) -> float:
-    """The reference's inference argument of that name; 1 if the yaml has no such key, as in the
-    published one.
-    """
-    value = directory.section("flow", "decoder").get("temperature", 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ModelError(
-            f"{directory.path}: the yaml has flow.decoder.temperature = {value!r}, expected a number from 0 to 1"
-        )
-    return float(value)
 
 
 def expected_tensors(config: FlowConfig) -> dict[str, tuple[int, ...]]:
@@ -215,33 +202,27 @@ def _convolution(name: str, out: int, into: int, taps: int) -> dict[str, tuple[i
     return {f"{name}.weight": (out, into, taps), f"{name}.bias": (out,)}
 
 
-class _Section:
-    """The section `flow` of the yaml by dotted key."""
+def read_flow_tensors(
+    directory: ModelDirectory, config: FlowConfig, device: torch.device, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The tensors on `device`: the estimator's in `dtype`, all others in float32; half-precision
+    files are widened.
 
-    def __init__(self, directory: ModelDirectory) -> None:
-        self._directory = directory
-        self._flow = directory.section("flow")
-
-    def __getitem__(self, key: str) -> Any:
-        value: Any = self._flow
-        for part in key.split("."):
-            value = value.arguments if isinstance(value, Node) else value
-            if not isinstance(value, dict) or part not in value:
-                raise ModelError(f"{self._directory.path}: the yaml has no key flow.{key}")
-            value = value[part]
-        return value
-
-    def size(self, key: str) -> int:
-        return _size(self._directory, key, self[key])
-
-    def number(self, key: str) -> float:
-        value = self[key]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"{self._directory.path}: the yaml has flow.{key} = {value!r}, expected a number")
-        return float(value)
-
-
-def _size(directory: ModelDirectory, key: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"{directory.path}: the yaml has flow.{key} = {value!r}, expected a positive integer")
-    return value
+    The encoder stays float32 (a fortieth of the work): float16 cannot represent its layer-norm
+    epsilon of 1e-12, and it scales activations by the square root of its width. Raises ModelError
+    naming the file and the tensor.
+    """
+    path = directory.file(FILE)
+    tensors = read_tensors(path)
+    check_tensors(path, tensors, expected_tensors(config))
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: tensor {name} has values that are not finite")
+    return {
+        # Cloned, because a view into the file's storage may start at any address; a new
+        # allocation is aligned.
+        name: tensor.to(device, dtype if name.startswith(ESTIMATOR) else torch.float32).clone(
+            memory_format=torch.contiguous_format
+        )
+        for name, tensor in tensors.items()
+    }

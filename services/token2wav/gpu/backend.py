@@ -12,7 +12,7 @@ from cosyserve.engines.compatibility import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
-from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.gpu.decoder import PagedDecoder
@@ -64,6 +64,7 @@ def load_paged(
     decoder = PagedDecoder(
         paged, continuous_vocoder, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=prompt_pages
     )
+    whole_hop = WholeHopDecoder(flow, vocoder)
     return Backend(
         Identity(
             directory.content_hash((*WEIGHTS, directory.yaml_name)),
@@ -73,10 +74,10 @@ def load_paged(
         ),
         {
             Profile.CONTINUOUS: decoder,
-            Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
-            Profile.OFFLINE: OfflineDecoder(flow, vocoder),
+            Profile.UPSTREAM: whole_hop,
+            Profile.OFFLINE: whole_hop,
         },
-        lambda: flow.stats.euler_steps + paged.stats.euler_steps,
+        lambda: flow.euler_steps + paged.euler_steps,
         buckets=paged.buckets,
     )
 

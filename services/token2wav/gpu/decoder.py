@@ -18,7 +18,7 @@ from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.flow.flow import LARGEST_MEL, as_prompt, check_length, check_voice
+from services.token2wav.flow.flow import LARGEST_MEL, as_prompt
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
@@ -92,8 +92,6 @@ class PagedDecoder:
         there is cached.
         """
         voice = as_prompt(sentence.voice)
-        check_voice(voice, self._flow.config)
-        check_length(len(voice.tokens))
         key = sentence.voice.state_key if last_border(len(voice.tokens)) > 0 else ""
         cached = self._prompts.get(key) if key else None
         blocks = 0 if cached is None else len(cached.pages)
@@ -101,7 +99,7 @@ class PagedDecoder:
         # is recomputed from its first block.
         conditions = self._conditions(voice.mel) if cached is None else cached.conditions
         speaker = self._flow.speaker(voice.embedding) if cached is None else cached.speaker
-        stretch = MelStretch.start(sentence.speed, self._flow.device)
+        stretch = MelStretch(sentence.speed, self._flow.device)
         # Taken last, so that a failure before this line leaks no slot.
         slot = self._slots.take()
         if slot is None:

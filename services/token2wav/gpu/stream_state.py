@@ -1,15 +1,18 @@
-"""The decoder's state of one stream: its pages and its position."""
+"""The decoder's state of one stream, and the stream's work in one step."""
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.vocoder.state import VocoderState
-from services.token2wav.vocoder.time_stretch import StretchState
+from services.token2wav.vocoder.time_stretch import MelStretch
 
 BLOCKS_AT_ONCE = 16
 """Maximum grid blocks of one stream in a step, so that a long prompt takes few steps and other
@@ -48,7 +51,7 @@ class PagedState:
     key: str
     speaker: Tensor
     conditions: Tensor
-    stretch: StretchState
+    stretch: MelStretch
     seed: int
     sentence: int
     position: int = 0
@@ -106,3 +109,26 @@ class PagedState:
     def __del__(self) -> None:
         self.pool.release(self.pages)
         self.slots.release(self.slot)
+
+
+@dataclass(eq=False)
+class StepWork:
+    """The work of one step for one stream, passed from the flow to the vocoder."""
+
+    step_input: StepInput[PagedState]
+    start: int
+    mels: list[Tensor] = field(default_factory=list)
+    """Frames after the prompt, float32 [n, 80] each."""
+    largest: list[NDArray[np.float32]] = field(default_factory=list)
+    """Largest magnitude of each frame, NaN if a value is NaN; valid on the host only after
+    synchronization.
+    """
+    frames: int = 0
+    samples: list[NDArray[np.float32]] = field(default_factory=list)
+    """Also valid only after synchronization."""
+    idle: bool = False
+    """Nothing was computed; the stream is due again in the next step."""
+
+    @property
+    def state(self) -> PagedState:
+        return self.step_input.state

@@ -11,7 +11,6 @@ from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.stream_state import PagedState, StepWork
 from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, batches
 from services.token2wav.vocoder.state import window_frames
-from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 
 if TYPE_CHECKING:  # needs triton
@@ -120,4 +119,4 @@ def _stretched(work: StepWork) -> Tensor:
         mel = torch.cat(work.mels)
     if work.state.stretch.speed == 1.0:
         return mel
-    return MelStretch.step(work.state.stretch, mel.T, work.step_input.final).T
+    return work.state.stretch.step(mel.T, work.step_input.final).T

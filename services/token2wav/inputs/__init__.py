@@ -1,3 +1,3 @@
-"""What a request brings to the decoder: sentence and schedule of hops, voice, stop signal, tensor
-files.
+"""What a request and a model directory bring to the decoder: sentence and schedule of hops, voice,
+stop signal, yaml sections and tensor files.
 """

@@ -2,7 +2,7 @@
 and step.
 
 A new stream waits for at most the step in progress. Which streams share a step, and how many,
-follows from when their players run dry (`deadlines`). A first chunk is held back if the second one
+follows from when their players run dry (`next_step`). A first chunk is held back if the second one
 would arrive too late (`first_chunk_delay`). A sentence of the offline profile is one long step and
 runs only when no other stream has work. There is no polling: the thread sleeps until tokens, a
 reader or a new stream wakes it.

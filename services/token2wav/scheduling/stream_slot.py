@@ -18,11 +18,14 @@ from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
 from services.token2wav.scheduling.hop_audio import PROMPT_CACHED, Deliver, HopAudio, decode_timings
-from services.token2wav.scheduling.next_step import FIRST_SOUND_SECONDS
 
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its
 player runs dry. With less time, the tokens or the reader were late, not the engine.
+"""
+FIRST_SOUND_SECONDS = 0.5
+"""Time that a stream without audio may wait before it counts as late as a player that has run
+dry.
 """
 _REPORTED_SECONDS = 0.001
 """Waits that are longer get a span of their own."""

@@ -1,18 +1,24 @@
 """The vocoder's parameters from `cosyvoice2.yaml`."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.inputs.model_files import YamlSection
 
 F0_LAYERS = 5
 F0_KERNEL = 3
 EDGE_KERNEL = 7
 """Kernel of the first and of the last convolution of the filter network."""
+_FIXED = {
+    "in_channels": MEL_BINS,
+    "sampling_rate": SAMPLE_RATE,
+    "f0_predictor.in_channels": MEL_BINS,
+    "f0_predictor.num_class": 1,
+}
+"""Values that the arithmetic here assumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,66 +77,28 @@ def read_config(directory: ModelDirectory) -> VocoderConfig:
     """Raises ModelError naming the yaml key that is missing, has the wrong type or a value that is
     not implemented.
     """
-    path = directory.path
-    hift = directory.section("hift")
-    istft = directory.section("hift", "istft_params")
-    f0 = directory.section("hift", "f0_predictor")
-
-    def number(section: dict[str, Any], key: str) -> float:
-        value = section.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ModelError(f"{path}: yaml key hift {key} must be a number, not {value!r}")
-        return value
-
-    def positive_integer(section: dict[str, Any], key: str) -> int:
-        value = number(section, key)
-        if value != int(value) or value < 1:
-            raise ModelError(f"{path}: yaml key hift {key} must be a positive integer, not {value!r}")
-        return int(value)
-
-    def positive_integers(key: str, value: Any) -> tuple[int, ...]:
-        if not isinstance(value, Sequence) or not all(type(item) is int and item > 0 for item in value):
-            raise ModelError(f"{path}: yaml key hift {key} must hold lists of positive integers, not {value!r}")
-        return tuple(value)
-
-    def lists(key: str) -> tuple[tuple[int, ...], ...]:
-        value = hift.get(key)
-        if not isinstance(value, Sequence):
-            raise ModelError(f"{path}: yaml key hift {key} must be a list of lists, not {value!r}")
-        return tuple(positive_integers(key, item) for item in value)
-
+    hift = YamlSection(directory, "hift")
+    hift.require(_FIXED)
     config = VocoderConfig(
-        base_channels=positive_integer(hift, "base_channels"),
-        nb_harmonics=positive_integer(hift, "nb_harmonics"),
-        nsf_alpha=number(hift, "nsf_alpha"),
-        nsf_sigma=number(hift, "nsf_sigma"),
-        nsf_voiced_threshold=number(hift, "nsf_voiced_threshold"),
-        upsample_rates=positive_integers("upsample_rates", hift.get("upsample_rates")),
-        upsample_kernel_sizes=positive_integers("upsample_kernel_sizes", hift.get("upsample_kernel_sizes")),
-        n_fft=positive_integer(istft, "n_fft"),
-        hop_len=positive_integer(istft, "hop_len"),
-        resblock_kernel_sizes=positive_integers("resblock_kernel_sizes", hift.get("resblock_kernel_sizes")),
-        resblock_dilation_sizes=lists("resblock_dilation_sizes"),
-        source_resblock_kernel_sizes=positive_integers(
-            "source_resblock_kernel_sizes", hift.get("source_resblock_kernel_sizes")
-        ),
-        source_resblock_dilation_sizes=lists("source_resblock_dilation_sizes"),
-        lrelu_slope=number(hift, "lrelu_slope"),
-        audio_limit=number(hift, "audio_limit"),
-        f0_channels=positive_integer(f0, "cond_channels"),
+        base_channels=hift.size("base_channels"),
+        nb_harmonics=hift.size("nb_harmonics"),
+        nsf_alpha=hift.number("nsf_alpha"),
+        nsf_sigma=hift.number("nsf_sigma"),
+        nsf_voiced_threshold=hift.number("nsf_voiced_threshold"),
+        upsample_rates=hift.sizes("upsample_rates"),
+        upsample_kernel_sizes=hift.sizes("upsample_kernel_sizes"),
+        n_fft=hift.size("istft_params.n_fft"),
+        hop_len=hift.size("istft_params.hop_len"),
+        resblock_kernel_sizes=hift.sizes("resblock_kernel_sizes"),
+        resblock_dilation_sizes=hift.size_lists("resblock_dilation_sizes"),
+        source_resblock_kernel_sizes=hift.sizes("source_resblock_kernel_sizes"),
+        source_resblock_dilation_sizes=hift.size_lists("source_resblock_dilation_sizes"),
+        lrelu_slope=hift.number("lrelu_slope"),
+        audio_limit=hift.number("audio_limit"),
+        f0_channels=hift.size("f0_predictor.cond_channels"),
     )
-    fixed = (
-        (hift, "in_channels", MEL_BINS),
-        (hift, "sampling_rate", SAMPLE_RATE),
-        (f0, "in_channels", MEL_BINS),
-        (f0, "num_class", 1),
-    )
-    problems = [
-        f"{key} must be {value}, not {section.get(key)!r}" for section, key, value in fixed if section.get(key) != value
-    ]
-    problems += _inconsistencies(config)
-    if problems:
-        raise ModelError(f"{path}: yaml section hift: {'; '.join(problems)}")
+    if problems := _inconsistencies(config):
+        raise ModelError(f"{directory.path}: yaml section hift: {'; '.join(problems)}")
     return config
 
 

@@ -22,7 +22,7 @@ from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
-from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend
+from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend, until
 from tools.model.export import estimator_weights, export, flow_weights, model_hash
 from tools.model.graphs.estimator_graph import estimator_graph, model_of
 from tools.model.graphs.graph import Precision, write
@@ -66,14 +66,10 @@ async def test_hanging_up_stops_the_work_and_gives_the_slots_back(cache: Path, p
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup(prompt=20, profile=profile)))
         await call.write(said(tokens(400)))
         await call.done_writing()
-        while backend.euler_steps() < 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: backend.euler_steps() >= 3, 60)
         call.cancel()
-        async with asyncio.timeout(30):
-            while service.batcher.stats().streams:
-                await asyncio.sleep(0.002)
-            while flow_of(backend).slots.free < flow_of(backend).slots.count:
-                await asyncio.sleep(0.002)
+        await until(lambda: not service.batcher.stats().streams, 30)
+        await until(lambda: flow_of(backend).slots.free == flow_of(backend).slots.count, 30)
         begun = backend.euler_steps()
         await asyncio.sleep(0.2)
         assert backend.euler_steps() == begun

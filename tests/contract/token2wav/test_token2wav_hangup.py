@@ -9,16 +9,16 @@ import pytest
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
+from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.contract.token2wav.token2wav_service import rest, said, serving, setup
-from tests.unit.token2wav.speaking import tokens, torch_backend
+from tests.unit.token2wav.speaking import tokens, torch_backend, until
 
 
-async def until_idle(batcher_streams: object, seconds: float = 5.0) -> float:
+async def until_idle(batcher: Batcher) -> float:
+    """Seconds until no stream is left."""
     began = time.perf_counter()
-    async with asyncio.timeout(seconds):
-        while batcher_streams.stats().streams:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.0005)
+    await until(lambda: not batcher.stats().streams)
     return time.perf_counter() - began
 
 
@@ -44,8 +44,7 @@ async def test_no_euler_step_begins_after_a_hang_up(
         await call.write(said(tokens(600)))
         await call.done_writing()
         if profile == 3:
-            while backend.euler_steps() == 0:
-                await asyncio.sleep(0.001)
+            await until(lambda: backend.euler_steps() > 0, 60)
         else:
             while not (await call.read()).audio.audio:  # the first hop may be held back
                 pass
@@ -69,8 +68,7 @@ async def test_hanging_up_before_any_token_frees_the_place() -> None:
     async with serving(load_backend("fake", EngineSettings()), max_streams=1) as service:
         call = service.stub.DecodeStream()
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
-        while not service.batcher.stats().streams:
-            await asyncio.sleep(0.001)
+        await until(lambda: service.batcher.stats().streams == 1)
         call.cancel()
         await until_idle(service.batcher)
 

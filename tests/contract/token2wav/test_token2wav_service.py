@@ -1,5 +1,9 @@
-"""Token2WavService over real gRPC: what it answers, and with which status and words it refuses."""
+"""Token2WavService over real gRPC: what it answers, in which messages, how long it waits for
+tokens, and with which status and words it refuses.
+"""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +20,7 @@ from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
 from tests.stacks.conversation import conversation
-from tests.unit.token2wav.speaking import tokens
+from tests.unit.token2wav.speaking import tokens, until
 
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()
 
@@ -159,7 +163,7 @@ async def test_a_request_without_setup_is_refused(service: Loopback) -> None:
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
 
 
-async def test_a_resume_point_behind_the_end(service: Loopback) -> None:
+async def test_a_resume_point_after_the_end(service: Loopback) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await decode(service, tokens(10), start_sample=9601)
     assert (caught.value.code(), caught.value.details()) == (
@@ -195,3 +199,66 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
         await call.done_writing()
         assert [audio.summary.samples for audio in await rest(call)][-1] == 60 * 960
     assert await decode(service, tokens(5))
+
+
+FAKE = load_backend("fake", EngineSettings())
+
+
+async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio() -> None:
+    async with serving(FAKE) as service:
+        request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
+        made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
+    assert len(made) == 4
+    assert [bool(audio.audio) for audio in made] == [False, False, True, True]
+    assert made[0].HasField("identity")
+    assert made[2].start_sample == 45 * 960
+    assert sum(len(audio.audio) for audio in made) == 55 * 1920
+
+
+async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> None:
+    async with serving(FAKE) as service:
+        request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
+        made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
+    assert [len(audio.audio) for audio in made] == [1_000_000, 1_000_000, 1200 * 1920 - 2_000_000]
+    assert [audio.start_sample for audio in made] == [0, 500_000, 1_000_000]
+    assert [audio.HasField("identity") for audio in made] == [True, False, False]
+    assert [audio.HasField("summary") for audio in made] == [False, False, True]
+
+
+@pytest.mark.parametrize("noise", [False, True])
+async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(noise: bool) -> None:
+    """Messages without tokens do not keep the stream open."""
+    async with serving(FAKE, idle_seconds=0.3) as service:
+        call = service.stub.DecodeStream(timeout=10)
+        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+        await call.initial_metadata()
+        await call.write(said(tokens(10)))
+        began = time.monotonic()
+
+        async def mutter() -> None:
+            while noise and not call.done():
+                await call.write(said([]))
+                await asyncio.sleep(0.05)
+
+        muttering = asyncio.create_task(mutter())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert (caught.value.code(), caught.value.details()) == (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            "no tokens came for 0.3 s",
+        )
+        assert 0.25 < time.monotonic() - began < 5
+        await asyncio.gather(muttering, return_exceptions=True)
+        await until(lambda: not service.batcher.stats().streams)
+
+
+async def test_tokens_that_come_in_time_keep_a_stream() -> None:
+    async with serving(FAKE, idle_seconds=0.5) as service:
+        call = service.stub.DecodeStream(timeout=10)
+        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+        for at in range(6):
+            await call.write(said(tokens(10, offset=at)))
+            await asyncio.sleep(0.15)
+        await call.done_writing()
+        sound = b"".join([response.audio.audio async for response in call])
+    assert len(sound) == 60 * 1920

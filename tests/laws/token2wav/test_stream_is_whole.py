@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
-from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
@@ -20,6 +19,7 @@ from services.token2wav.flow.flow import as_prompt, load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.vocoder.vocoder import load_vocoder
@@ -59,7 +59,7 @@ async def test_short_sentences_too(batcher: Batcher, prompt: int, length: int) -
     assert await speak(batcher, Sentence(voice(prompt)), tokens(length), message=1) == whole
 
 
-async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
+async def test_the_streamed_samples_are_those_of_a_recomputed_sentence(batcher: Batcher) -> None:
     """Fast path against slow path: no state, everything recomputed under the same masks."""
     directory, said = ModelDirectory(GOLDEN), voice(20)
     flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))
@@ -80,7 +80,7 @@ async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> No
 
 async def test_hops_do_move_the_cuts(batcher: Batcher) -> None:
     cuts = [
-        [piece.samples_made for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))]
+        [piece.end_sample for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))]
         for hops in SCHEDULES
     ]
     assert len({tuple(cut) for cut in cuts}) == len(SCHEDULES)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from services.token2wav.decoders.interface import Decoder
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.step_runner import OnFault
-from services.token2wav.stream import AcousticStream, Piece
+from services.token2wav.stream import AcousticStream
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
 
@@ -51,17 +52,24 @@ async def batching(
     state_bytes: int = 1 << 40,
     reserve_tokens: int = 0,
     on_fault: OnFault | None = None,
+    hold_seconds: float | None = None,
 ) -> AsyncIterator[Batcher]:
-    batcher = Batcher(
-        decoders, Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens), on_fault
-    )
+    limits = Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens)
+    batcher = Batcher(decoders, limits, on_fault, hold_seconds=hold_seconds)
     try:
         yield batcher
     finally:
         await asyncio.to_thread(batcher.close)
 
 
-async def pieces(batcher: Batcher, sentence: Sentence, spoken: list[int], message: int = 1000) -> list[Piece]:
+async def until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait until `true` returns True; TimeoutError after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def pieces(batcher: Batcher, sentence: Sentence, spoken: list[int], message: int = 1000) -> list[HopAudio]:
     """All pieces of a sentence whose tokens are fed `message` at a time while the audio is read."""
 
     async def feed(stream: AcousticStream) -> None:
@@ -83,8 +91,8 @@ async def speak(batcher: Batcher, sentence: Sentence, spoken: list[int], message
     made = await pieces(batcher, sentence, spoken, message)
     place = sentence.start_sample
     for piece in made:
-        if piece.audio:
+        if piece.samples.size:
             assert piece.start_sample == place
-            place += len(piece.audio) // 2
+            place += piece.samples.size
     assert [piece.last for piece in made] == [False] * (len(made) - 1) + [True]
     return b"".join(piece.audio for piece in made)

@@ -19,14 +19,27 @@ def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:
     ]
 
 
-def test_auto_is_our_own_engines_unless_tensorrt_is_named() -> None:
-    assert names("auto", device="auto") == ["paged", "readable", "cpu"]
-    assert names("auto", device="cuda:1") == ["paged", "readable"]
-    assert names("auto", device="cpu") == ["cpu"]
-    assert names("auto", "tensorrt", device="auto") == ["tensorrt", "paged", "readable", "cpu"]
-    assert names("auto", "tensorrt", device="cuda:1") == ["tensorrt", "paged", "readable"]
-    assert names("auto", "tensorrt", device="cpu") == ["cpu"]
-    assert names("torch", "tensorrt", device="auto") == ["paged", "readable", "cpu"]
+@pytest.mark.parametrize(
+    ("backend", "auto_first", "changes", "expected"),
+    [
+        ("auto", "", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("auto", "", {"device": "cuda:1"}, ["paged", "readable"]),
+        ("auto", "", {"device": "cpu"}, ["cpu"]),
+        ("auto", "tensorrt", {"device": "auto"}, ["tensorrt", "paged", "readable", "cpu"]),
+        ("auto", "tensorrt", {"device": "cuda:1"}, ["tensorrt", "paged", "readable"]),
+        ("auto", "tensorrt", {"device": "cpu"}, ["cpu"]),
+        ("torch", "tensorrt", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("torch", "", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("torch", "", {"device": "cuda", "gpu_engine": "paged"}, ["paged"]),
+        ("tensorrt", "", {"device": "auto"}, ["tensorrt"]),
+        ("onnxruntime", "", {"device": "auto"}, ["onnxruntime"]),
+        ("fake", "", {"device": "auto"}, ["fake"]),
+    ],
+)
+def test_the_candidates_are_what_backend_and_device_allow(
+    backend: str, auto_first: str, changes: dict[str, object], expected: list[str]
+) -> None:
+    assert names(backend, auto_first, **changes) == expected
 
 
 def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path) -> None:
@@ -35,16 +48,6 @@ def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path
     measured = {"device": "auto", "engines": tmp_path, "model": GOLDEN}
     assert names("auto", **measured, engine_precision="fp16") == ["tensorrt", "paged", "readable", "cpu"]
     assert names("auto", **measured, engine_precision="fp32") == ["paged", "readable", "cpu"]
-
-
-def test_names_are_their_part_of_the_ladder() -> None:
-    assert names("torch", device="auto") == ["paged", "readable", "cpu"]
-    assert names("torch", device="cuda", gpu_engine="paged") == ["paged"]
-    assert [names(name, device="auto") for name in ("tensorrt", "onnxruntime", "fake")] == [
-        ["tensorrt"],
-        ["onnxruntime"],
-        ["fake"],
-    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""From the mel in the streams' rings to the phases of their harmonics: `vocoder.f0` in float64 and
-the cumulative sums of `vocoder.source`.
+"""From the mel in the streams' rings to the phases of their harmonics: `vocoder.source.F0Predictor`
+in float64 and the cumulative sums of `vocoder.source`.
 
 Rows are the frames of all windows, one window after the other; frame `i` of a window is frame first
 - before + i of its sentence. As in `windowed_convolution`, layers are zero outside the sentence,

@@ -4,7 +4,6 @@ each batch size.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import torch
@@ -46,17 +45,6 @@ class Way(Enum):
     RECOMPUTED = 2
 
 
-@dataclass
-class PagedFlowStats:
-    """Counters since the start."""
-
-    passes: int = 0
-    units: int = 0
-    euler_steps: int = 0
-    """Counted for each unit."""
-    longest_seconds: float = 0.0
-
-
 def widest_barrier_step(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
     """Maximum units of a pass such that it and all smaller `sizes` launch at most as many
     feed-forward programs as there are multiprocessors; 0: none.
@@ -90,7 +78,8 @@ class PagedFlow:
         self.config, self.device, self.dtype = config, device, dtype
         self.layout, self.scratch_layout = Layout(config), Layout(config, stored=False)
         self.buckets = tuple(sorted(buckets))
-        self.stats = PagedFlowStats()
+        self.euler_steps = 0
+        """Euler steps begun since the start, counted for each unit."""
         launch = launch or Launcher(
             chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
         )
@@ -108,9 +97,9 @@ class PagedFlow:
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            meeting = self._barrier_units() if barrier_units is None else barrier_units
+            units = self._barrier_units() if barrier_units is None else barrier_units
             self._estimator = PagedEstimator(
-                config, tensors, self.most, dtype, launch, barrier_units=meeting, by_head=by_head
+                config, tensors, self.most, dtype, launch, barrier_units=units, by_head=by_head
             )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
@@ -181,9 +170,7 @@ class PagedFlow:
             self._launch(bucket, way)
         else:
             graph.replay()
-        self.stats.passes += 1
-        self.stats.units += len(units)
-        self.stats.euler_steps += EULER_STEPS * len(units)
+        self.euler_steps += EULER_STEPS * len(units)
         return self._estimator.x[: len(units)]
 
     def _sizes(self, way: Way) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ _EPSILON = 1e-5
 
 def barrier_programs(tile: Tile, channels: int) -> int:
     """Programs that share the rows of a feed-forward and wait for each other, see
-    `kernels.feed_forward`.
+    `kernels.linear.feed_forward`.
     """
     return 4 * channels // tile.inner
 
@@ -33,10 +33,11 @@ class TransformerBuffers:
     pages; joining the parts costs an extra launch.
 
     barrier_units: maximum units of a pass whose feed-forward is one launch of programs that wait
-    for each other; see `kernels.feed_forward`.
+    for each other; see
+    `kernels.linear.feed_forward`.
 
     by_head: maximum units of such a pass whose attention is fused with the product that follows it,
-    if keys are not split; see `kernels.head_attention`.
+    if keys are not split; see `kernels.attention.attend_by_head`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Fundamental frequency of windows of several streams: the arithmetic of `vocoder.f0`, in float64
-as well.
+"""Fundamental frequency of windows of several streams: the arithmetic of
+`vocoder.source.F0Predictor`, in float64 as well.
 """
 
 import math

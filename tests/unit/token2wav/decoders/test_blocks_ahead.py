@@ -62,7 +62,7 @@ def test_the_samples_are_those_of_one_block_after_the_other(flow: Flow, known: i
     assert np.array_equal(spoken(decoder(flow, ahead=True), known), spoken(decoder(flow, ahead=False)))
 
 
-def test_the_next_block_is_begun_behind_the_first_sound_when_its_tokens_are_known(flow: Flow) -> None:
+def test_the_next_block_begins_early_after_the_first_audio_if_its_tokens_are_known(flow: Flow) -> None:
     ahead = decoder(flow, ahead=True)
     state = started(ahead)
     while not block(ahead, state).samples.size:
@@ -74,11 +74,11 @@ def test_the_next_block_is_begun_behind_the_first_sound_when_its_tokens_are_know
     assert state.ahead is not None
     early = state.ahead
     early.future.result()
-    steps = flow.stats.euler_steps
+    steps = flow.euler_steps
     made = block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 3 - PROMPT)
     assert state.flow is early.flow
     assert state.ahead is None
-    assert flow.stats.euler_steps == steps
+    assert flow.euler_steps == steps
     assert made.flow_ns == early.future.result()[1]
     assert made.vocoder_ns is not None
     assert made.flow_ns[1] <= made.vocoder_ns[0]
@@ -128,11 +128,11 @@ def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkey
     early = state.ahead
     assert early is not None
     assert begun.wait(30)
-    steps = flow.stats.euler_steps
+    steps = flow.euler_steps
     state.cancel()
     cancelled.set()
     assert early.future.result()[0] is None
-    assert flow.stats.euler_steps == steps + 1, "the step that was just beginning"
+    assert flow.euler_steps == steps + 1, "the step that was just beginning"
     assert early.flow.encoder.bytes == 0
     (made,) = ahead.step([StepInput(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)])
     assert made is None

@@ -117,7 +117,7 @@ def test_a_ctrl_c_is_heard_while_tensorrt_builds(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_that_mends_it(
+def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_that_builds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert build_plans.main(arguments(tmp_path)) == 0

@@ -205,7 +205,7 @@ def graph(cache: Path, component: str) -> Path:
     return export(GOLDEN, EngineCache(cache), Precision.FP32).file(f"{component}.onnx")
 
 
-def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp_path: Path) -> None:
+def test_building_reports_its_progress_and_keeps_its_measurements(cache: Path, tmp_path: Path) -> None:
     log, timing = io.StringIO(), tmp_path / "timing.cache"
     timing.write_bytes(b"of another GPU")
     options = PlanOptions(timing_cache=timing, compatibility="hardware+version", level=5)

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from services.token2wav.gpu.windowed_vocoder.windows import Render
-from services.token2wav.scheduling.measurements import StepCosts
 from torch import Tensor
 
 from cosyserve.errors import NonFinite, Overloaded
@@ -22,8 +20,10 @@ from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_state import PagedState
+from services.token2wav.gpu.windowed_vocoder.windows import Render
 from services.token2wav.inputs.chunking import Schedule
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.scheduling.measurements import StepCosts
 from services.token2wav.scheduling.memory_budget import Budget, Limits
 from services.token2wav.scheduling.next_step import NextStep
 from services.token2wav.scheduling.stream_slot import StreamSlot
@@ -337,8 +337,8 @@ def test_the_readable_vocoder_sounds_as_of_the_whole_sentence(speed: float) -> N
     states, said = [setup.start(30, speed=speed), setup.start(0, speed=speed, seed=2)], [some(51, 1), some(40, 2)]
     for state, tokens, pieces in zip(states, said, setup.speak(states, said), strict=True):
         mel = torch.from_numpy(wanted(state, tokens)[::480] * 1e-4)[None].expand(80, -1).contiguous()
-        stretch = MelStretch.start(speed)
-        whole = vocoder.offline(MelStretch.step(stretch, mel, final=True), state.seed, state.sentence)
+        stretch = MelStretch(speed)
+        whole = vocoder.offline(stretch.step(mel, final=True), state.seed, state.sentence)
         np.testing.assert_allclose(np.concatenate(pieces), whole.numpy(), rtol=0, atol=2e-5)
 
 

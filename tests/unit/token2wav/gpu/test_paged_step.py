@@ -1,5 +1,5 @@
 """One Euler step over pages equals the readable one, in Triton's interpreter: blocks one after the
-other, together, short, with split keys.
+other, together, short, with split keys, and in a batch with a stream that is not finite.
 """
 
 import os
@@ -114,3 +114,37 @@ def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> 
     room, by_head = estimator.transformer_buffers, meeting > 0 and frames > 0
     filled = (bool(room.partial.any()), bool(room.heads.any()), bool(room.wide.any()), bool(room.attended.any()))
     assert filled == (meeting > 0, by_head, not meeting, not by_head)
+
+
+def first_block(flow: Flow, tokens: int, page: int, seed: int) -> tuple[Unit, Tensor]:
+    """A stream's first block over `page`, and x after Euler step 0 by the readable flow."""
+    voice = random_voice(10, seed)
+    ids = torch.cat((voice.tokens, torch.arange(tokens - 10) * 7 + seed))
+    condition = F.pad(voice.mel, (0, 0, 0, 30))
+    mu = flow.mu([ids[:25]], [ids[25:]], [0], CachedPass([StreamCache()], 1))
+    frames = mu.shape[1]
+    inputs = flow._solver.inputs(mu, flow.speaker(voice)[None], condition[None, :frames])
+    x = flow._solver.step(0, flow.noise[None, :frames], inputs, CachedPass([StreamCache()], ROWS))
+    return Unit([page], ids[:25], ids[25:], flow.speaker(voice), condition), x[0]
+
+
+@torch.inference_mode()
+def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch() -> None:
+    tensors = random_tensors(SMALL)
+    flow = Flow(SMALL, tensors, CPU)
+    whole, wanted_whole = first_block(flow, 28, page=3, seed=2)
+    short, wanted_short = first_block(flow, 17, page=1, seed=5)
+    broken, _ = first_block(flow, 28, page=2, seed=7)
+    broken.speaker.fill_(float("nan"))
+    launch = large_tiles(whole=True)
+    encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
+    layout, table = Layout(SMALL), UnitTable(4, CPU)
+    pool = torch.full((4 * layout.elements,), float("nan"))
+    table.fill([whole, broken, short], 4)  # the fourth fills the batch up
+    encoder(table, pool, layout, 4)
+    estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 4)
+    estimator.step(0, table, pool, layout, 4, long=False)
+    torch.testing.assert_close(estimator.x[0, : len(wanted_whole)], wanted_whole, rtol=0, atol=2e-5)
+    torch.testing.assert_close(estimator.x[2, : len(wanted_short)], wanted_short, rtol=0, atol=2e-5)
+    assert estimator.x[1].isnan().any()

@@ -117,7 +117,7 @@ async def listen(batcher: Batcher, spoken: Voice, tokens: list[int], hang_up: in
 
 
 @pytest.mark.parametrize("pages", [200, 12], ids=["room for all", "made again"])
-async def test_random_hang_ups_disturb_nobody(pages: int) -> None:
+async def test_random_hang_ups_change_no_other_stream(pages: int) -> None:
     setup, chance = Setup(pages=pages, prompt_pages=4), random.Random(5)
     setup.flow.scale, setup.flow.most = SCALE, 12
     kinds = [(0, ""), (87, "v"), (87, "v"), (30, "w"), (26, ""), (130, "x")]

@@ -1,5 +1,5 @@
-"""If the paged engine cannot run, the reason is reported and the readable one serves, unless the
-settings require the paged one.
+"""If the paged engine cannot run, or the GPU has no memory for it, the reason is reported with the
+settings to change, and the readable engine serves unless the settings require the paged one.
 """
 
 import re
@@ -16,8 +16,11 @@ from cosyserve.errors import SettingsError
 from services.token2wav import torch_backend
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.gpu.device.suitability import pages_within, reporting_out_of_memory
+from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
+from tests.unit.token2wav.gpu.small_flow import SMALL
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
 GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device="cuda")
@@ -120,3 +123,36 @@ def test_readable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     older_than_ampere(monkeypatch)
     load_backend("torch", replace(GPU, gpu_engine="readable"))
     assert not caplog.records
+
+
+SECOND = torch.device("cuda", 1)
+ONE = 2 * Layout(SMALL).elements
+
+
+def test_the_pool_holds_two_seconds_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * ONE, 20 * ONE))
+    assert pages_within(3 * ONE - 1, SMALL, torch.bfloat16, SECOND) == 2
+    assert pages_within(10 * ONE, SMALL, torch.bfloat16, SECOND) == 10
+    with pytest.raises(SettingsError, match=f"has {10 * ONE} free"):
+        pages_within(10 * ONE + 1, SMALL, torch.bfloat16, SECOND)
+    with pytest.raises(SettingsError, match="two are the least"):
+        pages_within(2 * ONE - 1, SMALL, torch.bfloat16, SECOND)
+
+
+def recorded_without_memory() -> None:
+    try:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+    finally:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
+def test_memory_that_runs_out_names_the_settings() -> None:
+    with (
+        pytest.raises(SettingsError, match=r"are 77 together; .* cuda:1 has no room for them"),
+        reporting_out_of_memory(77, SECOND),
+    ):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    with pytest.raises(SettingsError, match="no room"), reporting_out_of_memory(77, SECOND):
+        recorded_without_memory()
+    with pytest.raises(RuntimeError, match="an illegal"), reporting_out_of_memory(77, SECOND):
+        raise RuntimeError("an illegal memory access")

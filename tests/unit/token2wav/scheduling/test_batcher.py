@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
-from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, until, voice
 
 
 class Recording(FakeDecoder):
@@ -102,7 +102,7 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
         slots = [arrivals(batcher, seed)[0] for seed in (1, 2)]
         for slot in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
-        await _until(lambda: all(slot.unread_hops == 2 for slot in slots))
+        await until(lambda: all(slot.unread_hops == 2 for slot in slots))
         before = len(decoder.met)
         with batcher._changed:  # so that the engine sees all of it at once
             for slot, left in zip(slots, (9.0, 0.01), strict=True):
@@ -110,49 +110,37 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
                 batcher.taken(slot)
             new = arrivals(batcher, 3)[0]
             batcher.feed(new, np.zeros(28, np.int64))
-        await _until(lambda: any(1 in met for met in decoder.met[before:]))
+        await until(lambda: any(1 in met for met in decoder.met[before:]))
     after = decoder.met[before:]
     assert after[0] == [2, 3]
     assert [1] in after[1:]
 
 
 async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else_happens() -> None:
-    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
-    try:
+    async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
         batcher._costs.add(1, 0.0)
         inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
         slot = batcher.open(sentence(2, prompt=87), inbox.put)
         batcher.feed(slot, np.zeros(16, np.int64))
-        await _until(lambda: slot.held is not None)
+        await until(lambda: slot.held is not None)
         await asyncio.sleep(0.05)
         assert inbox.empty()
         assert isinstance(await asyncio.to_thread(inbox.get, timeout=2), HopAudio)
-    finally:
-        await asyncio.to_thread(batcher.close)
 
 
 async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held() -> None:
-    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
-    try:
+    async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.15)
         arrivals(batcher, 1)
         slot = batcher.open(sentence(2, prompt=87), lambda _: None)
         batcher.feed(slot, np.zeros(16, np.int64))
-        await _until(lambda: slot.held is not None)
-        await _until(lambda: not batcher._in_step)
+        await until(lambda: slot.held is not None)
+        await until(lambda: not batcher._in_step)
         assert slot.held is not None
         held, state = weakref.ref(slot.held.samples), weakref.ref(slot.state)
         batcher.cancel(slot)
         assert (held(), state(), batcher.stats().streams) == (None, None, 1)
-    finally:
-        await asyncio.to_thread(batcher.close)
-
-
-async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 async def test_streams_that_have_sounded_share_steps() -> None:
@@ -252,9 +240,7 @@ async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
             await stream.feed(tokens(30))
             await asyncio.wait_for(begun.wait(), 5)
             assert batcher.stats().streams == 1
-        async with asyncio.timeout(5):
-            while batcher.stats().streams:
-                await asyncio.sleep(0.001)
+        await until(lambda: not batcher.stats().streams)
         assert batcher.stats().state_bytes == 0
 
 
@@ -277,7 +263,7 @@ async def test_a_sentence_needs_tokens_and_not_too_many() -> None:
             await stream.feed([0])
 
 
-async def test_a_resume_point_behind_the_end_is_out_of_range() -> None:
+async def test_a_resume_point_after_the_end_is_out_of_range() -> None:
     async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
         with pytest.raises(OutOfRange, match="start_sample is 9601; the sentence has 9600 samples"):
             await speak(batcher, Sentence(voice(0), start_sample=9601), tokens(10))
@@ -330,7 +316,5 @@ async def test_nothing_of_a_stream_is_left_when_it_is_over() -> None:
         await speak(batcher, sentence(), tokens(60))
         async with AcousticStream(batcher, sentence()) as stream:
             await stream.feed(tokens(60))
-        async with asyncio.timeout(5):
-            while [state for state in states if state() is not None]:
-                await asyncio.sleep(0.001)
+        await until(lambda: all(state() is None for state in states))
         assert len(states) >= 1

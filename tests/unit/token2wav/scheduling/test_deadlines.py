@@ -3,8 +3,8 @@ making promised audio late.
 """
 
 import pytest
-from services.token2wav.scheduling.measurements import StepCosts, bucket
 
+from services.token2wav.scheduling.measurements import StepCosts, bucket
 from services.token2wav.scheduling.next_step import PendingBlocks, admitted
 
 SEEN = {1: 0.015, 2: 0.018, 4: 0.025, 8: 0.032, 16: 0.046, 32: 0.076}
@@ -26,46 +26,36 @@ def playing(left: float, blocks: int = 1) -> PendingBlocks:
     return PendingBlocks(blocks, NOW + left, playing=True)
 
 
-def taken(dues: list[PendingBlocks], widest: int = 32, times: int = 1) -> int:
-    return admitted(sorted(dues, key=lambda due: due.by), NOW, costs(times), widest)
+CROWD = [playing(2.0) for _ in range(20)]
 
 
-def test_a_first_sound_goes_without_those_whose_players_have_plenty() -> None:
-    assert taken([first(), *[playing(2.0 + at) for at in range(20)]]) == 1
-
-
-@pytest.mark.parametrize(("firsts", "together"), [(1, 1), (3, 4), (5, 8), (9, 16)])
-def test_the_rest_of_a_batch_that_costs_the_same_is_filled_up(firsts: int, together: int) -> None:
-    assert taken([*[first() for _ in range(firsts)], *[playing(2.0) for _ in range(20)]]) == together
-
-
-def test_a_player_that_is_about_to_run_dry_goes_with_first_sounds() -> None:
-    assert taken([first(), playing(0.08), playing(2.0)]) == 2
-
-
-def test_many_players_press_sooner_than_few() -> None:
-    """With 220 ms left one player can wait for another step, the last of forty cannot."""
-    assert taken([first(), playing(0.22)]) == 1
-    assert taken([first(), *[playing(0.22) for _ in range(40)]]) == 32
-
-
-def test_without_hurry_all_that_fit_go_together() -> None:
-    assert taken([playing(2.0) for _ in range(20)]) == 20
-    assert taken([playing(2.0) for _ in range(20)], widest=8) == 8
-
-
-def test_several_blocks_of_one_stream_count() -> None:
-    assert taken([playing(0.01, blocks=4), playing(2.0, blocks=4), playing(2.0)]) == 1
-    assert taken([playing(0.01, blocks=16), playing(2.0)], widest=1) == 1
-
-
-def test_steps_stay_short_until_promised_audio_would_be_late() -> None:
-    """Twice as slow, a step of 16 takes 92 ms, and 8 are the most that stay below 80; forty players
-    that short steps would let run dry take the widest."""
-    assert taken([first() for _ in range(40)], times=2) == 8
-    assert taken([first() for _ in range(80)], times=2) == 32, "a crowd is served sooner so"
-    assert taken([playing(0.2) for _ in range(40)], times=2) == 32
-    assert taken([playing(0.001) for _ in range(40)], times=2) == 8
+@pytest.mark.parametrize(
+    ("dues", "widest", "times", "count"),
+    [
+        pytest.param([first(), *[playing(2.0 + at) for at in range(20)]], 32, 1, 1, id="players with plenty wait"),
+        *(
+            pytest.param([*[first() for _ in range(firsts)], *CROWD], 32, 1, together, id=f"filled up to {together}")
+            for firsts, together in ((1, 1), (3, 4), (5, 8), (9, 16))
+        ),
+        pytest.param([first(), playing(0.08), playing(2.0)], 32, 1, 2, id="a player about to run dry goes too"),
+        # With 220 ms left one player can wait for another step, the last of forty cannot.
+        pytest.param([first(), playing(0.22)], 32, 1, 1, id="one player can wait"),
+        pytest.param([first(), *[playing(0.22) for _ in range(40)]], 32, 1, 32, id="many players cannot"),
+        pytest.param(CROWD, 32, 1, 20, id="without hurry all that fit go together"),
+        pytest.param(CROWD, 8, 1, 8, id="at most the widest step"),
+        pytest.param([playing(0.01, 4), playing(2.0, 4), playing(2.0)], 32, 1, 1, id="several blocks of one stream"),
+        pytest.param([playing(0.01, 16), playing(2.0)], 1, 1, 1, id="more blocks than the widest step"),
+        # Twice as slow, a step of 16 takes 92 ms, and 8 are the most that stay below 80; forty
+        # players that short steps would let run dry take the widest.
+        pytest.param([first() for _ in range(40)], 32, 2, 8, id="steps stay short"),
+        pytest.param([first() for _ in range(80)], 32, 2, 32, id="a crowd is served sooner by wide steps"),
+        pytest.param([playing(0.2) for _ in range(40)], 32, 2, 32, id="promised audio would be late"),
+        pytest.param([playing(0.001) for _ in range(40)], 32, 2, 8, id="promised audio is late anyway"),
+        pytest.param([PendingBlocks(16, NOW, playing=False), first()], 8, 1, 1, id="the oldest is never too much"),
+    ],
+)
+def test_what_the_next_step_takes(dues: list[PendingBlocks], widest: int, times: int, count: int) -> None:
+    assert admitted(sorted(dues, key=lambda due: due.by), NOW, costs(times), widest) == count
 
 
 def test_steps_stay_wide_where_narrow_ones_take_as_long() -> None:
@@ -78,14 +68,10 @@ def test_steps_stay_wide_where_narrow_ones_take_as_long() -> None:
     assert admitted([first() for _ in range(16)], NOW, flat, 16) == 16
 
 
-def test_a_width_that_nobody_has_seen_is_tried() -> None:
+def test_a_width_without_measurements_is_tried() -> None:
     seen = StepCosts()
     seen.add(1, 0.39)
     assert admitted([first() for _ in range(8)], NOW, seen, 16) == 8
-
-
-def test_the_oldest_work_is_never_too_much() -> None:
-    assert taken([PendingBlocks(16, NOW, playing=False), first()], widest=8) == 1
 
 
 def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:

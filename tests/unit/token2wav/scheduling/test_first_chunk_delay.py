@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-from services.token2wav.scheduling.measurements import ForecastErrors
 
 from bench.token2wav_schedule.clock import VirtualClock
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
@@ -15,6 +14,7 @@ from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
+from services.token2wav.scheduling.measurements import ForecastErrors
 from services.token2wav.scheduling.memory_budget import Limits
 from tests.unit.token2wav.speaking import voice
 
@@ -206,7 +206,7 @@ def test_a_first_piece_that_is_silent_leaves_the_first_audible_sample_where_it_i
     assert silent == plain
 
 
-def test_an_audible_second_piece_behind_a_silent_one_waits_for_the_third() -> None:
+def test_an_audible_second_chunk_after_a_silent_one_waits_for_the_third() -> None:
     """Steps of 1.5 s: a second piece that is the first to be heard, and lasts a second, would leave
     a gap.
     """

@@ -69,7 +69,7 @@ def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> N
     assert second.plays_until == pytest.approx(101.0 + 0.5)
 
 
-def test_what_the_second_has_handed_out_is_played_behind_the_first(batcher: Batcher) -> None:
+def test_what_the_second_has_delivered_is_played_after_the_first(batcher: Batcher) -> None:
     first = opened(batcher, sentence(0), tokens=25)
     first.is_playing, first.plays_until = True, 100.2
     second = opened(batcher, sentence(1), tokens=25)

@@ -52,7 +52,7 @@ class Scene:
         return dict(reversed(self.heard))
 
 
-def test_no_finished_piece_waits_for_a_step_whose_length_nobody_knows() -> None:
+def test_no_finished_chunk_waits_for_a_step_of_unknown_length() -> None:
     scene = Scene()
     scene.speak("served", Profile.CONTINUOUS, (2.0, 16), (2.25, 25), (2.5, 25))
     scene.speak("offline", Profile.OFFLINE, (2.01, 50))

@@ -114,15 +114,19 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("upsample_rates: [8, 5, 3]", "upsample_rates: [8, 5, 2]", "must make 480 samples"),
-        ("upsample_rates: [8, 5, 3]", "upsample_rates: 8", "hift upsample_rates must hold lists"),
+        (
+            "upsample_rates: [8, 5, 3]",
+            "upsample_rates: 8",
+            "hift.upsample_rates = 8, expected a list of positive integers",
+        ),
         (
             "upsample_kernel_sizes: [16, 11, 7]",
             "upsample_kernel_sizes: [16, 11, 8]",
             "exceed its rate by an even number",
         ),
-        ("nsf_alpha: 0.1", "nsf_alpha: loud", "hift nsf_alpha must be a number"),
+        ("nsf_alpha: 0.1", "nsf_alpha: loud", "hift.nsf_alpha = 'loud', expected a number"),
         ("base_channels: 32", "base_channels: 30", "base_channels must be divisible by 8"),
-        ("cond_channels: 32", "cond_channels: 0", "cond_channels must be a positive integer"),
+        ("cond_channels: 32", "cond_channels: 0", "hift.f0_predictor.cond_channels = 0, expected a positive integer"),
         ("    istft_params:", "    istft:", "no key hift.istft_params"),
         (
             "source_resblock_kernel_sizes: [7, 7, 11]",

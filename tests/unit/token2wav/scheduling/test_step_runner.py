@@ -1,16 +1,25 @@
-"""When an engine counts as broken, and that this is reported once."""
+"""When an engine counts as broken, which is reported once; and the recorded cost of a step, which
+is its sequential time even if a part of it was computed early.
+"""
 
 import asyncio
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 
+from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.scheduling.measurements import StepCosts
+from services.token2wav.scheduling.next_step import PendingBlocks, ScheduledWork
+from services.token2wav.scheduling.step_runner import record_step
+from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice
 
@@ -45,14 +54,14 @@ async def reasons(*faults: BaseException | None) -> list[str]:
     return reported
 
 
-async def test_three_faults_in_a_row_are_a_broken_engine_and_told_once() -> None:
+async def test_three_faults_in_a_row_are_a_broken_engine_and_are_reported_once() -> None:
     assert await reasons(LOST, LOST) == []
     assert await reasons(LOST, LOST, LOST, LOST) == [
         "3 steps in a row failed, the last one with RuntimeError: the device is lost"
     ]
 
 
-async def test_a_step_that_works_begins_the_count_anew() -> None:
+async def test_a_step_that_works_resets_the_count() -> None:
     assert await reasons(LOST, LOST, None, LOST, LOST) == []
 
 
@@ -85,7 +94,7 @@ async def test_starts_that_fail_count_too() -> None:
     assert len(reported) == 1
 
 
-async def test_a_thread_that_dies_is_told_and_ends_its_streams(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_thread_that_dies_is_reported_and_ends_its_streams(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[str] = []
     with caplog.at_level(logging.ERROR):
         async with batching({Profile.CONTINUOUS: Failing(SystemExit(9))}, on_fault=reported.append) as batcher:
@@ -95,3 +104,54 @@ async def test_a_thread_that_dies_is_told_and_ends_its_streams(caplog: pytest.Lo
                 AcousticStream(batcher, Sentence(voice(0)))
     assert reported == ["the decoder's thread ended with SystemExit: 9"]
     assert "the decoder's thread failed" in caplog.text
+
+
+def work() -> ScheduledWork:
+    sentence, decoder = Sentence(voice(0)), FakeDecoder()
+    cuts = schedule(sentence.profile, 0, sentence.hops)
+    slot = StreamSlot(sentence, decoder, cuts, lambda _: None, reserved=0, bytes=0)
+    return ScheduledWork(
+        slot, StepInput(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), PendingBlocks(1, 0.0, False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("flow", "vocoder", "expected"),
+    [((0, 60_000_000), (60_000_000, 100_000_000), 0.1), ((-70_000_000, 5_000_000), (60_000_000, 100_000_000), 0.115)],
+)
+def test_a_block_that_was_begun_early_costs_its_whole_time(
+    flow: tuple[int, int], vocoder: tuple[int, int], expected: float
+) -> None:
+    costs, load = StepCosts(), EngineLoad()
+    record_step([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
+    assert costs.slow(1) == pytest.approx(expected)
+
+
+def decoded(seconds_of_sound: float) -> Decoded:
+    return Decoded(
+        np.zeros(round(24_000 * seconds_of_sound), np.float32), 25, 50, (0, 0), (0, 0) if seconds_of_sound else None
+    )
+
+
+def test_steps_inside_the_prompt_are_part_of_the_cost_of_the_speech_after_it() -> None:
+    costs, load, one, other = StepCosts(), EngineLoad(), work(), work()
+    record_step([one, other], [decoded(0.0), decoded(0.0)], 0.4, costs, load)
+    record_step([one], [decoded(0.0)], 0.1, costs, load)
+    assert load.now is None
+    record_step([one], [decoded(1.0)], 0.2, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.5)
+    record_step([one, other], [decoded(1.0), decoded(1.0)], 0.2, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.9 / 3)
+
+
+@pytest.mark.parametrize("made", [None, decoded(0.0)])
+def test_steps_of_streams_that_are_cancelled_before_any_sound_are_not(made: Decoded | None) -> None:
+    costs, load, speaking = StepCosts(), EngineLoad(), work()
+    record_step([speaking], [decoded(5.0)], 0.5, costs, load)
+    for _ in range(100):
+        record_step([work()], [made], 0.3, costs, load)
+    record_step([speaking], [decoded(5.0)], 0.5, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.1)

@@ -1,0 +1,310 @@
+"""Laws of the vocoder. In the continuous profile samples are bit-identical however mel was cut, and
+agree with the whole sentence rendered at once. Streams that share a step do not affect each other,
+even if they are cancelled or fail. A whole sentence is abandoned between two units of work, and
+polling changes no sample.
+"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from cosyserve import philox
+from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.decoders.interface import StepInput
+from services.token2wav.decoders.whole_hop import WholeHopDecoder
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from tests.unit.token2wav.speaking import tokens, voice
+
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
+CPU = torch.device("cpu")
+with np.load(TINY / "flow_mel.npz") as arrays:
+    MEL = torch.from_numpy(arrays["mel_offline"][0])
+WAVE = torch.linspace(-4, 1, 80)[:, None] + torch.sin(torch.arange(60) / 5.0)
+CUTS = [[32, 50, 38], [50, 50, 20], [2, 48, 70], [120, 0, 0]]
+SEED, SENTENCE = 11, 2
+VOCODER = load_vocoder(ModelDirectory(TINY), CPU)
+
+
+@pytest.fixture(scope="module")
+def vocoder() -> Vocoder:
+    return load_vocoder(ModelDirectory(TINY), CPU)
+
+
+def spoken(cuts: list[int], frames: int, chunk_phase: int = 0, vocoder: Vocoder = VOCODER) -> list[Tensor]:
+    """What each step hands out when `frames` frames arrive in pieces of these lengths and a last
+    one with the rest.
+    """
+    state = vocoder.start(SEED, SENTENCE, chunk_phase)
+    borders = [0, *np.minimum(np.cumsum(cuts), frames).tolist(), frames]
+    pieces = []
+    for last, (begin, end) in enumerate(itertools.pairwise(borders), start=2):
+        (samples,) = vocoder.step([state], [MEL[:, begin:end]], [last == len(borders)])
+        assert samples is not None
+        pieces.append(samples)
+    assert state.bytes == 0
+    return pieces
+
+
+@pytest.mark.parametrize("frames", [1, 2, 5, 20, 29, 30, 31, 50, 101])
+def test_one_frame_at_a_time_is_the_whole(frames: int) -> None:
+    whole = torch.cat(spoken([], frames))
+    assert whole.shape == (480 * frames,)
+    assert torch.equal(torch.cat(spoken([1] * frames, frames)), whole)
+
+
+@pytest.mark.parametrize("cuts", [[30, 50, 50, 50], [202], [0, 2, 0, 199], [10] * 20, [21, 1, 9, 1, 100]])
+def test_cutting_changes_nothing(cuts: list[int]) -> None:
+    assert torch.equal(torch.cat(spoken(cuts, 202)), torch.cat(spoken([], 202)))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    frames=st.integers(1, 120), cuts=st.lists(st.integers(0, 60), max_size=8), chunk_phase=st.sampled_from([0, 7, 30])
+)
+def test_any_cutting_changes_nothing(frames: int, cuts: list[int], chunk_phase: int) -> None:
+    assert torch.equal(torch.cat(spoken(cuts, frames, chunk_phase)), torch.cat(spoken([], frames, chunk_phase)))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 5, 31, 101, 202])
+def test_whole_at_once_up_to_rounding(frames: int) -> None:
+    offline = VOCODER.offline(MEL[:, :frames], SEED, SENTENCE)
+    for chunk_phase in (0, 13):
+        torch.testing.assert_close(torch.cat(spoken([50] * 4, frames, chunk_phase)), offline, rtol=0, atol=2e-6)
+
+
+def test_earlier_output_never_changes() -> None:
+    """What has been returned does not depend on what follows."""
+    state, other = VOCODER.start(SEED, SENTENCE), VOCODER.start(SEED, SENTENCE)
+    (first,) = VOCODER.step([state], [MEL[:, :60]], [False])
+    (again,) = VOCODER.step([other], [torch.cat([MEL[:, :60], -MEL[:, 60:120]], dim=1)], [True])
+    assert first is not None
+    assert again is not None
+    assert 0 < first.shape[0] < again.shape[0]
+    assert torch.equal(first, again[: first.shape[0]])
+
+
+def test_what_is_settled_is_handed_out_at_once() -> None:
+    """With a known phase, chunks of 50 frames leave nothing unrendered except the hold-back."""
+    lengths = [piece.shape[0] // 480 for piece in spoken([32, 50, 50, 50], 202, chunk_phase=32)]
+    assert lengths == [32 - VOCODER.hold_back_frames, 50, 50, 50, 20 + VOCODER.hold_back_frames]
+
+
+def test_seed_and_sentence_name_the_noise() -> None:
+    mel = MEL[:, :5]
+    same, other, next_sentence = (VOCODER.offline(mel, seed, sentence) for seed, sentence in ((1, 0), (2, 0), (1, 1)))
+    assert torch.equal(same, VOCODER.offline(mel, 1, 0))
+    assert not torch.equal(same, other)
+    assert not torch.equal(same, next_sentence)
+
+
+@pytest.mark.parametrize("hold_back", [6, 9, 14])
+def test_a_smaller_hold_back_is_still_independent_of_cuts(hold_back: int) -> None:
+    vocoder = load_vocoder(ModelDirectory(TINY), CPU, hold_back_frames=hold_back)
+    whole = torch.cat(spoken([], 101, vocoder=vocoder))
+    assert torch.equal(torch.cat(spoken([1] * 101, 101, vocoder=vocoder)), whole)
+    assert torch.equal(torch.cat(spoken([7, 50, 0, 3], 101, vocoder=vocoder)), whole)
+
+
+@pytest.mark.parametrize("hold_back", [5, 21])
+def test_a_hold_back_without_meaning_is_refused(hold_back: int) -> None:
+    with pytest.raises(ValueError, match="allowed 6 to 20"):
+        load_vocoder(ModelDirectory(TINY), CPU, hold_back_frames=hold_back)
+
+
+def test_a_pruned_window_is_a_slice_of_the_whole() -> None:
+    """Fast path against slow path: computing only the necessary columns changes at most
+    rounding.
+    """
+    with torch.inference_mode():
+        mel, source = MEL[None, :, :60], 0.1 * VOCODER.noise(0, 0, 0, 28800)[..., 0]
+        whole = VOCODER.filter(mel, source, 0, 60)
+        for first, last in ((0, 1), (0, 60), (25, 35), (59, 60), (3, 41)):
+            part = VOCODER.filter(mel, source, first, last)
+            torch.testing.assert_close(part, whole[:, 480 * first : 480 * last], rtol=0, atol=5e-6)
+
+
+def mel_of(stream: int) -> Tensor:
+    return MEL[:, 20 * stream : 20 * stream + 120]
+
+
+def together(vocoder: Vocoder, streams: list[int]) -> list[Tensor]:
+    """Every stream in each step, each with its own cuts."""
+    states = [vocoder.start(stream, 0, CUTS[stream][0]) for stream in streams]
+    made: list[list[Tensor]] = [[] for _ in streams]
+    for step in range(3):
+        begins = [sum(CUTS[stream][:step]) for stream in streams]
+        mels = [mel_of(s)[:, begin : begin + CUTS[s][step]] for s, begin in zip(streams, begins, strict=True)]
+        for pieces, samples in zip(made, vocoder.step(states, mels, [step == 2] * len(streams)), strict=True):
+            assert samples is not None
+            pieces.append(samples)
+    return [torch.cat(pieces) for pieces in made]
+
+
+def test_a_batch_is_its_singles_bit_for_bit(vocoder: Vocoder) -> None:
+    for stream, samples in enumerate(together(vocoder, [0, 1, 2, 3])):
+        assert torch.equal(samples, together(vocoder, [stream])[0])
+
+
+def test_windows_in_one_batch_agree_up_to_rounding() -> None:
+    """How devices other than the CPU render."""
+    batching = load_vocoder(ModelDirectory(TINY), CPU)
+    batching.batch_invariant = False
+    singles = load_vocoder(ModelDirectory(TINY), CPU)
+    for stream, samples in enumerate(together(batching, [0, 1, 2, 3])):
+        torch.testing.assert_close(samples, together(singles, [stream])[0], rtol=0, atol=2e-5)
+    assert batching.windows == singles.windows > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_batch_is_its_singles_and_the_cpu() -> None:
+    cuda, cpu = (load_vocoder(ModelDirectory(TINY), torch.device(name)) for name in ("cuda", "cpu"))
+    reference = together(cpu, [0, 1, 2, 3])
+    for stream, samples in enumerate(together(cuda, [0, 1, 2, 3])):
+        torch.testing.assert_close(samples, together(cuda, [stream])[0], rtol=0, atol=2e-5)
+        torch.testing.assert_close(samples.cpu(), reference[stream], rtol=0, atol=2e-4)
+
+
+def test_a_cancelled_stream_starts_no_window_and_frees_its_memory(vocoder: Vocoder) -> None:
+    states = [vocoder.start(stream, 0) for stream in (0, 1)]
+    vocoder.step(states, [mel_of(0)[:, :50], mel_of(1)[:, :50]], [False, False])
+    before, held = vocoder.windows, states[1].bytes
+    states[0].cancelled = True
+    samples = vocoder.step(states, [mel_of(0)[:, 50:100], mel_of(1)[:, 50:100]], [False, False])
+    assert samples[0] is None
+    assert states[0].bytes == 0 < held
+    assert samples[1] is not None
+    assert vocoder.windows == before + 5
+
+
+def test_cancelling_inside_a_step_stops_it_before_the_next_window(
+    vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = vocoder.start(0, 0)
+    render, windows = vocoder._render, 0
+
+    def cancel_in_the_second(*arguments: object) -> list[Tensor]:
+        nonlocal windows
+        windows += 1
+        state.cancelled = windows == 2
+        return render(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vocoder, "_render", cancel_in_the_second)
+    assert vocoder.step([state], [mel_of(0)], [True]) == [None]
+    assert windows == 2
+    assert state.bytes == 0
+
+
+def test_memory_does_not_grow_with_the_sentence(vocoder: Vocoder) -> None:
+    state, held = vocoder.start(0, 0), []
+    for begin in range(0, 200, 10):
+        vocoder.step([state], [MEL[:, begin : begin + 10]], [False])
+        held.append(state.bytes)
+    assert max(held[6:]) == max(held[12:])
+
+
+def test_numbers_that_are_none_end_that_stream_alone(vocoder: Vocoder) -> None:
+    states = [vocoder.start(stream, 0) for stream in (0, 1)]
+    bad = torch.full((80, 50), torch.nan)
+    samples = vocoder.step(states, [bad, mel_of(1)[:, :50]], [False, False])
+    assert samples[0] is None
+    assert isinstance(states[0].fault, InternalFault)
+    assert "not finite" in states[0].fault.message
+    assert states[0].bytes == 0
+    alone = vocoder.start(1, 0)
+    assert samples[1] is not None
+    assert torch.equal(samples[1], vocoder.step([alone], [mel_of(1)[:, :50]], [False])[0])  # type: ignore[arg-type]
+    with pytest.raises(InternalFault, match="not finite"):
+        vocoder.offline(bad, 0, 0)
+    with pytest.raises(InternalFault, match="not finite"):
+        vocoder.step_upstream(vocoder.start_upstream(0, 0), bad, final=True)
+
+
+def test_misuse_is_an_error_before_anything_changes(vocoder: Vocoder) -> None:
+    over, fresh = vocoder.start(0, 0), vocoder.start(1, 0)
+    assert vocoder.step([over], [MEL[:, :0]], [True])[0].shape == (0,)  # type: ignore[union-attr]
+    with pytest.raises(InternalFault, match="stream 1 got a step after its final one"):
+        vocoder.step([fresh, over], [MEL[:, :30], MEL[:, :1]], [False, False])
+    with pytest.raises(InternalFault, match=r"stream 0 has shape \[79, 3\]"):
+        vocoder.step([fresh], [MEL[:79, :3]], [False])
+    assert fresh.received == 0
+
+
+def test_the_upstream_schedule_holds_back_and_then_gives_everything(vocoder: Vocoder) -> None:
+    state = vocoder.start_upstream(3, 0)
+    assert vocoder.step_upstream(state, MEL[:, :60], final=False).shape == (480 * 52,)
+    assert state.bytes == 4 * (80 * 8 + 3840 + 3840)
+    assert vocoder.step_upstream(state, MEL[:, 60:60], final=False).shape == (0,)
+    assert vocoder.step_upstream(state, MEL[:, 60:100], final=True).shape == (480 * 48,)
+    with pytest.raises(InternalFault, match="after the final one"):
+        vocoder.step_upstream(state, MEL[:, :10], final=False)
+    assert vocoder.step_upstream(vocoder.start_upstream(3, 0), MEL[:, :0], final=True).shape == (0,)
+
+
+def test_the_upstream_schedule_needs_eight_frames_first(vocoder: Vocoder) -> None:
+    state = vocoder.start_upstream(3, 0)
+    with pytest.raises(InvalidRequest, match="7 mel frames; profile upstream needs 8"):
+        vocoder.step_upstream(state, MEL[:, :7], final=False)
+    assert vocoder.step_upstream(state, MEL[:, :7], final=True).shape == (480 * 7,)
+
+
+class Asked:
+    """Returns False until it was called `after` times; counts the calls."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.times = 0
+        self._after = after
+
+    def __call__(self) -> bool:
+        self.times += 1
+        return self._after is not None and self.times > self._after
+
+
+def test_a_whole_sentence_can_be_stopped_at_many_places(vocoder: Vocoder) -> None:
+    asked = Asked()
+    assert torch.equal(vocoder.offline(WAVE, 1, 0, stop=asked), vocoder.offline(WAVE, 1, 0))
+    assert asked.times > 30
+    for after in (0, 1, 2, asked.times // 2, asked.times - 1):
+        stopping = Asked(after)
+        with pytest.raises(Cancelled):
+            vocoder.offline(WAVE, 1, 0, stop=stopping)
+        assert stopping.times == after + 1
+
+
+def test_noise_drawn_by_the_second_is_the_same_noise(vocoder: Vocoder) -> None:
+    count = 2 * 24_000 + 777
+    assert np.array_equal(vocoder.noise(5, 2, 480, 480 + count)[0].numpy(), philox.normal(5, 2, 480, count, 9))
+
+
+def test_a_call_of_the_reference_schedule_can_be_stopped(vocoder: Vocoder) -> None:
+    with pytest.raises(Cancelled):
+        vocoder.step_upstream(vocoder.start_upstream(1, 0), WAVE, True, stop=Asked(10))
+
+
+@pytest.mark.parametrize("profile", [Profile.OFFLINE, Profile.UPSTREAM])
+def test_a_stream_cancelled_after_the_flow_gives_no_samples(
+    vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch, profile: Profile
+) -> None:
+    flow = load_flow(ModelDirectory(TINY), CPU)
+    decoder = WholeHopDecoder(flow, vocoder)
+    state = decoder.start(Sentence(voice(0), profile=profile))
+    prefix = flow.prefix
+
+    def cancelled_at_the_end(*arguments: object, **named: object) -> torch.Tensor:
+        mel = prefix(*arguments, **named)  # type: ignore[arg-type]
+        state.cancel()
+        return mel
+
+    monkeypatch.setattr(flow, "prefix", cancelled_at_the_end)
+    monkeypatch.setattr(vocoder, "filter", None)
+    assert decoder.step([StepInput(state, np.asarray(tokens(30)), 30, final=True)]) == [None]
