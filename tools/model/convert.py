@@ -59,7 +59,9 @@ def convert(
         except ModelError as error:
             raise ModelError(f"{source} is no conversion of {model}: {error}") from error
     weights = form.weights(checkpoint)
-    size = precision.size * sum(math.prod(tensor.shape) for tensors in weights.values() for tensor in tensors.values())
+    size = precision.dtype.itemsize * sum(
+        math.prod(tensor.shape) for tensors in weights.values() for tensor in tensors.values()
+    )
 
     def make(assembly: Assembly) -> None:
         form.write_small_files(checkpoint, assembly, precision)

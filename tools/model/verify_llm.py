@@ -33,7 +33,7 @@ from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.settings import LlmSettings
-from tools.model.checkpoints.tensor_file import Precision, decode, encode
+from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import listening
@@ -92,9 +92,7 @@ def reference(
     tensors = load_tensors(directory, config)
     for name, tensor in tensors.items():
         if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
-            tensors[name] = torch.from_numpy(decode(encode(tensor.numpy(), precision), precision.code)).view(
-                tensor.shape
-            )
+            tensors[name] = rounded(tensor, precision).float()
     return SpeechTokenModel.build(config, tensors, torch.device("cpu"))
 
 

@@ -242,7 +242,7 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
 
 
 def _published_tensors(sizes: Backbone) -> dict[str, Source]:
-    return {name: zeros(shape) for name, shape in expected_shapes(sizes, ExtendedVocabulary(151_663)).items()}
+    return {name: Source(zeros(*shape)) for name, shape in expected_shapes(sizes, ExtendedVocabulary(151_663)).items()}
 
 
 def test_the_published_sizes_get_the_published_numbers() -> None:

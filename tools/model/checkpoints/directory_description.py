@@ -1,22 +1,25 @@
 """What is in a model directory or a conversion, as plain data for people and programs."""
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.frontend.loading import read_tokenizer
-from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash
+from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash, read_tensors
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
-from tools.model.checkpoints.tensor_summary import mapped_tensors, summary_of, summary_of_safetensors
+from tools.model.checkpoints.tensor_file import read_safetensors
 from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
 
 _SERVED_POSITIONS = 8192
@@ -30,7 +33,7 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
         facts: dict[str, Any] = {"bytes": file.stat().st_size}
         if file.suffix == ".pt" and file.name != "spk2info.pt":
             try:
-                facts |= _summary(summary_of(mapped_tensors(file)))
+                facts |= _summary(read_tensors(file))
             except ModelError as error:
                 problems.append(str(error))
         files[file.relative_to(path).as_posix()] = facts
@@ -58,7 +61,7 @@ def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
     for name, facts in manifest.files.items():
         files[name] = {"bytes": facts.size, "sha256": facts.sha256}
         if name.endswith(".safetensors") and (path / name).is_file():
-            files[name] |= _summary(summary_of_safetensors(path / name))
+            files[name] |= _summary(read_safetensors(path / name))
     vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
     return {
         "directory": str(path),
@@ -71,20 +74,33 @@ def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
     }
 
 
-def _summary(summary: Any) -> dict[str, Any]:
-    facts = asdict(summary)
-    name, shape = facts.pop("largest")
-    return facts | {"bytes_of_tensors": facts.pop("bytes"), "largest": {"name": name, "shape": list(shape)}}
+def _summary(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """values: of all tensors together; storage that two of them share counts once. dtypes: how many
+    tensors there are of each type.
+    """
+    distinct = {
+        (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.numel()): tensor
+        for tensor in tensors.values()
+    }
+    name = max(tensors, key=lambda name: tensors[name].numel(), default="")
+    return {
+        "tensors": len(tensors),
+        "values": sum(tensor.numel() for tensor in distinct.values()),
+        "dtypes": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())),
+        "bytes_of_tensors": sum(tensor.nbytes for tensor in distinct.values()),
+        "largest": {"name": name, "shape": list(tensors[name].shape) if name else []},
+    }
 
 
 def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     config = read_config(directory)
     has_words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
     vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
-    bias = mapped_tensors(directory.file(WEIGHTS)).get("llm_decoder.bias")
+    tensors = read_tensors(directory.file(WEIGHTS))
+    bias = tensors.get("llm_decoder.bias")
     if bias is None:
         raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
-    if TIED_HEAD in mapped_tensors(directory.file(WEIGHTS)):
+    if TIED_HEAD in tensors:
         files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
     sizes = (
         "hidden_size",

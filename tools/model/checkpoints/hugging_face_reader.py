@@ -9,8 +9,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
@@ -30,7 +28,7 @@ from tools.model.checkpoints.llm_checkpoint import (
     expected_shapes,
     from_upstream,
 )
-from tools.model.checkpoints.tensor_file import entries, held, stored
+from tools.model.checkpoints.tensor_file import Source, read_sources
 from tools.model.output.complete_directory import read_manifest
 
 
@@ -58,10 +56,8 @@ def from_transformers(path: Path) -> LlmCheckpoint:
             f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
         )
     backbone = _hugging_face_backbone(path / "config.json", config)
-    places = {
-        name: (file, entry) for file in sorted(path.glob("*.safetensors")) for name, entry in entries(file).items()
-    }
-    tensors = {name: stored(*place) for name, place in places.items()}
+    files = sorted(path.glob("*.safetensors"))
+    tensors = {name: tensor for file in files for name, tensor in read_sources(file).items()}
     if (path / VOCABULARY_FILE).exists():
         vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
         bias_file = path / HEAD_BIAS_FILE
@@ -70,13 +66,14 @@ def from_transformers(path: Path) -> LlmCheckpoint:
                 f"{bias_file}: missing; without the head's bias the model says something else: convert it again from "
                 "llm.pt"
             )
-        if HEAD_BIAS_TENSOR not in entries(bias_file):
+        side = read_sources(bias_file)
+        if HEAD_BIAS_TENSOR not in side:
             raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
-        head_bias = stored(bias_file, entries(bias_file)[HEAD_BIAS_TENSOR])
+        head_bias = side[HEAD_BIAS_TENSOR]
     elif HEAD_BIAS in tensors:
         vocabulary = _numbering(path / "config.json", config)
         # Rows without a token hold -inf in the published file.
-        head_bias = held(np.maximum(tensors.pop(HEAD_BIAS).array(), np.float32(MASKED)))
+        head_bias = Source(tensors.pop(HEAD_BIAS).tensor().clamp_min(MASKED))
     else:
         raise ModelError(
             f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"

@@ -10,16 +10,16 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
 from services.frontend.loading import read_tokenizer
-from services.llm.engine.weights import TIED_HEAD, load_tensors, model_hash
+from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
 from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary
-from tools.model.checkpoints.tensor_file import Source, held, rows, stacked, zeros
+from tools.model.checkpoints.tensor_file import Source, zeros
 
 EMBEDDING, HEAD, HEAD_BIAS, NORM = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias", "model.norm.weight"
 MOST_POSITIONS = 32768
@@ -64,7 +64,7 @@ class LlmCheckpoint:
 def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
     """Read `llm.pt`, without executing it, mapped. Raises ModelError naming file and tensor."""
     config = read_config(directory)
-    given = {name: tensor.numpy() for name, tensor in load_tensors(directory, config).items()}
+    given = load_tensors(directory, config)
     # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows
     # of its embedding.
     tokenizer = directory.path / "CosyVoice-BlankEN"
@@ -74,23 +74,21 @@ def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
         raise ModelError(
             f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
         )
-    padding = (vocabulary.rows - vocabulary.tokens, config.hidden_size)
-    text = held(given.pop("llm.model.model.embed_tokens.weight"))
-    speech, marks = held(given.pop("speech_embedding.weight")), held(given.pop("llm_embedding.weight"))
-    decoder, bias = held(given.pop("llm_decoder.weight")), given.pop("llm_decoder.bias")
-    tensors = {EMBEDDING: stacked([rows(text, 0, vocabulary.text_ids), speech, marks, zeros(padding)])}
-    tensors |= {name.removeprefix("llm.model."): held(values) for name, values in given.items() if name != TIED_HEAD}
-    behind = (vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS, config.hidden_size)
-    tensors[HEAD] = stacked([zeros((vocabulary.text_ids, config.hidden_size)), decoder, zeros(behind)])
-    full = np.full(vocabulary.rows, MASKED, np.float32)
-    full[vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS] = bias
+    hidden, behind = config.hidden_size, vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS
+    text = given.pop("llm.model.model.embed_tokens.weight")[: vocabulary.text_ids]
+    speech, marks = given.pop("speech_embedding.weight"), given.pop("llm_embedding.weight")
+    decoder, bias = given.pop("llm_decoder.weight"), given.pop("llm_decoder.bias")
+    tensors = {EMBEDDING: Source(text, speech, marks, zeros(vocabulary.rows - vocabulary.tokens, hidden))}
+    tensors |= {name.removeprefix("llm.model."): Source(values) for name, values in given.items()}
+    tensors[HEAD] = Source(zeros(vocabulary.text_ids, hidden), decoder, zeros(behind, hidden))
+    masked = torch.full((vocabulary.rows,), MASKED)
     backbone = json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))
     return LlmCheckpoint(
         backbone=_backbone(config, backbone.get("max_position_embeddings")),
         vocabulary=vocabulary,
         sampling=config.sampling,
         tensors=tensors,
-        head_bias=held(full),
+        head_bias=Source(masked[: vocabulary.text_ids], bias, masked[:behind]),
         identity=model_hash(directory),
         tokenizer=tokenizer if has_words else None,
     )

@@ -2,19 +2,14 @@
 of a model directory.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import zip_longest
 
-import numpy as np
+import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
-from tools.model.checkpoints.tensor_file import Precision, Source, decode, encode, rows
-
-_COUNT = 1 << 20
-"""Values that are compared at once."""
+from tools.model.checkpoints.tensor_file import Precision, Source, rounded
 
 
 def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
@@ -42,34 +37,18 @@ def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
     first, last = vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS
     return {
         **checkpoint.tensors,
-        EMBEDDING: rows(checkpoint.tensors[EMBEDDING], 0, vocabulary.tokens),
-        HEAD: rows(checkpoint.tensors[HEAD], first, last),
-        HEAD_BIAS: rows(checkpoint.head_bias, first, last),
+        EMBEDDING: checkpoint.tensors[EMBEDDING].rows(0, vocabulary.tokens),
+        HEAD: checkpoint.tensors[HEAD].rows(first, last),
+        HEAD_BIAS: checkpoint.head_bias.rows(first, last),
     }
 
 
 def _equal(second: Source, wanted: Source, precision: Precision) -> bool:
     """Whether `second` is `wanted` rounded to this type."""
-    if second.shape != wanted.shape:
+    try:
+        return second.shape == wanted.shape and all(
+            torch.equal(one, rounded(other, precision).float())
+            for one, other in zip(second.blocks(), wanted.blocks(), strict=True)
+        )
+    except OverflowError:
         return False
-    for one, other in zip_longest(_pieces(second), _pieces(wanted)):
-        try:
-            rounded = other if precision is Precision.FLOAT32 else decode(encode(other, precision), precision.code)
-        except OverflowError:
-            return False
-        if not np.array_equal(one, rounded):
-            return False
-    return True
-
-
-def _pieces(tensor: Source) -> Iterator["np.ndarray[tuple[int], np.dtype[np.float32]]"]:
-    """The values in order, _COUNT at a time: blocks of the two tensors need not end at the same
-    rows.
-    """
-    left = np.empty(0, np.float32)
-    for block in tensor.blocks():
-        left = np.concatenate([left, block.ravel()])
-        while len(left) >= _COUNT:
-            yield left[:_COUNT]
-            left = left[_COUNT:]
-    yield left

@@ -14,7 +14,7 @@ from typing import Any
 
 from tools.model.checkpoints.hugging_face import Weights, write_side_files, write_tokenizer
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, NORM, LlmCheckpoint
-from tools.model.checkpoints.tensor_file import Precision, Source, stacked
+from tools.model.checkpoints.tensor_file import Precision, Source
 from tools.model.output.complete_directory import Assembly
 
 
@@ -42,8 +42,8 @@ def checkpoint_tensors(given: Mapping[str, Source], layers: int) -> dict[str, So
         theirs, ours = f"transformer.layers.{index}", f"model.layers.{index}"
         named[f"{theirs}.input_layernorm.weight"] = given[f"{ours}.input_layernorm.weight"]
         for kind in ("weight", "bias"):
-            named[f"{theirs}.attention.qkv.{kind}"] = stacked(
-                [given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
+            named[f"{theirs}.attention.qkv.{kind}"] = Source.stacked(
+                given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"
             )
         named[f"{theirs}.attention.dense.weight"] = given[f"{ours}.self_attn.o_proj.weight"]
         named[f"{theirs}.post_layernorm.weight"] = given[f"{ours}.post_attention_layernorm.weight"]

@@ -19,7 +19,7 @@ from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_
 from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.checkpoints.hugging_face import Weights, model_config
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
-from tools.model.checkpoints.tensor_file import Precision, rows
+from tools.model.checkpoints.tensor_file import Precision
 from tools.model.output.complete_directory import Assembly
 
 
@@ -28,11 +28,11 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
     first, last = checkpoint.vocabulary.text_ids, checkpoint.vocabulary.text_ids + SPEECH_ROWS
     embedding, head = checkpoint.tensors[EMBEDDING], checkpoint.tensors[HEAD]
     speech = {
-        EMBEDDING: rows(embedding, first, last),
-        HEAD: rows(head, first, last),
-        HEAD_BIAS: rows(checkpoint.head_bias, first, last),
+        EMBEDDING: embedding.rows(first, last),
+        HEAD: head.rows(first, last),
+        HEAD_BIAS: checkpoint.head_bias.rows(first, last),
     }
-    prompt = {TEXT: rows(embedding, 0, first), MARKS: rows(embedding, last, last + 2)}
+    prompt = {TEXT: embedding.rows(0, first), MARKS: embedding.rows(last, last + 2)}
     return {PROMPT_EMBEDDINGS_FILE: prompt, WEIGHTS_FILE: {**checkpoint.tensors, **speech}}
 
 

@@ -26,7 +26,7 @@ from services.llm.hosted.extended_vocabulary import (
     ExtendedVocabulary,
 )
 from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT
-from tools.model.checkpoints.tensor_file import entries, stored
+from tools.model.checkpoints.tensor_file import read_sources
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def read_conversion(directory: Path, kind: str) -> Converted:
 
 
 def _tensors(path: Path) -> Callable[[str], Tensor]:
-    places = entries(path)
-    return lambda name: torch.from_numpy(stored(path, places[name]).array().copy())
+    tensors = read_sources(path)
+    return lambda name: tensors[name].tensor()
 
 
 def _hugging_face(directory: Path, config: dict[str, Any]) -> Converted:
