@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass
 class Request:
     path: str
-    headers: dict[str, str]
+    headers: Message
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Handler(BaseHTTPRequestHandler):
     told: FileServer
 
     def do_GET(self) -> None:
-        self.told.requests.append(Request(self.path, dict(self.headers.items())))
+        self.told.requests.append(Request(self.path, self.headers))
         content = self.told.files.get(self.path)
         if content is None:
             self.answer(404, b"")

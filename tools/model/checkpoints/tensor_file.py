@@ -117,7 +117,7 @@ def write(
                     data = rounded(block, precision)
                 except OverflowError as error:
                     raise ModelError(f"{path}: tensor {name}: {error}") from error
-                on_bytes(stream.write(data.view(torch.uint8).numpy()))
+                on_bytes(stream.write(data.view(torch.uint8).numpy().data))
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
