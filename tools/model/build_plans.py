@@ -35,10 +35,9 @@ from services.token2wav.engines.tensorrt import machine_facts, on_device, tensor
 from services.token2wav.flow.weights import FlowConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.plan_progress import Progress, interruptible
-from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
+from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
+from tools.model.output.command import add_graphs, check_graphs, command
 from tools.model.output.complete_directory import check_room
-from tools.model.output.exit_status import run
 
 _GIB = 1 << 30
 _OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}
@@ -100,22 +99,10 @@ def _write(
     (directory / plan_file(component)).write_bytes(interruptible(build))
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="take this flow.decoder.estimator.fp32.onnx as estimator",
-    )
+    add_graphs(parser, PRECISIONS, "fp16")
     parser.add_argument(
         "--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)"
     )
@@ -143,8 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--streams is {options.streams}; 1 to 64 is allowed")
     if not 0.1 <= options.workspace <= 1024:
         parser.error(f"--workspace is {options.workspace:g}; 0.1 to 1024 GiB is allowed")
-    if options.published is not None and options.precision != "fp32":
-        parser.error("--published is a float32 file: give --precision fp32")
+    check_graphs(parser, options)
     cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
     plan_options = PlanOptions(
         workspace_bytes=int(options.workspace * _GIB),
@@ -153,15 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compatibility=options.compatibility,
     )
 
-    def perform() -> int:
-        tensorrt_library()
-        device = device_of(options.device)
-        build(
-            options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published
-        )
-        return 0
-
-    return run(perform)
+    tensorrt_library()
+    device = device_of(options.device)
+    build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
+    return 0
 
 
 if __name__ == "__main__":

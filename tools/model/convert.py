@@ -18,12 +18,11 @@ from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm
-from tools.model.checkpoints.hugging_face_reader import open_checkpoint
+from tools.model.checkpoints.hugging_face_reader import as_conversion_of, open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint, from_upstream
-from tools.model.checkpoints.same_model import as_conversion_of
 from tools.model.checkpoints.tensor_file import Precision, write
+from tools.model.output.command import command
 from tools.model.output.complete_directory import Assembly, Identity, publish
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Progress, in_units
 
 FORM = "1"
@@ -80,6 +79,7 @@ def convert(
     return {"directory": str(output), "made": is_new, "bytes": manifest.size, **manifest.identity}
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
     parser.add_argument(
@@ -121,4 +121,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

@@ -27,8 +27,8 @@ from tools.model.fetch.wanted_files import (
     read_record,
     write_record,
 )
+from tools.model.output.command import command
 from tools.model.output.complete_directory import check_room
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Progress, in_units
 
 _ROOM = 16 << 20
@@ -113,6 +113,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
     parser.add_argument("target", type=Path, metavar="DIR", help="model directory to fill")
@@ -170,4 +171,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

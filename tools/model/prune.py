@@ -26,8 +26,8 @@ from cosyserve.host.hardware.library_versions import BUNDLED_IN
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
+from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import leftovers, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
@@ -118,14 +118,13 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     return frozenset(hashes)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
     parser.add_argument(
         "--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each"
     )
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     parser.add_argument(
         "--conversions",
         type=Path,
@@ -186,4 +185,4 @@ def _target_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

@@ -9,7 +9,6 @@ an engine the decisions are compared (`tools.model.comparison.engine_decisions`)
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor
 
 from cosyserve.commands.terminal.error_output import Parser
-from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
@@ -37,10 +35,10 @@ from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import listening
+from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import damage, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Step
-from tools.verify.report import Report
+from tools.verify.report import Report, print_result
 
 TOLERANCE = 5e-4
 """Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the
@@ -202,6 +200,7 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
     return report, lines
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
@@ -211,21 +210,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it"
     )
     parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     if options.conversion is None and options.runtime is None:
         parser.error("CONVERSION is missing; without --runtime there is nothing else to compare")
-
-    def perform() -> int:
-        report, lines = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
-        content = report.as_dict() | {"first_differences": lines}
-        print(json.dumps(content, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
-        return 0 if report.ok else 1
-
-    return run(perform)
+    result = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
+    return print_result(*result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import torch
 from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from tools.verify.accounting import check_all_compared
+from tools.verify.recording import check_all_compared
 from tools.verify.report import Report
 
 STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")

@@ -23,10 +23,9 @@ from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend
-from tools.model.export import export
+from tools.model.export import estimator_weights, export, flow_weights, model_hash
 from tools.model.graphs.estimator_graph import estimator_graph, model_of
 from tools.model.graphs.graph import Precision, write
-from tools.model.graphs.weights import estimator_weights, flow_weights, model_hash
 
 ROOT = Path(__file__).parents[3]
 
