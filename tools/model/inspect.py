@@ -19,11 +19,11 @@ from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
-from services.frontend.loading import read_tokenizer
 from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash, read_tensors
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
+from tools.model.checkpoints.llm_checkpoint import numbering
 from tools.model.checkpoints.tensor_file import read_safetensors
 from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
@@ -101,8 +101,7 @@ def _summary(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
     config = read_config(directory)
-    has_words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
-    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
+    tokenizer, vocabulary = numbering(directory, config)
     tensors = read_tensors(directory.file(WEIGHTS))
     bias = tensors.get("llm_decoder.bias")
     if bias is None:
@@ -126,7 +125,7 @@ def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]])
             "tokens_per_text_id": f"{config.lengths.min_token_text_ratio:g} to {config.lengths.max_token_text_ratio:g}",
         },
         "vocabulary": {
-            "tokenizer": "byte-level BPE" if has_words else "phonemes",
+            "tokenizer": "phonemes" if tokenizer is None else "byte-level BPE",
             "embedding_rows": config.text_vocabulary,
         }
         | _numbering(vocabulary),

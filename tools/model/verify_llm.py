@@ -22,7 +22,6 @@ from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
-from services.frontend.loading import read_tokenizer
 from services.llm.candidates import HOSTED
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
@@ -31,6 +30,7 @@ from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.settings import LlmSettings
+from tools.model.checkpoints.llm_checkpoint import numbering
 from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
@@ -170,9 +170,7 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
     cannot run here, ModelError.
     """
     directory = ModelDirectory(options.model)
-    config = read_config(directory)
-    words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
-    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if words else config.text_vocabulary)
+    _, vocabulary = numbering(directory, read_config(directory))
     engine = LlmSettings(
         listen="127.0.0.1:0",
         model=options.model,

@@ -65,14 +65,10 @@ def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
     """Read `llm.pt`, without executing it, mapped. Raises ModelError naming file and tensor."""
     config = read_config(directory)
     given = load_tensors(directory, config)
-    # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows
-    # of its embedding.
-    tokenizer = directory.path / "CosyVoice-BlankEN"
-    has_words = (tokenizer / "vocab.json").exists()
-    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
+    tokenizer, vocabulary = numbering(directory, config)
     if vocabulary.text_ids > config.text_vocabulary:
         raise ModelError(
-            f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
+            f"{directory.path}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
         )
     hidden, behind = config.hidden_size, vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS
     text = given.pop("llm.model.model.embed_tokens.weight")[: vocabulary.text_ids]
@@ -90,8 +86,18 @@ def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
         tensors=tensors,
         head_bias=Source(masked[: vocabulary.text_ids], bias, masked[:behind]),
         identity=model_hash(directory),
-        tokenizer=tokenizer if has_words else None,
+        tokenizer=tokenizer,
     )
+
+
+def numbering(directory: ModelDirectory, config: LlmConfig) -> tuple[Path | None, ExtendedVocabulary]:
+    """The folder of a model's tokenizer, and the extended vocabulary. A model whose text ids are no
+    BPE has no tokenizer that could be handed on, and uses all rows of its embedding.
+    """
+    tokenizer = directory.path / "CosyVoice-BlankEN"
+    if not (tokenizer / "vocab.json").exists():
+        return None, ExtendedVocabulary(config.text_vocabulary)
+    return tokenizer, ExtendedVocabulary(len(read_tokenizer(directory)))
 
 
 def expected_shapes(backbone: Backbone, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:

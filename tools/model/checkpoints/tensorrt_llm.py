@@ -7,7 +7,6 @@ they do not know, so only those are given that both know. Source: compatibility 
 section 7.3.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,7 @@ def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: 
     """All but `weights`: configuration, tokenizer, and the side files that the served engine
     needs.
     """
-    config = json.dumps(checkpoint_config(checkpoint, precision), indent=4) + "\n"
-    assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
+    assembly.json("config.json", checkpoint_config(checkpoint, precision), indent=4)
     write_tokenizer(checkpoint, assembly)
     write_side_files(checkpoint, assembly)
 

@@ -10,7 +10,6 @@ The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_pl
 Qwen2 with a biased head under it. Source: compatibility specification section 7.6.
 """
 
-import json
 from typing import Any
 
 from cosyserve.spec import SPEECH_ROWS
@@ -38,8 +37,7 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
     """All but `weights`."""
-    config = json.dumps(export_config(checkpoint, precision), indent=1) + "\n"
-    assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
+    assembly.json("config.json", export_config(checkpoint, precision))
     assembly.file(VOCABULARY_FILE, checkpoint.vocabulary.save)
 
 

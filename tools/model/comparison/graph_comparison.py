@@ -12,7 +12,7 @@ from torch import Tensor
 from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.conformer import ConformerLayer
 from services.token2wav.flow.encoder import Encoder
-from services.token2wav.flow.estimator import Mask, Resnet, Transformer
+from services.token2wav.flow.estimator import Resnet, Transformer
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
@@ -127,14 +127,9 @@ def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...
 
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     frames = given["x"].shape[2]
-    joined = torch.cat(
-        (given["x"], given["mu"], given["spks"][:, :, None].expand(-1, -1, frames), given["cond"]), dim=1
-    ).transpose(1, 2)
-    estimator = reference.flow.estimator
+    allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
     with listening((Resnet, "__call__"), (Transformer, "__call__")) as heard:
-        time = estimator.time_embedding(given["t"])
-        allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
-        estimator(joined, time, CachedPass.whole(joined.shape[0]), Mask(given["mask"].transpose(1, 2), allowed))
+        joined, time, _ = reference.velocity(given, allowed)
     blocks = [layer for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [layer.name for layer in blocks if layer.name.endswith(".0") and layer.name.count(".") == 2]
     transformers = [layer.name for layer in blocks if layer.name.count(".") == 3]

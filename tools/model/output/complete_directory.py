@@ -88,6 +88,11 @@ class Assembly:
         _sync(unfinished)
         unfinished.rename(path)
 
+    def json(self, name: str, data: object, *, indent: int = 1) -> None:
+        """A file of JSON."""
+        text = json.dumps(data, indent=indent) + "\n"
+        self.file(name, lambda path: path.write_text(text, encoding="utf-8"))
+
     def seal(self, identity: Identity) -> Manifest:
         """Write the manifest over all files there are."""
         for unfinished in self.folder.rglob(f"*{_UNFINISHED}"):
@@ -97,8 +102,7 @@ class Assembly:
             path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths
         }
         facts = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()}
-        text = json.dumps({"identity": identity, "files": facts}, indent=1) + "\n"
-        self.file(MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+        self.json(MANIFEST, {"identity": identity, "files": facts})
         return Manifest(identity, files)
 
 
