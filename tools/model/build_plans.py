@@ -2,7 +2,7 @@
 token2wav in the engine cache.
 
 Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build
-that was stopped goes on where it was. Plans are for this GPU, driver and TensorRT alone.
+that was stopped is resumed. Plans are for this GPU, driver and TensorRT alone.
 """
 
 import logging

@@ -4,7 +4,7 @@ engine loads.
 Targets: hf (Hugging Face directory, for TensorRT-LLM's LLM API and transformers), trtllm-1.x and
 trtllm-0.20 (checkpoint for `trtllm-build`), vllm. MODEL is a published model directory, or a
 Hugging Face directory made of one. Needs memory for one block of rows of a tensor (16 MiB),
-whatever the size of the model; a run that was cut off goes on where it was.
+whatever the size of the model; a run that was cut off is resumed.
 """
 
 import json
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--model",
         type=Path,
         metavar="DIR",
-        help="model directory from which somebody else made the Hugging Face directory: compares the weights, so that "
+        help="model directory of which its publisher made the Hugging Face directory: compares the weights, so that "
         "the conversion can be served with it",
     )
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")

@@ -95,7 +95,7 @@ def graphs_bytes(model: Path) -> int:
 
 
 def model_hash(model: Path) -> str:
-    """As the services reckon it."""
+    """As the services compute it."""
     directory = ModelDirectory(model)
     return directory.content_hash((*WEIGHTS, directory.yaml_name))
 

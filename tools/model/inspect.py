@@ -23,7 +23,7 @@ from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, mo
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
-from tools.model.checkpoints.llm_checkpoint import numbering
+from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
 from tools.model.checkpoints.tensor_file import read_safetensors
 from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
@@ -108,20 +108,10 @@ def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]])
         raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
     if TIED_HEAD in tensors:
         files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
-    sizes = (
-        "hidden_size",
-        "intermediate_size",
-        "layers",
-        "heads",
-        "kv_heads",
-        "head_size",
-        "rope_theta",
-        "rms_norm_eps",
-    )
     return {
         "llm": {
             "parameters": sum(math.prod(shape) for shape in expected_tensors(config).values()),
-            **{name: getattr(config, name) for name in sizes},
+            **sizes_of(config),
             "tokens_per_text_id": f"{config.lengths.min_token_text_ratio:g} to {config.lengths.max_token_text_ratio:g}",
         },
         "vocabulary": {

@@ -1,7 +1,7 @@
 """`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an
 engine that serves it, compute what the torch path computes of the model it was made of?
 
-Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at
+Both compute the reference's sentence, where the model directory has one (`llm.npz`), and two at
 random. A conversion is computed here, both with the weights rounded as it has them, so that what is
 left is rounding of float32; where log-probabilities differ, the first layer that does is named. Of
 an engine the decisions are compared (`tools.model.comparison.engine_decisions`).
@@ -34,7 +34,7 @@ from tools.model.checkpoints.llm_checkpoint import numbering
 from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
-from tools.model.comparison.method_outputs import listening
+from tools.model.comparison.method_outputs import recorded_outputs
 from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import Step
@@ -137,11 +137,11 @@ def _torch_path(model: SpeechTokenModel, question: Question) -> tuple[Tensor, li
     inputs = [START, *text_inputs(prompt.text_ids), *text_inputs(question.text), TASK]
     inputs += speech_inputs(prompt.speech_tokens) + speech_inputs(question.spoken)
     embedded = model.embed(inputs)
-    with listening((SpeechTokenModel, "_finish_block")) as heard:
+    with recorded_outputs((SpeechTokenModel, "_finish_block")) as outputs:
         hidden = model.forward_batch(embedded[None])[0]
     return model.log_probabilities(hidden[question.before - 1 :]), [
         embedded,
-        *(torch.from_numpy(array)[0] for _, array in heard),
+        *(torch.from_numpy(array)[0] for _, array in outputs),
     ]
 
 

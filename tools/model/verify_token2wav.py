@@ -1,7 +1,7 @@
 """`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do
 graphs, or the plans that are served, compute what the torch path computes?
 
-Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the
+Each computes every case of `tools.model.comparison.graph_cases`. When a result is too far off, the
 graph is run again with the layers' values as outputs, and the first layer that differs is named.
 """
 

@@ -1,4 +1,4 @@
-"""Model files over HTTP: carried on, checked, refused in clear words. The server is real and on
+"""Model files over HTTP: resumed, checked, refused in clear words. The server is real and on
 loopback.
 """
 
@@ -102,7 +102,7 @@ def test_everything_comes_and_is_recorded_and_nothing_comes_twice(server: FileSe
     assert len(server.asked("/llm.pt")) == len(server.asked("/cosyvoice2.yaml")) == 1
 
 
-def test_a_connection_that_breaks_again_and_again_is_carried_on(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_connection_that_breaks_again_and_again_is_resumed(server: FileServer, fetcher: Fetcher) -> None:
     def behave(handler: Handler, content: bytes) -> bool:
         handler.part(content, handler.start, cut=700_000)
         return True
@@ -123,7 +123,7 @@ def test_two_at_once_fetch_it_once(server: FileServer, fetcher: Fetcher) -> None
     assert len(server.asked("/llm.pt")) == 1
 
 
-def test_a_run_that_was_stopped_is_carried_on_by_the_next(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_run_that_was_stopped_is_resumed_by_the_next(server: FileServer, fetcher: Fetcher) -> None:
     server.behave = only_large(lambda handler, content: handler.part(content, handler.start, cut=1_000_000) is None)
     fetcher.transfer.pause = interrupt
     with pytest.raises(KeyboardInterrupt):
@@ -138,6 +138,29 @@ def test_a_run_that_was_stopped_is_carried_on_by_the_next(server: FileServer, fe
 
 def interrupt(seconds: float) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_part_that_is_complete_is_not_fetched_again(server: FileServer, fetcher: Fetcher) -> None:
+    fetcher.target.mkdir()
+    (fetcher.target / "llm.pt.part").write_bytes(LARGE)
+    (fetcher.target / "llm.pt.etag").write_text('"one"')
+    assert fetcher.fetch(server)["llm.pt"].sha256 == sha(LARGE)
+    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == [f"bytes={len(LARGE)}-"]
+
+
+def test_a_file_without_end_is_refused(server: FileServer, fetcher: Fetcher) -> None:
+    def behave(handler: Handler, content: bytes) -> bool:
+        handler.protocol_version = "HTTP/1.0"
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+        handler.close_connection = True
+        return True
+
+    server.behave = only_large(behave)
+    with pytest.raises(ModelError, match="more than the 12 bytes that the file has"):
+        fetcher.fetch(server, (wanted("llm.pt", size=12),))
+    assert files_of(fetcher.target) == {".download.lock"}
 
 
 def test_a_file_that_changed_in_between_is_fetched_from_the_start(server: FileServer, fetcher: Fetcher) -> None:
@@ -250,6 +273,7 @@ def test_refusals_say_what_to_do_and_are_not_repeated(
 
 def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -> None:
     assert set(fetcher.fetch(server, (*WANTED, wanted("spk2info.pt", optional=True)))) == {"llm.pt", "cosyvoice2.yaml"}
+    assert not [name for name in files_of(fetcher.target) if name.startswith("spk2info")]
 
 
 def test_a_busy_server_is_asked_again_when_it_said(server: FileServer, fetcher: Fetcher) -> None:

@@ -15,7 +15,7 @@ from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
-from tools.model.checkpoints.llm_checkpoint import Backbone, expected_shapes
+from tools.model.checkpoints.llm_checkpoint import expected_shapes
 from tools.model.checkpoints.tensor_file import Precision, Source, zeros
 from tools.model.checkpoints.tensorrt_llm import checkpoint_config, checkpoint_tensors
 from tools.model.comparison.converted_model import read_conversion
@@ -131,10 +131,21 @@ def test_names_shapes_and_config_are_those_of_the_format(conversion: Path, targe
 
 def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
     """Every field of the format's description, and those that both versions of the library ask for
-    beside.
+    in addition.
     """
-    sizes = Backbone(896, 4864, 24, 14, 2, 64, 1_000_000.0, 1e-6, 32768)
-    checkpoint = replace(open_checkpoint(conversion / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
+    small, vocabulary = open_checkpoint(conversion / "hf"), ExtendedVocabulary(151_663)
+    sizes = replace(
+        small.config,
+        hidden_size=896,
+        intermediate_size=4864,
+        layers=24,
+        heads=14,
+        kv_heads=2,
+        head_size=64,
+        rope_theta=1e6,
+        rms_norm_eps=1e-6,
+    )
+    checkpoint = replace(small, config=sizes, positions=32768, vocabulary=vocabulary)
     config = checkpoint_config(checkpoint, Precision.BFLOAT16)
     described = {
         "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336,
@@ -159,7 +170,8 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
         "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": 0},
     }  # fmt: skip
     assert config == described | additions
-    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(_published_tensors(sizes), 24).items()}
+    tensors = {name: Source(zeros(*shape)) for name, shape in expected_shapes(sizes, vocabulary).items()}
+    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(tensors, 24).items()}
     assert len(shapes) == 3 + 24 * 8
     assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
     assert (
@@ -173,10 +185,6 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
             if path.is_file()
         }
         assert {"config.json", "rank0.safetensors", HEAD_BIAS_FILE, VOCABULARY_FILE} <= names
-
-
-def _published_tensors(sizes: Backbone) -> dict[str, Source]:
-    return {name: Source(zeros(*shape)) for name, shape in expected_shapes(sizes, ExtendedVocabulary(151_663)).items()}
 
 
 def test_the_published_sizes_get_the_published_numbers() -> None:
@@ -229,7 +237,7 @@ def test_a_directory_whose_bias_was_dropped_is_refused(conversion: Path, tmp_pat
         ("config.json", {"architectures": ["LlamaForCausalLM"]}, r"architectures is \['LlamaForCausalLM'\]"),
         ("config.json", {"tie_word_embeddings": True}, "a tied head"),
         ("config.json", {"num_hidden_layers": 3}, r"missing tensor model\.layers\.2\.input_layernorm\.weight"),
-        ("config.json", {"num_key_value_heads": 4}, r"k_proj\.weight is \[32, 64\], expected \[64, 64\]"),
+        ("config.json", {"num_key_value_heads": 4}, r"k_proj\.weight has shape \[32, 64\], expected \[64, 64\]"),
         ("config.json", {"rope_theta": None}, "no Qwen2 configuration"),
         ("generation_config.json", {"top_k": "many"}, "top_p or top_k is no number"),
     ],

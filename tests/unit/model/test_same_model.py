@@ -59,7 +59,7 @@ def test_without_the_model_directory_it_stays_a_model_of_its_own(published: Path
 
 
 @pytest.mark.parametrize("target", ["hf", "vllm", "trtllm-1.x"])
-def test_beside_its_model_directory_it_is_served_and_verified(
+def test_with_its_model_directory_it_is_served_and_verified(
     published: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = model_hash(ModelDirectory(TINY))

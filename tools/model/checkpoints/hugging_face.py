@@ -66,7 +66,7 @@ def write_tokenizer(checkpoint: LlmCheckpoint, assembly: Assembly) -> None:
 
 def model_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, Any]:
     """config.json of a `Qwen2ForCausalLM`."""
-    sizes, vocabulary = checkpoint.backbone, checkpoint.vocabulary
+    sizes, vocabulary = checkpoint.config, checkpoint.vocabulary
     return {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -82,7 +82,7 @@ def model_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, A
         "rms_norm_eps": sizes.rms_norm_eps,
         "rope_theta": sizes.rope_theta,
         "rope_scaling": None,
-        "max_position_embeddings": sizes.positions,
+        "max_position_embeddings": checkpoint.positions,
         "max_window_layers": sizes.layers,
         "use_sliding_window": False,
         "sliding_window": None,
@@ -102,8 +102,8 @@ def generation_config(checkpoint: LlmCheckpoint) -> dict[str, Any]:
         "eos_token_id": list(checkpoint.vocabulary.stops),
         "do_sample": True,
         "temperature": 1.0,
-        "top_p": checkpoint.sampling.top_p,
-        "top_k": checkpoint.sampling.top_k,
+        "top_p": checkpoint.config.sampling.top_p,
+        "top_k": checkpoint.config.sampling.top_k,
     }
 
 

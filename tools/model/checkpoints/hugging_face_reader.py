@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from cosyserve.errors import ModelError
-from cosyserve.model_directory import ModelDirectory
+from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.generation.config import SamplingParameters
+from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
     HEAD_BIAS_TENSOR,
@@ -27,11 +27,11 @@ from tools.model.checkpoints.llm_checkpoint import (
     EMBEDDING,
     HEAD,
     HEAD_BIAS,
-    MOST_POSITIONS,
-    Backbone,
     LlmCheckpoint,
+    declared_positions,
     expected_shapes,
     from_upstream,
+    sizes_of,
 )
 from tools.model.checkpoints.tensor_file import Precision, Source, read_sources, rounded
 from tools.model.output.complete_directory import read_manifest
@@ -55,12 +55,12 @@ def from_transformers(path: Path) -> LlmCheckpoint:
     """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose
     weights hold `lm_head.bias`.
     """
-    config = _read_json(path / "config.json")
-    if config.get("architectures") != ["Qwen2ForCausalLM"]:
+    given = _read_json(path / "config.json")
+    if given.get("architectures") != ["Qwen2ForCausalLM"]:
         raise ModelError(
-            f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
+            f"{path / 'config.json'}: architectures is {given.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
         )
-    backbone = _hugging_face_backbone(path / "config.json", config)
+    config = _config(path / "config.json", given, _sampling(path / "generation_config.json"))
     files = sorted(path.glob("*.safetensors"))
     tensors = {name: tensor for file in files for name, tensor in read_sources(file).items()}
     if (path / VOCABULARY_FILE).exists():
@@ -76,19 +76,20 @@ def from_transformers(path: Path) -> LlmCheckpoint:
             raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
         head_bias = side[HEAD_BIAS_TENSOR]
     elif HEAD_BIAS in tensors:
-        vocabulary = _numbering(path / "config.json", config)
+        vocabulary = _numbering(path / "config.json", given)
         # Rows without a token hold -inf in the published file.
         head_bias = Source(tensors.pop(HEAD_BIAS).tensor().clamp_min(MASKED))
     else:
         raise ModelError(
             f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"
         )
-    _check_shapes(path, backbone, vocabulary, {name: tensor.shape for name, tensor in tensors.items()}, head_bias.shape)
+    check_tensors(path, tensors, expected_shapes(config, vocabulary))
+    check_tensors(path, {HEAD_BIAS: head_bias}, {HEAD_BIAS: (vocabulary.rows,)})
     words = (path / "vocab.json").exists() and (path / "merges.txt").exists()
     return LlmCheckpoint(
-        backbone=backbone,
+        config=config,
+        positions=declared_positions(given),
         vocabulary=vocabulary,
-        sampling=_sampling(path / "generation_config.json"),
         tensors=tensors,
         head_bias=head_bias,
         identity=_identity(path),
@@ -96,32 +97,12 @@ def from_transformers(path: Path) -> LlmCheckpoint:
     )
 
 
-def _check_shapes(
-    path: Path,
-    backbone: Backbone,
-    vocabulary: ExtendedVocabulary,
-    shapes: dict[str, tuple[int, ...]],
-    bias: tuple[int, ...],
-) -> None:
-    expected = expected_shapes(backbone, vocabulary)
-    problems = [f"missing tensor {name}" for name in expected if name not in shapes]
-    problems += [f"unknown tensor {name}" for name in shapes if name not in expected]
-    wrong = [(name, shape) for name, shape in expected.items() if shapes.get(name, shape) != shape]
-    problems += [f"{name} is {list(shapes[name])}, expected {list(shape)}" for name, shape in wrong]
-    if bias != (vocabulary.rows,):
-        problems.append(f"the head's bias is {list(bias)}, expected [{vocabulary.rows}]")
-    if problems:
-        raise ModelError(
-            f"{path}: {'; '.join(problems[:8])}" + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        )
-
-
-def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
+def _config(path: Path, config: dict[str, Any], sampling: SamplingParameters) -> LlmConfig:
     if config.get("tie_word_embeddings", True) or config.get("use_sliding_window") or config.get("rope_scaling"):
         raise ModelError(f"{path}: a tied head, a sliding window or rotary scaling is no converted CosyVoice2 model")
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        return Backbone(
+        return LlmConfig(
             hidden_size=hidden,
             intermediate_size=int(config["intermediate_size"]),
             layers=int(config["num_hidden_layers"]),
@@ -130,7 +111,8 @@ def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
             head_size=int(config.get("head_dim") or hidden // heads),
             rope_theta=float(config["rope_theta"]),
             rms_norm_eps=float(config["rms_norm_eps"]),
-            positions=int(config.get("max_position_embeddings", MOST_POSITIONS)),
+            text_vocabulary=int(config["vocab_size"]),
+            sampling=sampling,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelError(f"{path}: no Qwen2 configuration ({type(error).__name__}: {error})") from error
@@ -188,8 +170,10 @@ def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmChec
         raise ModelError(
             f"its text ids are {checkpoint.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
         )
-    if replace(checkpoint.backbone, positions=0) != replace(model.backbone, positions=0):
-        raise ModelError(f"its sizes are {checkpoint.backbone}, those of the model are {model.backbone}")
+    if sizes_of(checkpoint.config) != sizes_of(model.config):
+        raise ModelError(
+            f"its sizes are {sizes_of(checkpoint.config)}, those of the model are {sizes_of(model.config)}"
+        )
     theirs, ours = _used(checkpoint), _used(model)
     for name, tensor in ours.items():
         if not any(_equal(theirs[name], tensor, precision) for precision in Precision):

@@ -7,8 +7,10 @@ read block by block. Source: compatibility specification sections 3.5 and 7.1.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,8 +18,8 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
 from services.frontend.loading import read_tokenizer
-from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
+from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary
 from tools.model.checkpoints.tensor_file import Source, zeros
 
@@ -26,30 +28,15 @@ MOST_POSITIONS = 32768
 
 
 @dataclass(frozen=True)
-class Backbone:
-    """Sizes of the Qwen2 backbone."""
-
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    rope_theta: float
-    rms_norm_eps: float
-    positions: int
-    """Most positions that the model is declared for."""
-
-
-@dataclass(frozen=True)
 class LlmCheckpoint:
     """All that other engines load. tensors: by Hugging Face's names, without the head's bias, which
     their head has no place for.
     """
 
-    backbone: Backbone
+    config: LlmConfig
+    positions: int
+    """Most positions that the model is declared for."""
     vocabulary: ExtendedVocabulary
-    sampling: SamplingParameters
     tensors: dict[str, Source]
     head_bias: Source
     """Float32 [rows]: the head's bias, MASKED where no speech token is."""
@@ -78,11 +65,10 @@ def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
     tensors |= {name.removeprefix("llm.model."): Source(values) for name, values in given.items()}
     tensors[HEAD] = Source(zeros(vocabulary.text_ids, hidden), decoder, zeros(behind, hidden))
     masked = torch.full((vocabulary.rows,), MASKED)
-    backbone = json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))
     return LlmCheckpoint(
-        backbone=_backbone(config, backbone.get("max_position_embeddings")),
+        config=config,
+        positions=declared_positions(json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))),
         vocabulary=vocabulary,
-        sampling=config.sampling,
         tensors=tensors,
         head_bias=Source(masked[: vocabulary.text_ids], bias, masked[:behind]),
         identity=model_hash(directory),
@@ -100,37 +86,21 @@ def numbering(directory: ModelDirectory, config: LlmConfig) -> tuple[Path | None
     return tokenizer, ExtendedVocabulary(len(read_tokenizer(directory)))
 
 
-def expected_shapes(backbone: Backbone, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:
+def expected_shapes(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of a checkpoint, by Hugging Face's names."""
-    hidden, mlp = backbone.hidden_size, backbone.intermediate_size
-    query, key = backbone.heads * backbone.head_size, backbone.kv_heads * backbone.head_size
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (vocabulary.rows, hidden),
-        HEAD: (vocabulary.rows, hidden),
-        NORM: (hidden,),
-    }
-    for index in range(backbone.layers):
-        at = f"model.layers.{index}"
-        shapes |= {f"{at}.input_layernorm.weight": (hidden,), f"{at}.post_attention_layernorm.weight": (hidden,)}
-        for part, width in (("q", query), ("k", key), ("v", key)):
-            shapes |= {
-                f"{at}.self_attn.{part}_proj.weight": (width, hidden),
-                f"{at}.self_attn.{part}_proj.bias": (width,),
-            }
-        shapes |= {f"{at}.self_attn.o_proj.weight": (hidden, query), f"{at}.mlp.down_proj.weight": (hidden, mlp)}
-        shapes |= {f"{at}.mlp.{part}_proj.weight": (mlp, hidden) for part in ("gate", "up")}
-    return shapes
+    served = expected_tensors(config).items()
+    layers = {name.removeprefix("llm.model."): shape for name, shape in served if ".layers." in name}
+    table = (vocabulary.rows, config.hidden_size)
+    return {EMBEDDING: table, HEAD: table, NORM: (config.hidden_size,)} | layers
 
 
-def _backbone(config: LlmConfig, positions: object) -> Backbone:
-    return Backbone(
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_size=config.head_size,
-        rope_theta=config.rope_theta,
-        rms_norm_eps=config.rms_norm_eps,
-        positions=positions if isinstance(positions, int) and positions > 0 else MOST_POSITIONS,
-    )
+def declared_positions(backbone: Mapping[str, Any]) -> int:
+    """Most positions that a config.json declares the model for."""
+    positions = backbone.get("max_position_embeddings")
+    return positions if isinstance(positions, int) and positions > 0 else MOST_POSITIONS
+
+
+def sizes_of(config: LlmConfig) -> dict[str, float]:
+    """The sizes of the backbone by name."""
+    names = "hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "rope_theta", "rms_norm_eps"
+    return {name: getattr(config, name) for name in names}

@@ -19,7 +19,7 @@ from tools.model.output.complete_directory import Assembly
 
 def weights(checkpoint: LlmCheckpoint) -> Weights:
     """The large files."""
-    return {"rank0.safetensors": checkpoint_tensors(checkpoint.tensors, checkpoint.backbone.layers)}
+    return {"rank0.safetensors": checkpoint_tensors(checkpoint.tensors, checkpoint.config.layers)}
 
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
@@ -53,7 +53,7 @@ def checkpoint_tensors(given: Mapping[str, Source], layers: int) -> dict[str, So
 
 def checkpoint_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, Any]:
     """config.json of the checkpoint, for one GPU."""
-    sizes = checkpoint.backbone
+    sizes = checkpoint.config
     return {
         "architecture": "Qwen2ForCausalLM",
         "dtype": precision.value,
@@ -68,7 +68,7 @@ def checkpoint_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[s
         "hidden_act": "silu",
         "norm_epsilon": sizes.rms_norm_eps,
         "position_embedding_type": "rope_gpt_neox",
-        "max_position_embeddings": sizes.positions,
+        "max_position_embeddings": checkpoint.positions,
         "rotary_base": sizes.rope_theta,
         "rotary_scaling": None,
         "rotary_embedding_dim": sizes.head_size,

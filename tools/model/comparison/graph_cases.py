@@ -1,4 +1,4 @@
-"""What the graphs of a model are asked in a comparison, and what the torch path answers.
+"""The inputs of the graphs of a model in a comparison, and what the torch path makes of them.
 
 A case is one call of one graph. Streaming cases are the calls of a chunk schedule: prefixes that
 end on borders of the grid, under chunk masks, and the end of the sentence; batches of streams and

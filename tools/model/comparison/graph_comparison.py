@@ -17,7 +17,7 @@ from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.comparison.graph_cases import Case, Reference
-from tools.model.comparison.method_outputs import Heard, listening
+from tools.model.comparison.method_outputs import Outputs, recorded_outputs
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
 from tools.verify.report import Report
@@ -77,7 +77,7 @@ def first_difference(
     Where a layer's values are larger than one, `allowed` is a share of the largest.
     """
     layers = layers_of(model)
-    wanted = heard_layers(reference, case, layers)
+    wanted = torch_layers(reference, case, layers)
     compared = [layer for layer in layers if layer.name in wanted]
     if not compared:
         return "it has no layers that could be looked at one by one"
@@ -99,7 +99,7 @@ def with_outputs(model: onnx.ModelProto, values: Sequence[str]) -> onnx.ModelPro
 
 
 @torch.inference_mode()
-def heard_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[str, Array]:
+def torch_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[str, Array]:
     """The layers of `case` that the torch path has under a name of its own, in the order of
     computation.
     """
@@ -110,16 +110,16 @@ def heard_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[
         return _filter(reference, given, layers)
     if case.component == "encoder":
         return _encoder(reference, given, layers)
-    with listening((F0Predictor, "layer")) as heard:
+    with recorded_outputs((F0Predictor, "layer")) as outputs:
         reference.vocoder.f0(given["mel"])
-    return _named(layers, heard, {"F0Predictor.layer": ("condnet.",)})
+    return _named(layers, outputs, {"F0Predictor.layer": ("condnet.",)})
 
 
-def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Array]:
+def _named(layers: list[Layer], outputs: Outputs, kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Array]:
     """kinds: of which method the results are those layers whose names contain one of the parts."""
     arrays: dict[str, Array] = {}
     for kind, parts in kinds.items():
-        results = [array for name, array in heard if name == kind]
+        results = [array for name, array in outputs if name == kind]
         names = [layer.name for layer in layers if any(part in layer.name for part in parts)]
         arrays |= dict(zip(names, results, strict=True))
     return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
@@ -128,14 +128,14 @@ def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     frames = given["x"].shape[2]
     allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
-    with listening((Resnet, "__call__"), (Transformer, "__call__")) as heard:
+    with recorded_outputs((Resnet, "__call__"), (Transformer, "__call__")) as outputs:
         joined, time, _ = reference.velocity(given, allowed)
     blocks = [layer for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [layer.name for layer in blocks if layer.name.endswith(".0") and layer.name.count(".") == 2]
     transformers = [layer.name for layer in blocks if layer.name.count(".") == 3]
     arrays = {"inputs": joined.numpy(), "time_mlp": time.numpy()}
     for names, kind in ((resnets, "Resnet.__call__"), (transformers, "Transformer.__call__")):
-        arrays |= dict(zip(names, [array for name, array in heard if name == kind], strict=True))
+        arrays |= dict(zip(names, [array for name, array in outputs if name == kind], strict=True))
     return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
@@ -149,9 +149,9 @@ def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]
     rows = []
     for row, known in zip(given["tokens"].long(), given["known"], strict=True):
         look = int(known[tokens:].sum())
-        with listening((ConformerLayer, "__call__"), (Encoder, "pre_lookahead")) as heard:
+        with recorded_outputs((ConformerLayer, "__call__"), (Encoder, "pre_lookahead")) as outputs:
             reference.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], CachedPass.whole(1), chunked=chunked)
-        rows.append(_named(layers, heard, kinds))
+        rows.append(_named(layers, outputs, kinds))
     return {name: torch.cat([torch.from_numpy(row[name]) for row in rows]).numpy() for name in rows[0]}
 
 
@@ -163,12 +163,12 @@ def _filter(reference: Reference, given: dict[str, Tensor], layers: list[Layer])
         (FilterNetwork, "conv_pre"),
         (FilterNetwork, "conv_post"),
     )
-    with listening(*methods) as heard:
+    with recorded_outputs(*methods) as outputs:
         reference.vocoder.filter(mel, source, 0, mel.shape[2])
     levels = [layer for layer in layers if not layer.name.endswith(".merged")]
     return _named(
         levels,
-        heard,
+        outputs,
         {
             "ResidualBlock.__call__": ("resblocks.",),
             "Level.__call__": ("levels.",),

@@ -6,6 +6,7 @@ huggingface_hub, which follows the proxies of the environment and sends credenti
 host alone. Its `hf_hub_download` is not used: it discards what a run that was stopped had received.
 """
 
+import math
 import os
 import re
 import time
@@ -127,31 +128,32 @@ class _Part:
     def __init__(self, path: Path, on_bytes: Callable[[int], None]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.data, self.tag, self._on_bytes = part_of(path), path.with_name(path.name + ".etag"), on_bytes
-        self.data.touch()
 
     @property
     def size(self) -> int:
-        return self.data.stat().st_size
+        return self.data.stat().st_size if self.data.exists() else 0
 
     @property
     def validator(self) -> str | None:
         return self.tag.read_text(encoding="utf-8") if self.tag.exists() else None
 
-    def receive(self, response: httpx2.Response) -> None:
+    def receive(self, response: httpx2.Response, most: float) -> None:
         """Append the answer, under the server's validator; a weak one does not promise equal
-        bytes.
+        bytes. Raises ModelError, with all discarded, for more than `most` bytes in total.
         """
         self.tag.unlink(missing_ok=True)
         if response.headers.get("ETag", "").startswith('"'):
             self.tag.write_text(response.headers["ETag"], encoding="utf-8")
-        with self.data.open("ab", buffering=0) as stream:
+        with self.data.open("ab") as stream:
             for data in response.iter_raw():
-                stream.write(data)
-                self._on_bytes(len(data))
+                self._on_bytes(stream.write(data))
+                if stream.tell() > most:
+                    self.discard()
+                    raise ModelError(f"{response.url}: more than the {most} bytes that the file has")
 
     def discard(self) -> None:
         self._on_bytes(-self.size)
-        self.data.write_bytes(b"")
+        self.data.unlink(missing_ok=True)
         self.tag.unlink(missing_ok=True)
 
 
@@ -164,6 +166,8 @@ def _once(url: str, headers: dict[str, str], part: _Part, known: SizeAndHash) ->
         asked |= {"Range": f"bytes={start}-"} | ({"If-Range": part.validator} if part.validator else {})
     with get_session().stream("GET", url, headers=asked, timeout=SILENCE) as response:
         place = response.headers.get("Content-Range", "")
+        if response.status_code == 416 and place == f"bytes */{start}":
+            return  # all of it had arrived before
         ranged = _CONTENT_RANGE.fullmatch(place) if response.status_code == 206 else None
         if response.status_code == 416 or (response.status_code == 206 and (not ranged or int(ranged[1]) != start)):
             part.discard()
@@ -174,7 +178,7 @@ def _once(url: str, headers: dict[str, str], part: _Part, known: SizeAndHash) ->
         total = int(ranged[2] if ranged else response.headers.get("Content-Length", -1))
         if known.size is not None and total not in (-1, known.size):
             raise ModelError(f"{url}: the server has {total} bytes, expected are {known.size}")
-        part.receive(response)
+        part.receive(response, math.inf if known.size is None else known.size)
 
 
 def part_of(path: Path) -> Path:
