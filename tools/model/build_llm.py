@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from cosyserve.errors import ModelError, SettingsError

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,

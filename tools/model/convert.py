@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import onnx
 import torch
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPONENTS,
     OWN,
     PRECISIONS,
@@ -28,8 +28,7 @@ from services.token2wav.engines.cache_keys import (
     graphs_key,
     published_estimator,
 )
-from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import load_weights
 from tools.model.graphs.calibration import scales_of

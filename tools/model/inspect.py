@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cosyserve.commands.terminal.output import Parser
 from torch import Tensor
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory

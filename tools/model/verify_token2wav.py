@@ -14,21 +14,21 @@ from functools import partial
 
 import onnx
 import torch
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
+from cosyserve.file_lock import shared_engine_lock
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.artifacts import build_command
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
     VERSION,
+    build_command,
     graph_file,
     plan_file,
     plan_key,

@@ -19,8 +19,8 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, report_failure
 
-from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.verify.recording import check_all_compared

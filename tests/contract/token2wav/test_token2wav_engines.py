@@ -16,7 +16,7 @@ from cosyserve.engines.engine_cache import Engine, EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.engines.cache_keys import graph_file, graphs_key
+from services.token2wav.engines.artifacts import graph_file, graphs_key
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, WrongUsage, report_failure
+from cosyserve.commands.terminal.output import FAILED, WRONG_USAGE, WrongUsage, interrupts_enabled, report_failure
+
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.interrupts import interrupts_enabled
 
 TOKEN2WAV = "token2wav"
 _INTERRUPTED = 130

@@ -14,7 +14,7 @@ import torch
 
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.engines import backend, tensorrt
-from services.token2wav.engines.cache_keys import PUBLISHED_FILE
+from services.token2wav.engines.artifacts import PUBLISHED_FILE
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt

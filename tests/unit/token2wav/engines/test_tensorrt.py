@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
