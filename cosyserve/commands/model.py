@@ -21,6 +21,7 @@ _STEPS = {
     "prune": "remove engines that are no longer used",
 }
 _NEEDS = {
+    "download": ("huggingface_hub",),
     "inspect": ("torch",),
     "convert": ("torch", "tokenizers"),
     "export": ("torch", "onnx", "ml_dtypes"),

@@ -23,7 +23,7 @@ from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
-from tools.model.output.command import run
+from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest
 
 COMPONENT = "llm.engine"
@@ -150,16 +150,14 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
     return cache.obtain(key, make)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status (`tools.model.output.command`)."""
     default = Limits()
     parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="what convert --target trtllm-1.x or trtllm-0.20 made"
     )
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     for option, value, about in (
         ("--max-batch-size", default.sentences, "sentences at once"),
         ("--max-seq-len", default.positions, "positions of a sentence, prompt and speech together"),
@@ -176,19 +174,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     cache = EngineCache(options.engines or default_directory(), on_wait=lambda about: print(about, file=sys.stderr))
-
-    def perform() -> int:
-        if options.dry_run:
-            precision = checkpoint_manifest(options.checkpoint).identity["precision"]
-            print(shlex.join(builder_arguments(options.checkpoint, cache.root / "ENGINE", precision, limits)))
-            return 0
-        if shutil.which(PROGRAM) is None:
-            raise SettingsError(_NO_PROGRAM)
-        engine = build(options.checkpoint, cache, limits, options.gpu)
-        print(f"{engine.directory}  {engine.bytes} bytes")
+    if options.dry_run:
+        precision = checkpoint_manifest(options.checkpoint).identity["precision"]
+        print(shlex.join(builder_arguments(options.checkpoint, cache.root / "ENGINE", precision, limits)))
         return 0
-
-    return run(perform)
+    if shutil.which(PROGRAM) is None:
+        raise SettingsError(_NO_PROGRAM)
+    engine = build(options.checkpoint, cache, limits, options.gpu)
+    print(f"{engine.directory}  {engine.bytes} bytes")
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 token2wav in the engine cache.
 
 Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build
-that was stopped goes on where it was. Plans are for this GPU, driver and TensorRT alone.
+that was stopped is resumed. Plans are for this GPU, driver and TensorRT alone.
 """
 
 import logging
@@ -36,7 +36,7 @@ from services.token2wav.flow.weights import FlowConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
-from tools.model.output.command import run
+from tools.model.output.command import add_graphs, check_graphs, command
 from tools.model.output.complete_directory import check_room
 
 _GIB = 1 << 30
@@ -99,22 +99,10 @@ def _write(
     (directory / plan_file(component)).write_bytes(interruptible(build))
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="take this flow.decoder.estimator.fp32.onnx as estimator",
-    )
+    add_graphs(parser, PRECISIONS, "fp16")
     parser.add_argument(
         "--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)"
     )
@@ -142,8 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--streams is {options.streams}; 1 to 64 is allowed")
     if not 0.1 <= options.workspace <= 1024:
         parser.error(f"--workspace is {options.workspace:g}; 0.1 to 1024 GiB is allowed")
-    if options.published is not None and options.precision != "fp32":
-        parser.error("--published is a float32 file: give --precision fp32")
+    check_graphs(parser, options)
     cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
     plan_options = PlanOptions(
         workspace_bytes=int(options.workspace * _GIB),
@@ -152,15 +139,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         compatibility=options.compatibility,
     )
 
-    def perform() -> int:
-        tensorrt_library()
-        device = device_of(options.device)
-        build(
-            options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published
-        )
-        return 0
-
-    return run(perform)
+    tensorrt_library()
+    device = device_of(options.device)
+    build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
+    return 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ engine loads.
 Targets: hf (Hugging Face directory, for TensorRT-LLM's LLM API and transformers), trtllm-1.x and
 trtllm-0.20 (checkpoint for `trtllm-build`), vllm. MODEL is a published model directory, or a
 Hugging Face directory made of one. Needs memory for one block of rows of a tensor (16 MiB),
-whatever the size of the model; a run that was cut off goes on where it was.
+whatever the size of the model; a run that was cut off is resumed.
 """
 
 import json
@@ -21,7 +21,7 @@ from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm
 from tools.model.checkpoints.hugging_face_reader import as_conversion_of, open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint, from_upstream
 from tools.model.checkpoints.tensor_file import Precision, write
-from tools.model.output.command import run
+from tools.model.output.command import command
 from tools.model.output.complete_directory import Assembly, Identity, publish
 from tools.model.output.progress import Progress, in_units
 
@@ -58,7 +58,9 @@ def convert(
         except ModelError as error:
             raise ModelError(f"{source} is no conversion of {model}: {error}") from error
     weights = form.weights(checkpoint)
-    size = precision.size * sum(math.prod(tensor.shape) for tensors in weights.values() for tensor in tensors.values())
+    size = precision.dtype.itemsize * sum(
+        math.prod(tensor.shape) for tensors in weights.values() for tensor in tensors.values()
+    )
 
     def make(assembly: Assembly) -> None:
         form.write_small_files(checkpoint, assembly, precision)
@@ -77,6 +79,7 @@ def convert(
     return {"directory": str(output), "made": is_new, "bytes": manifest.size, **manifest.identity}
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
     parser.add_argument(
@@ -98,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--model",
         type=Path,
         metavar="DIR",
-        help="model directory from which somebody else made the Hugging Face directory: compares the weights, so that "
+        help="model directory of which its publisher made the Hugging Face directory: compares the weights, so that "
         "the conversion can be served with it",
     )
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
@@ -118,4 +121,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

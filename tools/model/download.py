@@ -1,24 +1,22 @@
 """`python -m tools.model.download DIR`: fetch the published model into DIR.
 
-Carries on where a run before broke off, checks room on the disk first, and sha256 of every file:
+Resumes where the last run broke off, and checks room on the disk first, and sha256 of every file:
 the one that the catalogue in models/ names, else the one recorded at the first download
 (download.json in DIR), else the hub's own. Proxies: HTTPS_PROXY, NO_PROXY.
 """
 
-import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.commands.terminal.output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
-from tools.model.fetch.http_client import Web, WebError
-from tools.model.fetch.hubs import Hub, Mirror, hub_named
-from tools.model.fetch.transfer import Transfer
+from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
+from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
 from tools.model.fetch.wanted_files import (
     CATALOGUE,
     RECORD,
@@ -29,22 +27,16 @@ from tools.model.fetch.wanted_files import (
     read_record,
     write_record,
 )
-from tools.model.output.command import run
-from tools.model.output.complete_directory import check_room, sha256_of
+from tools.model.output.command import command
+from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import Progress, in_units
 
-_BLOCK = 4 << 20
+_ROOM = 16 << 20
 _HUBS = ("huggingface", "modelscope")
 
 
 def fetch_all(
-    target: Path,
-    hub: Hub,
-    wanted: Sequence[WantedFile],
-    pins: dict[str, SizeAndHash],
-    transfer: Transfer,
-    *,
-    check: bool = False,
+    target: Path, hub: Hub, wanted: Sequence[WantedFile], pins: Mapping[str, SizeAndHash], *, check: bool = False
 ) -> dict[str, SizeAndHash]:
     """Fetch what is not there; returns what every file is. pins: what files have to be. check: read
     files that are there as well.
@@ -53,11 +45,8 @@ def fetch_all(
     """
     target.mkdir(parents=True, exist_ok=True)
     with FileLock(target / ".download.lock", f"the download to {target}", _say):
-        have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
-        try:
-            known_files = hub.known(transfer.web)
-        except WebError as error:
-            raise ModelError(str(error)) from error
+        have = read_record(target / RECORD)
+        known_files = hub.known()
         plan, done = [], {}
         for file in wanted:
             known = _expected(file, pins, have, known_files)
@@ -68,59 +57,34 @@ def fetch_all(
                 plan.append((file, known))
             elif not file.optional:
                 raise ModelError(f"{hub.name}: has no {file.path}, which serving needs ({file.purpose})")
-        waiting = [
+        missing = sum(
             (known.size if known.size is not None else file.about) - _begun(target / file.path) for file, known in plan
-        ]
-        check_room(target, sum(waiting) + (16 << 20) if plan else 0)
+        )
+        check_room(target, missing + _ROOM if plan else 0)
         for file, known in plan:
-            got = _one(target, hub, file, known, transfer)
-            if got is not None:
-                done[file.path] = got
-                write_record(target, hub.name, {**have, **done})
+            with Progress(file.path, known.size or None) as progress:
+                try:
+                    done[file.path] = hub.fetch(file.path, target / file.path, known, progress.add)
+                except WebError as error:
+                    if not (file.optional and error.status == 404):
+                        raise
+                    _say(f"{file.path}: not there; it is optional ({file.purpose})")
+            write_record(target, hub.name, {**have, **done})
         write_record(target, hub.name, {**have, **done})
     return done
 
 
-def copy_all(
-    target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, SizeAndHash], *, check: bool = False
-) -> dict[str, SizeAndHash]:
-    """As `fetch_all`, from a directory. Raises ModelError."""
-    if not source.is_dir():
-        raise ModelError(f"{source}: no such directory")
-    target.mkdir(parents=True, exist_ok=True)
-    with FileLock(target / ".download.lock", f"the download to {target}", _say):
-        have = read_record(target / RECORD).files if (target / RECORD).exists() else {}
-        known_files = read_record(source / RECORD).files if (source / RECORD).exists() else {}
-        missing = [file.path for file in wanted if not file.optional and not (source / file.path).is_file()]
-        if missing:
-            raise ModelError(f"{source}: has no {', '.join(missing)}")
-        files = [file for file in wanted if (source / file.path).is_file()]
-        check_room(
-            target,
-            sum((source / file.path).stat().st_size for file in files if not (target / file.path).exists())
-            + (16 << 20),
-        )
-        done = {}
-        for file in files:
-            known = _expected(file, pins, have, known_files)
-            present = _present(target / file.path, have.get(file.path), known, check=check)
-            done[file.path] = present or _copy(source / file.path, target / file.path, known)
-            write_record(target, str(source), {**have, **done})
-    return done
-
-
 def _expected(
-    file: WantedFile, pins: dict[str, SizeAndHash], have: dict[str, SizeAndHash], known_files: dict[str, SizeAndHash]
+    file: WantedFile,
+    pins: Mapping[str, SizeAndHash],
+    have: Mapping[str, SizeAndHash],
+    known_files: Mapping[str, SizeAndHash],
 ) -> SizeAndHash:
     """What the file has to be: the most trusted that says anything about its sha256, and the hub's
     size where no other source names one.
     """
-    sources = (
-        SizeAndHash(file.size, file.sha256),
-        pins.get(file.path, SizeAndHash()),
-        have.get(file.path, SizeAndHash()),
-        known_files.get(file.path, SizeAndHash()),
-    )
+    stated = (files.get(file.path, SizeAndHash()) for files in (pins, have, known_files))
+    sources = (SizeAndHash(file.size, file.sha256), *stated)
     chosen = next((known for known in sources if known.sha256 is not None), SizeAndHash())
     size = next((known.size for known in (chosen, *sources) if known.size is not None), None)
     return replace(chosen, size=size)
@@ -135,55 +99,21 @@ def _present(path: Path, recorded: SizeAndHash | None, known: SizeAndHash, *, ch
     size = path.stat().st_size
     if not check and recorded is not None and recorded.size == size and known.sha256 in (None, recorded.sha256):
         return recorded
-    present = SizeAndHash(size, sha256_of(path))
-    if known.sha256 in (None, present.sha256) and known.size in (None, size):
-        return present
-    raise ModelError(
-        f"{path}: has sha256 {present.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
-    )
-
-
-def _one(target: Path, hub: Hub, file: WantedFile, known: SizeAndHash, transfer: Transfer) -> SizeAndHash | None:
-    with Progress(file.path, known.size or None) as progress:
-        transfer.on_bytes = progress.add
-        try:
-            return transfer.fetch(hub.address(file.path), hub.headers(), target / file.path, known)
-        except ModelError as error:
-            if file.optional and isinstance(error.__cause__, WebError) and error.__cause__.status == 404:
-                _say(f"{file.path}: not there; it is optional ({file.purpose})")
-                return None
-            raise
-
-
-def _copy(source: Path, path: Path, known: SizeAndHash) -> SizeAndHash:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part, size, digest = path.with_name(path.name + ".part"), source.stat().st_size, hashlib.sha256()
-    with Progress(path.name, size) as progress, source.open("rb") as given, part.open("wb") as stream:
-        while block := given.read(_BLOCK):
-            digest.update(block)
-            stream.write(block)
-            progress.add(len(block))
-        stream.flush()
-        os.fsync(stream.fileno())
-    copied = SizeAndHash(part.stat().st_size, digest.hexdigest())
-    if known.sha256 not in (None, copied.sha256) or known.size not in (None, copied.size):
-        part.unlink()
-        raise ModelError(
-            f"{source}: {copied.size} bytes with sha256 {copied.sha256}, expected {known.size} with {known.sha256}"
-        )
-    part.replace(path)
-    return copied
+    present = facts_of(path)
+    if not known.admits(present):
+        raise ModelError(f"{path}: has {present}, expected {known}; remove it to fetch it again")
+    return present
 
 
 def _begun(path: Path) -> int:
-    part = path.with_name(path.name + ".part")
-    return part.stat().st_size if part.exists() else 0
+    return part.stat().st_size if (part := part_of(path)).exists() else 0
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
     parser.add_argument("target", type=Path, metavar="DIR", help="model directory to fill")
@@ -210,37 +140,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--tries is {options.tries}, must be at least 1")
     catalogue = read_catalogue(options.catalogue)
     wanted = [file for file in catalogue.files if file.unless is None or options.with_published_onnx]
-    pins = read_record(options.pins).files if options.pins else {}
-    if options.mirror and "://" not in options.mirror:
-        source = options.mirror
-        done = copy_all(options.target, Path(options.mirror), wanted, pins, check=options.check)
+    if options.pins is not None and not options.pins.exists():
+        raise ModelError(f"{options.pins}: no such file")
+    pins = read_record(options.pins) if options.pins else {}
+    transfer = Transfer(options.tries, on_trouble=_say)
+    hub: Hub
+    if options.mirror:
+        hub = Mirror(options.mirror, transfer) if "://" in options.mirror else Directory(Path(options.mirror))
     else:
         listed = catalogue.repositories[options.hub]
         repository = Repository(options.repository or listed.name, options.revision or listed.revision)
-        hub = Mirror(options.mirror) if options.mirror else hub_named(options.hub, repository, os.environ)
-        source = hub.name
-        done = fetch_all(
-            options.target, hub, wanted, pins, Transfer(Web(), options.tries, on_trouble=_say), check=options.check
-        )
+        hub = hub_named(options.hub, repository, transfer, os.environ)
+    done = fetch_all(options.target, hub, wanted, pins, check=options.check)
     unproved = sorted(
         file.path for file in wanted if file.path in done and file.sha256 is None and file.path not in pins
     )
     size = sum(known.size or 0 for known in done.values())
     if options.json:
         files = {name: {"bytes": known.size, "sha256": known.sha256} for name, known in done.items()}
-        print(
-            json.dumps(
-                {
-                    "directory": str(options.target),
-                    "source": source,
-                    "bytes": size,
-                    "files": files,
-                    "trusted_on_first_use": unproved,
-                }
-            )
-        )
+        facts = {"directory": str(options.target), "source": hub.name, "bytes": size, "files": files}
+        print(json.dumps(facts | {"trusted_on_first_use": unproved}))
         return 0
-    print(f"{options.target}: {len(done)} files, {in_units(size)}, from {source}")
+    print(f"{options.target}: {len(done)} files, {in_units(size)}, from {hub.name}")
     if unproved:
         print(
             f"{len(unproved)} of them have no published sha256 here: they are trusted as first fetched, see "
@@ -250,4 +171,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

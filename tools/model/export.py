@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+import torch
 
 from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
 from services.token2wav.engines.artifacts import (
     COMPONENTS,
@@ -26,13 +28,15 @@ from services.token2wav.engines.artifacts import (
     graphs_key,
     published_estimator,
 )
-from tools.model.export import estimator_weights, flow_weights, model_hash, vocoder_weights
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.weights import load_weights
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import encoder_graph
 from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
-from tools.model.graphs.graph import Precision, write
+from tools.model.graphs.graph import Array, Precision, write
 from tools.model.graphs.vocoder_graph import filter_graph, pitch_graph
-from tools.model.output.command import run
+from tools.model.output.command import add_graphs, check_graphs, command
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import in_units
 
@@ -89,42 +93,53 @@ def graphs_bytes(model: Path) -> int:
     return sum((model / name).stat().st_size for name in WEIGHTS) + _ROOM
 
 
+def model_hash(model: Path) -> str:
+    """As the services compute it."""
+    directory = ModelDirectory(model)
+    return directory.content_hash((*WEIGHTS, directory.yaml_name))
+
+
+def flow_weights(model: Path) -> tuple[dict[str, Array], FlowConfig]:
+    """All tensors of `flow.pt`, float32. Raises ModelError naming file and tensor."""
+    directory = ModelDirectory(model)
+    config = FlowConfig.read(directory)
+    tensors = read_flow_tensors(directory, config, torch.device("cpu"), torch.float32)
+    return {name: tensor.numpy() for name, tensor in tensors.items()}, config
+
+
+def estimator_weights(flow: dict[str, Array]) -> dict[str, Array]:
+    """The estimator's, without prefix."""
+    return {name.removeprefix(ESTIMATOR): tensor for name, tensor in flow.items() if name.startswith(ESTIMATOR)}
+
+
+def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
+    """All tensors of `hift.pt`, float32, weight norm fused. Raises ModelError naming file and
+    tensor.
+    """
+    directory = ModelDirectory(model)
+    config = read_config(directory)
+    return {name: tensor.numpy() for name, tensor in load_weights(directory, config).items()}, config
+
+
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="take this flow.decoder.estimator.fp32.onnx as estimator",
-    )
+    add_graphs(parser, PRECISIONS, "fp32")
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="copy the files there as well")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if options.published is not None and options.precision != "fp32":
-        parser.error("--published is a float32 file; --precision would not change it")
+    check_graphs(parser, options)
     cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
-
-    def perform() -> int:
-        graphs_by_component = export(options.model, cache, Precision(options.precision), options.published)
-        for component in COMPONENTS:
-            path = graphs_by_component.file(graph_file(component))
-            print(f"{path}  {path.stat().st_size} bytes")
-            if options.out is not None:
-                options.out.mkdir(parents=True, exist_ok=True)
-                unfinished = options.out / f"{path.name}.part"
-                shutil.copyfile(path, unfinished)
-                unfinished.replace(options.out / path.name)
-        return 0
-
-    return run(perform)
+    graphs_by_component = export(options.model, cache, Precision(options.precision), options.published)
+    for component in COMPONENTS:
+        path = graphs_by_component.file(graph_file(component))
+        print(f"{path}  {path.stat().st_size} bytes")
+        if options.out is not None:
+            options.out.mkdir(parents=True, exist_ok=True)
+            unfinished = options.out / f"{path.name}.part"
+            shutil.copyfile(path, unfinished)
+            unfinished.replace(options.out / path.name)
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,18 +3,204 @@ what serving it needs.
 """
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
-from tools.model.inspect import describe_conversion, describe_model
-from tools.model.output.command import run
-from tools.model.output.complete_directory import read_manifest
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
+from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash, read_tensors
+from services.llm.generation.config import LlmConfig, read_config
+from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
+from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
+from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
+from tools.model.checkpoints.tensor_file import read_safetensors
+from tools.model.output.command import add_engines, command
+from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
 from tools.model.output.progress import in_units
+
+_SERVED_POSITIONS = 8192
+
+
+def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, Any]:
+    """A published model directory. What cannot be determined is among the problems."""
+    directory, problems = ModelDirectory(path), []
+    files: dict[str, dict[str, Any]] = {}
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")):
+        facts: dict[str, Any] = {"bytes": file.stat().st_size}
+        if file.suffix == ".pt" and file.name != "spk2info.pt":
+            try:
+                facts |= _summary(read_tensors(file))
+            except ModelError as error:
+                problems.append(str(error))
+        files[file.relative_to(path).as_posix()] = facts
+    description: dict[str, Any] = {
+        "directory": str(path), "kind": "CosyVoice2 model directory",
+        "bytes": sum(facts["bytes"] for facts in files.values())
+    }  # fmt: skip
+    for part in (_language_model, _token2wav, _voices):
+        try:
+            description |= part(directory, files)
+        except ModelError as error:
+            problems.append(str(error))
+    if not quick:
+        description |= _hashes(directory, cache, problems)
+    return description | {"problems": problems, "files": files}
+
+
+def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
+    """A directory that `convert` made. Raises ModelError when its manifest is gone."""
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise ModelError(f"{path / MANIFEST}: missing or malformed")
+    wrong = damage(path, manifest, thorough=not quick)
+    files: dict[str, dict[str, Any]] = {}
+    for name, facts in manifest.files.items():
+        files[name] = {"bytes": facts.size, "sha256": facts.sha256}
+        if name.endswith(".safetensors") and (path / name).is_file():
+            files[name] |= _summary(read_safetensors(path / name))
+    vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
+    return {
+        "directory": str(path),
+        "kind": "conversion",
+        "bytes": manifest.size,
+        "identity": dict(manifest.identity),
+        "vocabulary": _numbering(vocabulary),
+        "problems": [] if wrong is None else [wrong],
+        "files": files,
+    }
+
+
+def _summary(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """values: of all tensors together; storage that two of them share counts once. dtypes: how many
+    tensors there are of each type.
+    """
+    distinct = {
+        (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.numel()): tensor
+        for tensor in tensors.values()
+    }
+    name = max(tensors, key=lambda name: tensors[name].numel(), default="")
+    return {
+        "tensors": len(tensors),
+        "values": sum(tensor.numel() for tensor in distinct.values()),
+        "dtypes": dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())),
+        "bytes_of_tensors": sum(tensor.nbytes for tensor in distinct.values()),
+        "largest": {"name": name, "shape": list(tensors[name].shape) if name else []},
+    }
+
+
+def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    config = read_config(directory)
+    tokenizer, vocabulary = numbering(directory, config)
+    tensors = read_tensors(directory.file(WEIGHTS))
+    bias = tensors.get("llm_decoder.bias")
+    if bias is None:
+        raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
+    if TIED_HEAD in tensors:
+        files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
+    return {
+        "llm": {
+            "parameters": sum(math.prod(shape) for shape in expected_tensors(config).values()),
+            **sizes_of(config),
+            "tokens_per_text_id": f"{config.lengths.min_token_text_ratio:g} to {config.lengths.max_token_text_ratio:g}",
+        },
+        "vocabulary": {
+            "tokenizer": "phonemes" if tokenizer is None else "byte-level BPE",
+            "embedding_rows": config.text_vocabulary,
+        }
+        | _numbering(vocabulary),
+        "sampling": asdict(config.sampling),
+        "head_bias": {
+            "largest_magnitude": float(bias.abs().max()),
+            "mean": float(bias.float().mean()),
+            "of_end_of_speech": float(bias[END_OF_SPEECH]),
+        },
+        "memory": _memory(config, vocabulary),
+    }
+
+
+def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]:
+    """Bytes of weights, and of keys and values, for every engine; activations and libraries come on
+    top.
+    """
+    values = sum(math.prod(shape) for shape in expected_tensors(config).values())
+    # What the extended vocabulary replaces: three tables, the head and its bias, which lies next to
+    # it.
+    replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
+    extended = values - replaced + 2 * vocabulary.rows * config.hidden_size
+    position = 2 * config.layers * config.kv_width
+
+    def engine(weights: int, width: int) -> dict[str, int]:
+        return {
+            "weights_bytes": weights * width,
+            "bytes_per_position": position * width,
+            "longest_sentence_bytes": position * width * _SERVED_POSITIONS,
+        }
+
+    return {
+        "torch_float32": engine(values, 4),
+        "torch_fused_bfloat16": engine(values, 2),
+        "tensorrt_llm_bfloat16": engine(extended, 2),
+        "vllm_bfloat16": engine(values, 2),
+    }
+
+
+def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    counts = {name: files[name]["values"] for name in TOKEN2WAV_WEIGHTS if "values" in files.get(name, {})}
+    if len(counts) < len(TOKEN2WAV_WEIGHTS):
+        missing = ", ".join(name for name in TOKEN2WAV_WEIGHTS if name not in counts)
+        raise ModelError(f"{directory.path}: {missing} missing; a CosyVoice2 model directory needs it")
+    facts = {
+        name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()
+    }
+    return {"token2wav": facts}
+
+
+def _voices(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    path = directory.path / "spk2info.pt"
+    if not path.exists():
+        return {"voices": []}
+    try:
+        return {"voices": sorted(str(name) for name in torch.load(path, map_location="cpu", weights_only=True))}
+    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
+        raise ModelError(f"{path}: not a file of voices ({type(error).__name__})") from error
+
+
+def _numbering(vocabulary: ExtendedVocabulary) -> dict[str, Any]:
+    return {
+        "text_ids": vocabulary.text_ids,
+        "first_speech_id": vocabulary.text_ids,
+        "end_of_speech_id": vocabulary.end,
+        "start_id": vocabulary.start,
+        "task_id": vocabulary.task,
+        "extended_tokens": vocabulary.tokens,
+        "extended_rows": vocabulary.rows,
+    }
+
+
+def _hashes(directory: ModelDirectory, cache: EngineCache, problems: list[str]) -> dict[str, Any]:
+    identity = {}
+    for stage, names in (("llm", None), ("token2wav", (*TOKEN2WAV_WEIGHTS, directory.yaml_name))):
+        try:
+            identity[stage] = model_hash(directory) if names is None else directory.content_hash(names)
+        except ModelError as error:
+            problems.append(str(error))
+    engines = []
+    for engine in cache.entries():
+        if engine.key.facts.get("model") in identity.values():
+            facts = ", ".join(f"{name} {fact}" for name, fact in engine.key.facts.items() if name != "model")
+            engines.append(f"{engine.directory}  {engine.bytes} bytes  {facts}")
+    return {"identity": identity, "engines": engines}
 
 
 def describe(path: Path, cache: EngineCache, *, quick: bool = False) -> dict[str, Any]:
@@ -67,14 +253,13 @@ def _value(key: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs."
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="model directory, or a conversion of one")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     parser.add_argument("--quick", action="store_true", help="no hashes: prints neither the identity nor the engines")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
@@ -84,4 +269,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

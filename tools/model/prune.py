@@ -25,7 +25,7 @@ from cosyserve.file_lock import MANIFEST, exclusive_lock, is_locked
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.artifacts import WRITER
-from tools.model.output.command import run
+from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import leftovers, read_manifest
 from tools.model.output.progress import in_units
 
@@ -117,14 +117,13 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     return frozenset(hashes)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
     parser.add_argument(
         "--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each"
     )
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     parser.add_argument(
         "--conversions",
         type=Path,
@@ -185,4 +184,4 @@ def _target_of(name: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an
 engine that serves it, compute what the torch path computes of the model it was made of?
 
-Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at
+Both compute the reference's sentence, where the model directory has one (`llm.npz`), and two at
 random. A conversion is computed here, both with the weights rounded as it has them, so that what is
 left is rounding of float32; where log-probabilities differ, the first layer that does is named. Of
 an engine the decisions are compared (`tools.model.comparison.engine_decisions`).
@@ -9,7 +9,6 @@ an engine the decisions are compared (`tools.model.comparison.engine_decisions`)
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,12 +18,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.commands.terminal.output import Parser
-from cosyserve.engines.engine_cache import default_directory
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
-from services.frontend.loading import read_tokenizer
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config
@@ -33,14 +30,15 @@ from services.llm.generation.script import START, TASK, speech_inputs, text_inpu
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.loading import HOSTED
 from services.llm.settings import LlmSettings
-from tools.model.checkpoints.tensor_file import Precision, decode, encode
+from tools.model.checkpoints.llm_checkpoint import numbering
+from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
-from tools.model.comparison.method_outputs import listening
-from tools.model.output.command import run
+from tools.model.comparison.method_outputs import recorded_outputs
+from tools.model.output.command import add_engines, command
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import Step
-from tools.verify.report import Report
+from tools.verify.report import Report, print_result
 
 TOLERANCE = 5e-4
 """Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the
@@ -92,9 +90,7 @@ def reference(
     tensors = load_tensors(directory, config)
     for name, tensor in tensors.items():
         if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
-            tensors[name] = torch.from_numpy(decode(encode(tensor.numpy(), precision), precision.code)).view(
-                tensor.shape
-            )
+            tensors[name] = rounded(tensor, precision).float()
     return SpeechTokenModel.build(config, tensors, torch.device("cpu"))
 
 
@@ -141,11 +137,11 @@ def _torch_path(model: SpeechTokenModel, question: Question) -> tuple[Tensor, li
     inputs = [START, *text_inputs(prompt.text_ids), *text_inputs(question.text), TASK]
     inputs += speech_inputs(prompt.speech_tokens) + speech_inputs(question.spoken)
     embedded = model.embed(inputs)
-    with listening((SpeechTokenModel, "_finish_block")) as heard:
+    with recorded_outputs((SpeechTokenModel, "_finish_block")) as outputs:
         hidden = model.forward_batch(embedded[None])[0]
     return model.log_probabilities(hidden[question.before - 1 :]), [
         embedded,
-        *(torch.from_numpy(array)[0] for _, array in heard),
+        *(torch.from_numpy(array)[0] for _, array in outputs),
     ]
 
 
@@ -174,9 +170,7 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
     cannot run here, ModelError.
     """
     directory = ModelDirectory(options.model)
-    config = read_config(directory)
-    words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
-    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if words else config.text_vocabulary)
+    _, vocabulary = numbering(directory, read_config(directory))
     engine = LlmSettings(
         listen="127.0.0.1:0",
         model=options.model,
@@ -204,6 +198,7 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
     return report, lines
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
@@ -213,21 +208,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it"
     )
     parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
+    add_engines(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     if options.conversion is None and options.runtime is None:
         parser.error("CONVERSION is missing; without --runtime there is nothing else to compare")
-
-    def perform() -> int:
-        report, lines = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
-        content = report.as_dict() | {"first_differences": lines}
-        print(json.dumps(content, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
-        return 0 if report.ok else 1
-
-    return run(perform)
+    result = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
+    return print_result(*result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
 """`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do
 graphs, or the plans that are served, compute what the torch path computes?
 
-Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the
+Each computes every case of `tools.model.comparison.graph_cases`. When a result is too far off, the
 graph is run again with the layers' values as outputs, and the first layer that differs is named.
 """
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import onnx
 import torch
@@ -43,9 +41,9 @@ from tools.model.comparison.graph_comparison import compare
 from tools.model.export import export
 from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.graphs.graph import Precision
-from tools.model.output.command import run
+from tools.model.output.command import add_graphs, check_graphs, command
 from tools.model.output.progress import Step
-from tools.verify.report import Report
+from tools.verify.report import Report, print_result
 
 _GPU_FACTOR = 50.0
 """Other kernels round differently: on a GPU as many times the CPU's tolerance in float32 is
@@ -131,22 +129,10 @@ def _gpu(name: str) -> torch.device:
     return device
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
-    )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--published",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="take this flow.decoder.estimator.fp32.onnx as estimator",
-    )
+    add_graphs(parser, PRECISIONS, "fp32")
     parser.add_argument(
         "--runtime",
         choices=RUNTIMES,
@@ -165,19 +151,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
-    if options.published is not None and options.precision != "fp32":
-        parser.error("--published is a float32 file: give --precision fp32")
+    check_graphs(parser, options)
     if options.streams < 1:
         parser.error(f"--streams is {options.streams}; at least 1 is needed")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-
-    def perform() -> int:
-        report, lines = verify(options)
-        content = report.as_dict() | {"first_differences": lines}
-        print(json.dumps(content, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
-        return 0 if report.ok else 1
-
-    return run(perform)
+    return print_result(*verify(options), as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,14 @@ def run(directory: Path) -> dict[str, Report]:
     when `directory` is no model.
     """
     ModelDirectory(directory).config()
-    reports = {stage: _run_stage(stage, directory) for stage in STAGES}
+    reports = {stage: run_stage(stage, directory) for stage in STAGES}
     reports["arrays"] = Report()
     check_all_compared(directory, [row.array for report in reports.values() for row in report.rows], reports["arrays"])
     return reports
 
 
-def _run_stage(stage: str, directory: Path) -> Report:
+def run_stage(stage: str, directory: Path) -> Report:
+    """The rows of one of STAGES."""
     report = Report()
     try:
         verify: Verify = import_module(f"tools.verify.{stage}").verify

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
@@ -18,6 +17,7 @@ from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
+from tools.verify.recording import Recording, compare_file
 from tools.verify.report import Report
 
 Recipe = tuple[float, Callable[[], Tensor]]
@@ -29,44 +29,22 @@ def verify(directory: Path, report: Report) -> None:
     is a row too.
     """
     flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
-    for file, inputs, recipes in (
-        ("flow_encoder.npz", _ENCODER_INPUTS, _encoder_recipes),
-        ("estimator.npz", _ESTIMATOR_INPUTS, _estimator_recipes),
-        ("flow_mel.npz", _MEL_INPUTS, _mel_recipes),
+    for file, recipes in (
+        ("flow_encoder.npz", _encoder_recipes),
+        ("estimator.npz", _estimator_recipes),
+        ("flow_mel.npz", _mel_recipes),
     ):
-        path = directory / file
-        if not path.exists():
-            report.missing(file, "no such file in the bundle")
-            continue
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        absent = [name for name in inputs if name not in arrays]
-        for name in absent:
-            report.missing(f"{file}/{name}", "an input that the other arrays are made from is not in the bundle")
-        if not absent:
-            _compare(file, arrays, set(inputs) | _schedule_names(arrays), recipes(flow, arrays), report)
+        compare_file(directory, file, report, partial(_compare, flow, recipes))
 
 
-@torch.inference_mode()
-def _compare(
-    file: str, arrays: dict[str, NDArray[np.float32]], inputs: set[str], recipes: dict[str, Recipe], report: Report
-) -> None:
-    for name in arrays.keys() - inputs - recipes.keys():
-        report.missing(f"{file}/{name}", "unknown array: there is no recipe for it")
-    for name, (tolerance, recipe) in recipes.items():
-        recorded = name.split(" ")[0]
-        if recorded not in arrays:
-            report.missing(f"{file}/{name}", "not in the bundle")
-        else:
-            report.compare(f"{file}/{name}", recipe().numpy(), arrays[recorded], tolerance)
+def _compare(flow: Flow, recipes: Callable[[Flow, Recording], dict[str, Recipe]], arrays: Recording) -> None:
+    for row, (tolerance, recipe) in recipes(flow, arrays).items():
+        arrays.compare(row, tolerance, recipe)
 
 
-_ENCODER_INPUTS = ("prompt_token", "token", "spk_embedding")
-
-
-def _encoder_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
+def _encoder_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
     ids = _ids(arrays)
-    voice = VoicePrompt(ids[:0], torch.zeros(0, 80), torch.from_numpy(arrays["spk_embedding"][0]))
+    voice = VoicePrompt(ids[:0], torch.zeros(0, 80), arrays.tensor("spk_embedding")[0])
     encoder, count = flow.encoder, ids.numel()
     nothing = torch.zeros(1, LOOKAHEAD_TOKENS, flow.config.encoder_width)
     positions = relative_positions(count, count, flow.config.encoder_width, flow.device)
@@ -96,11 +74,8 @@ def _encoder_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict
     }
 
 
-_ESTIMATOR_INPUTS = ("x", "mask", "mu", "t", "spks", "cond", "mask_partial")
-
-
-def _estimator_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
-    given = {name: torch.from_numpy(arrays[name]) for name in _ESTIMATOR_INPUTS}
+def _estimator_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
+    given = {name: arrays.tensor(name) for name in ("x", "mask", "mu", "t", "spks", "cond", "mask_partial")}
     frames = given["x"].shape[2]
     speaker = given["spks"][:, :, None].expand(-1, -1, frames)
     inputs = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
@@ -118,15 +93,9 @@ def _estimator_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> di
     }
 
 
-_MEL_INPUTS = ("prompt_token", "token", "prompt_feat", "spk_embedding", "n_calls")
-_CALL = ("n_tokens", "token_offset", "streaming", "finalize")
-
-
-def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
+def _mel_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
     ids, prompt = _ids(arrays), arrays["prompt_token"].shape[1]
-    voice = VoicePrompt(
-        ids[:prompt], torch.from_numpy(arrays["prompt_feat"][0]), torch.from_numpy(arrays["spk_embedding"][0])
-    )
+    voice = VoicePrompt(ids[:prompt], arrays.tensor("prompt_feat")[0], arrays.tensor("spk_embedding")[0])
     tokens, frames = ids[prompt:], MEL_FRAMES_PER_TOKEN * ids.numel()
 
     def call(at: int) -> Tensor:
@@ -141,6 +110,7 @@ def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str
         "mel_streaming_finalize (blocks)": (5e-5, lambda: joined_blocks(flow, voice, tokens)[None]),
     }
     for at in range(int(arrays["n_calls"])):
+        arrays.use(f"call{at}_token_offset")
         recipes[f"mel_chunk{at}_full"] = (5e-5, partial(call, at))
     return recipes
 
@@ -154,11 +124,6 @@ def joined_blocks(flow: Flow, voice: VoicePrompt, tokens: Tensor) -> Tensor:
     return torch.cat([mel for mel in mels if mel is not None], dim=1)[:, voice.mel.shape[0] :]
 
 
-def _ids(arrays: dict[str, NDArray[np.float32]]) -> Tensor:
+def _ids(arrays: Recording) -> Tensor:
     """Prompt and generated token ids, int64 [P + T]."""
     return torch.from_numpy(np.concatenate((arrays["prompt_token"][0], arrays["token"][0]))).long()
-
-
-def _schedule_names(arrays: dict[str, NDArray[np.float32]]) -> set[str]:
-    calls = range(int(arrays["n_calls"])) if "n_calls" in arrays else range(0)
-    return {f"call{at}_{name}" for at in calls for name in _CALL}

@@ -24,19 +24,12 @@ from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
 from services.llm.generation.script import speech_inputs
 from services.llm.generation.whole_text import WholeText
+from tools.verify.recording import Recording, compare_file
 from tools.verify.report import Report
 
 FILE = "llm.npz"
-Arrays = dict[str, NDArray[np.float32]]
-Recipe = tuple[str, float, Callable[[], NDArray[np.float32] | list[int]]]
-"""Array it is compared with, tolerance, and how it is made."""
-
-_INPUTS = {
-    *("text_ids", "prompt_text_ids", "prompt_speech_ids", "forced_speech_ids", "nucleus_sharp_scale"),
-    *("bistream_text_ids", "bistream_prompt_speech_ids", "bistream_limit"),
-    # how far from a tie the recorded sequences are, which is what makes asking for equality fair
-    "greedy_min_top2_gap",
-}
+Recipe = tuple[float, Callable[[], NDArray[np.float32] | list[int]]]
+"""Tolerance and how the array is made."""
 _EOS_BIAS = 30.0
 MAIN_PHASE = "(continuous, while text arrives)"
 """Remark of the rows that hold the served profile to the reference. Only the tokens made before the
@@ -50,77 +43,40 @@ def verify(directory: Path, report: Report) -> None:
 
     An array that is unknown, or absent, or whose inputs are absent, is a row too.
     """
-    path = directory / FILE
-    if not path.exists():
-        report.missing(FILE, "no such file in the bundle")
-        return
-    with np.load(path, allow_pickle=False) as archive:
-        arrays: Arrays = {name: archive[name] for name in archive.files}
-    known = ModelDirectory(directory)
+    compare_file(directory, FILE, report, partial(_compare, ModelDirectory(directory)))
+
+
+def _compare(known: ModelDirectory, arrays: Recording) -> None:
     config = read_config(known)
-    model = SpeechTokenModel.build(config, load_tensors(known, config), torch.device("cpu"))
-    recipes = _recipes(model, arrays)
-    for name in sorted(_INPUTS - arrays.keys()):
-        report.missing(f"{FILE}/{name}", "an input that other arrays are made from is not in the bundle")
-    for name in sorted(arrays.keys() - _INPUTS - {array for array, _, _ in recipes.values()}):
-        report.missing(f"{FILE}/{name}", "unknown array: there is no recipe for it")
-    for row, (name, tolerance, recipe) in recipes.items():
-        if name not in arrays:
-            report.missing(f"{FILE}/{name}", "not in the bundle")
-            continue
-        try:
-            with torch.inference_mode():
-                computed = recipe()
-        except KeyError as absent:
-            report.missing(f"{FILE}/{name}", f"cannot be made without {absent}")
-        else:
-            if row.endswith(MAIN_PHASE):
-                _compare_main_phase(f"{FILE}/{row}", computed, arrays[name], report)
-            else:
-                report.compare(f"{FILE}/{row}", computed, arrays[name], tolerance)
+    bundle = _Bundle(SpeechTokenModel.build(config, load_tensors(known, config), torch.device("cpu")), arrays)
+    for row, (tolerance, recipe) in _recipes(bundle).items():
+        arrays.compare(row, tolerance, recipe, beginning=row.endswith(MAIN_PHASE))
+    # How far from a tie the recorded sequences are, which is what makes asking for equality fair.
+    arrays.use("greedy_min_top2_gap")
 
 
-def _compare_main_phase(
-    row: str, computed: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report
-) -> None:
-    """`computed` against as many of the recorded tokens; no row where the text ends before the
-    first token, since none could differ.
-    """
-    if len(computed):
-        report.compare(
-            f"{row} [{len(computed)} of {recorded.size}]", computed, recorded.reshape(-1)[: len(computed)], 0.0
-        )
-
-
-def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
-    bundle = _Bundle(model, arrays)
+def _recipes(bundle: "_Bundle") -> dict[str, Recipe]:
     equal = 0.0
     recipes: dict[str, Recipe] = {
-        "prefix_embeds": ("prefix_embeds", 0.0, bundle.prefix),
-        "hidden_last": ("hidden_last", 5e-5, bundle.forced_hidden),
-        "logprobs_forced": ("logprobs_forced", 1e-4, bundle.forced_scores),
-        "greedy_tokens": ("greedy_tokens", equal, lambda: bundle.spoken(bundle.prompt(), GreedyChooser())),
-        "greedy_tokens_no_prompt": ("greedy_tokens_no_prompt", equal, lambda: bundle.spoken(Prompt(), GreedyChooser())),
+        "prefix_embeds": (equal, bundle.prefix),
+        "hidden_last": (5e-5, bundle.forced_hidden),
+        "logprobs_forced": (1e-4, bundle.forced_scores),
+        "greedy_tokens": (equal, lambda: bundle.spoken(bundle.prompt(), GreedyChooser())),
+        "greedy_tokens_no_prompt": (equal, lambda: bundle.spoken(Prompt(), GreedyChooser())),
         "greedy_tokens_text_prompt_only": (
-            *("greedy_tokens_text_prompt_only", equal),
+            equal,
             lambda: bundle.spoken(Prompt(bundle.prompt().text_ids), GreedyChooser()),
         ),
-        "greedy_tokens_eos_bias_plus30": ("greedy_tokens_eos_bias_plus30", equal, bundle.spoken_with_biased_end),
-        "ras_argmax_tokens": (
-            "ras_argmax_tokens",
-            equal,
-            lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware()),
-        ),
+        "greedy_tokens_eos_bias_plus30": (equal, bundle.spoken_with_biased_end),
+        "ras_argmax_tokens": (equal, lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware())),
     }
     for prefix in ("nucleus", "nucleus_sharp"):
-        recipes[f"{prefix}_ids"] = (f"{prefix}_ids", equal, partial(bundle.nuclei, prefix, "ids"))
-        recipes[f"{prefix}_probs"] = (f"{prefix}_probs", 1e-5, partial(bundle.nuclei, prefix, "probs"))
+        recipes[f"{prefix}_ids"] = (equal, partial(bundle.nuclei, prefix, "ids"))
+        recipes[f"{prefix}_probs"] = (1e-5, partial(bundle.nuclei, prefix, "probs"))
     for case in ("with_prompt", "no_prompt"):
         for what in ("tokens", "sampled"):
-            name = f"bistream_{what}_{case}"
-            recipes[name] = (name, equal, partial(bundle.interleaved, UpstreamText, case, what))
-        name = f"bistream_tokens_{case}"
-        recipes[f"{name} {MAIN_PHASE}"] = (name, equal, partial(bundle.main_phase, case))
+            recipes[f"bistream_{what}_{case}"] = (equal, partial(bundle.interleaved, UpstreamText, case, what))
+        recipes[f"bistream_tokens_{case} {MAIN_PHASE}"] = (equal, partial(bundle.main_phase, case))
     return recipes
 
 
@@ -129,7 +85,7 @@ class _Bundle:
     with its name.
     """
 
-    def __init__(self, model: SpeechTokenModel, arrays: Arrays) -> None:
+    def __init__(self, model: SpeechTokenModel, arrays: Recording) -> None:
         self._model, self._arrays = model, arrays
 
     def ids(self, name: str) -> tuple[int, ...]:

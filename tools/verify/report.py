@@ -1,5 +1,7 @@
 """The table that `verify` prints: one row per compared array."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -56,3 +58,12 @@ class Report:
             for r in self.rows
         ]
         return "\n".join(lines)
+
+
+def print_result(report: Report, lines: Sequence[str], *, as_json: bool) -> int:
+    """Print the table, and `lines` that name the first differences; returns the exit status: 0 all
+    within tolerance, 1 not.
+    """
+    content = report.as_dict() | {"first_differences": lines}
+    print(json.dumps(content, indent=1) if as_json else "\n".join([report.as_table(), *lines]))
+    return 0 if report.ok else 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
@@ -28,44 +28,34 @@ from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from tools.verify.recording import Recording
 from tools.verify.report import Report
 
-Arrays = dict[str, NDArray[Any]]
 PIECES = (1, 2, 7, 19, 3)
 PATIENCE_SECONDS = 600.0
 
 
 def verify(directory: Path, report: Report) -> None:
     """Add a row for each fact of each call of the recorded stream."""
-    files: dict[str, Arrays] = {}
-    for name in ("flow_mel", "token2wav_stream"):
-        path = directory / f"{name}.npz"
-        if not path.exists():
-            report.missing(f"{path.name} (streamed)", "not in the directory")
-            return
-        with np.load(path, allow_pickle=False) as file:
-            files[name] = {key: file[key] for key in file.files}
-    flow, stream = files["flow_mel"], files["token2wav_stream"]
+    flow, stream = (Recording.open(directory, file, report) for file in ("flow_mel.npz", "token2wav_stream.npz"))
+    if flow is None or stream is None:
+        return
     outputs = _speak(directory, flow, stream)
-    report.compare("flow_mel.npz/n_calls (streamed)", len(outputs.calls), flow["n_calls"], 0)
-    report.compare("token2wav_stream.npz/n_calls (streamed)", len(outputs.mels), stream["n_calls"], 0)
+    _compare(flow, "n_calls", len(outputs.calls))
+    _compare(stream, "n_calls", len(outputs.mels))
     for i, call in enumerate(outputs.calls):
         for fact, value in call.items():
-            _compare(report, f"flow_mel.npz/call{i}_{fact}", value, flow, 0)
+            _compare(flow, f"call{i}_{fact}", value)
     for i, (mel, cached, wav) in enumerate(zip(outputs.mels, outputs.cached, outputs.wavs, strict=True)):
-        _compare(report, f"token2wav_stream.npz/hift_mel{i}", mel[None], stream, 5e-5)
-        _compare(report, f"token2wav_stream.npz/cache_source_len{i}", cached, stream, 0)
-        _compare(report, f"token2wav_stream.npz/wav_chunk{i}", wav[None], stream, 2e-5)
+        _compare(stream, f"hift_mel{i}", mel[None], 5e-5)
+        _compare(stream, f"cache_source_len{i}", cached)
+        _compare(stream, f"wav_chunk{i}", wav[None], 2e-5)
     total = sum(wav.size for wav in outputs.wavs)
     report.compare("token2wav_stream.npz/samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
 
 
-def _compare(report: Report, row: str, got: Any, arrays: Arrays, tolerance: float) -> None:
-    key = row.split("/")[1]
-    if key in arrays:
-        report.compare(f"{row} (streamed)", got, arrays[key], tolerance)
-    else:
-        report.missing(f"{row} (streamed)", "not in the file: the reference made fewer calls")
+def _compare(recorded: Recording, array: str, got: ArrayLike, tolerance: float = 0.0) -> None:
+    recorded.compare(f"{array} (streamed)", tolerance, lambda: got)
 
 
 @dataclass
@@ -78,7 +68,7 @@ class _StreamCalls:
     wavs: list[NDArray[np.float32]] = field(default_factory=list)
 
 
-def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _StreamCalls:
+def _speak(directory: Path, flow: Recording, stream: Recording) -> _StreamCalls:
     outputs, model, cpu = _StreamCalls(), ModelDirectory(directory), torch.device("cpu")
     vocoder = load_vocoder(model, cpu)
     vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]

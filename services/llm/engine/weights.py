@@ -95,7 +95,7 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
     ModelError naming file and tensor.
     """
     path = directory.file(WEIGHTS)
-    tensors = _read(path)
+    tensors = read_tensors(path)
     expected = expected_tensors(config)
     tied = {TIED_HEAD: expected["llm.model.model.embed_tokens.weight"]} if TIED_HEAD in tensors else {}
     check_tensors(path, tensors, expected | tied)
@@ -117,7 +117,10 @@ def _finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(block).all()) for block in blocks)
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a `torch.save`d mapping by name, left on the disk where its form allows.
+    Raises ModelError naming the file and what is wrong with it.
+    """
     try:
         with warnings.catch_warnings():
             # The error says what is worth knowing about an unexpected file.

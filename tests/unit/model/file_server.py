@@ -1,4 +1,4 @@
-"""A web server on loopback that serves given files and misbehaves as told."""
+"""A web server on loopback that serves given files and misbehaves as configured."""
 
 import contextlib
 import json
@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass
 class Request:
     path: str
-    headers: dict[str, str]
+    headers: Message
 
 
 @dataclass
@@ -32,21 +33,21 @@ class FileServer:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    told: FileServer
+    served: FileServer
 
     def do_GET(self) -> None:
-        self.told.requests.append(Request(self.path, dict(self.headers.items())))
-        content = self.told.files.get(self.path)
+        self.served.requests.append(Request(self.path, self.headers))
+        content = self.served.files.get(self.path)
         if content is None:
             self.answer(404, b"")
-        elif not self.told.behave(self, content):
+        elif not self.served.behave(self, content):
             self.usual(content)
 
     @property
     def start(self) -> int:
         """First byte asked for; 0 when the file has changed since."""
         asked = self.headers.get("Range", "")
-        changed = self.headers.get("If-Range", self.told.etag) != self.told.etag
+        changed = self.headers.get("If-Range", self.served.etag) != self.served.etag
         return 0 if changed or not asked else int(asked.removeprefix("bytes=").removesuffix("-"))
 
     def usual(self, content: bytes) -> None:
@@ -65,11 +66,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(
                 "Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}"
             )
-        if self.told.etag:
-            self.send_header("ETag", self.told.etag)
+        if self.served.etag:
+            self.send_header("ETag", self.served.etag)
         self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
-        # who asked has heard enough
+        # the client has hung up
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.wfile.write(rest if cut is None else rest[:cut])
         if cut is not None and cut < len(rest):
@@ -89,13 +90,13 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[FileServer]:
-    told = FileServer(files)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Handler,), {"told": told}))
-    told.address = f"http://127.0.0.1:{server.server_port}"
+    served = FileServer(files)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (Handler,), {"served": served}))
+    served.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield told
+        yield served
     finally:
         server.shutdown()
         thread.join()

@@ -133,7 +133,7 @@ def test_a_build_that_fails_leaves_nothing(checkpoint: Path, programs: Path, tmp
     assert build_llm.build(checkpoint, cache, Limits(), 0).files
 
 
-def test_a_missing_program_and_gpu_are_told_in_words(
+def test_a_missing_program_and_gpu_are_reported(
     checkpoint: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build.main(["llm", str(checkpoint), "--engines", str(tmp_path / "engines")]) == 1

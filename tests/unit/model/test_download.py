@@ -1,4 +1,4 @@
-"""Model files over HTTP: carried on, checked, refused in clear words. The server is real and on
+"""Model files over HTTP: resumed, checked, refused in clear words. The server is real and on
 loopback.
 """
 
@@ -8,19 +8,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+import httpx2
 import pytest
+from huggingface_hub import close_session
 
 from cosyserve.errors import ModelError
 from tests.unit.model.file_server import FileServer, Handler, listing, serving
 from tools.model import download
-from tools.model.fetch.http_client import Web
-from tools.model.fetch.hubs import HuggingFace, Mirror, ModelScope
-from tools.model.fetch.transfer import Transfer
+from tools.model.fetch.hubs import Directory, Hub, HuggingFace, Mirror, ModelScope
+from tools.model.fetch.transfer import Transfer, stay_encrypted
 from tools.model.fetch.wanted_files import (
     CATALOGUE,
     Repository,
@@ -57,9 +59,15 @@ class Fetcher(NamedTuple):
     transfer: Transfer
 
     def fetch(
-        self, server: FileServer, files: tuple[WantedFile, ...] = WANTED, pins: dict[str, SizeAndHash] | None = None
+        self,
+        server: FileServer | Hub,
+        files: tuple[WantedFile, ...] = WANTED,
+        pins: Mapping[str, SizeAndHash] = MappingProxyType({}),
+        *,
+        check: bool = False,
     ) -> dict[str, SizeAndHash]:
-        return download.fetch_all(self.target, Mirror(server.address), files, pins or {}, self.transfer)
+        hub = server if isinstance(server, Hub) else Mirror(server.address, self.transfer)
+        return download.fetch_all(self.target, hub, files, pins, check=check)
 
 
 @pytest.fixture
@@ -72,7 +80,7 @@ def server() -> Iterator[FileServer]:
 def fetcher(tmp_path: Path) -> Fetcher:
     waits: list[float] = []
     troubles: list[str] = []
-    transfer = Transfer(Web(silence=5.0), tries=3, pause=waits.append, on_trouble=troubles.append)
+    transfer = Transfer(tries=3, pause=waits.append, on_trouble=troubles.append)
     return Fetcher(tmp_path / "model", waits, troubles, transfer)
 
 
@@ -88,13 +96,13 @@ def test_everything_comes_and_is_recorded_and_nothing_comes_twice(server: FileSe
     done = fetcher.fetch(server)
     assert (fetcher.target / "llm.pt").read_bytes() == LARGE
     assert done["llm.pt"] == SizeAndHash(len(LARGE), sha(LARGE))
-    assert read_record(fetcher.target / "download.json").files == done
+    assert read_record(fetcher.target / "download.json") == done
     assert files_of(fetcher.target) == {"llm.pt", "cosyvoice2.yaml", "download.json", ".download.lock"}
     assert fetcher.fetch(server) == done
     assert len(server.asked("/llm.pt")) == len(server.asked("/cosyvoice2.yaml")) == 1
 
 
-def test_a_connection_that_breaks_again_and_again_is_carried_on(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_connection_that_breaks_again_and_again_is_resumed(server: FileServer, fetcher: Fetcher) -> None:
     def behave(handler: Handler, content: bytes) -> bool:
         handler.part(content, handler.start, cut=700_000)
         return True
@@ -115,7 +123,7 @@ def test_two_at_once_fetch_it_once(server: FileServer, fetcher: Fetcher) -> None
     assert len(server.asked("/llm.pt")) == 1
 
 
-def test_a_run_that_was_stopped_is_carried_on_by_the_next(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_run_that_was_stopped_is_resumed_by_the_next(server: FileServer, fetcher: Fetcher) -> None:
     server.behave = only_large(lambda handler, content: handler.part(content, handler.start, cut=1_000_000) is None)
     fetcher.transfer.pause = interrupt
     with pytest.raises(KeyboardInterrupt):
@@ -132,15 +140,38 @@ def interrupt(seconds: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_file_that_changed_in_between_is_begun_anew(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_part_that_is_complete_is_not_fetched_again(server: FileServer, fetcher: Fetcher) -> None:
+    fetcher.target.mkdir()
+    (fetcher.target / "llm.pt.part").write_bytes(LARGE)
+    (fetcher.target / "llm.pt.etag").write_text('"one"')
+    assert fetcher.fetch(server)["llm.pt"].sha256 == sha(LARGE)
+    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == [f"bytes={len(LARGE)}-"]
+
+
+def test_a_file_without_end_is_refused(server: FileServer, fetcher: Fetcher) -> None:
+    def behave(handler: Handler, content: bytes) -> bool:
+        handler.protocol_version = "HTTP/1.0"
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(content)
+        handler.close_connection = True
+        return True
+
+    server.behave = only_large(behave)
+    with pytest.raises(ModelError, match="more than the 12 bytes that the file has"):
+        fetcher.fetch(server, (wanted("llm.pt", size=12),))
+    assert files_of(fetcher.target) == {".download.lock"}
+
+
+def test_a_file_that_changed_in_between_is_fetched_from_the_start(server: FileServer, fetcher: Fetcher) -> None:
     fetcher.target.mkdir()
     (fetcher.target / "llm.pt.part").write_bytes(b"old" * 1000)
-    (fetcher.target / "llm.pt.part.json").write_text('{"validator": "\\"zero\\""}')
+    (fetcher.target / "llm.pt.etag").write_text('"zero"')
     fetcher.fetch(server)
     assert (fetcher.target / "llm.pt").read_bytes() == LARGE
 
 
-def test_a_server_without_ranges_begins_anew(server: FileServer, fetcher: Fetcher) -> None:
+def test_a_server_without_ranges_sends_the_whole_file(server: FileServer, fetcher: Fetcher) -> None:
     broken = iter([700_000])
 
     def behave(handler: Handler, content: bytes) -> bool:
@@ -183,13 +214,13 @@ def test_a_server_that_sends_nothing_is_given_up(server: FileServer, fetcher: Fe
 
 def test_no_server_at_all_is_given_up(fetcher: Fetcher) -> None:
     with pytest.raises(ModelError, match=r"no connection: .*refused"):
-        download.fetch_all(fetcher.target, Mirror("http://127.0.0.1:9"), WANTED, {}, fetcher.transfer)
+        fetcher.fetch(Mirror("http://127.0.0.1:9", fetcher.transfer))
 
 
 def test_a_wrong_hash_is_refused_and_leaves_nothing(server: FileServer, fetcher: Fetcher) -> None:
     with pytest.raises(
         ModelError,
-        match=rf"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are {len(LARGE)} bytes with sha256 00",
+        match=rf"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are any number of bytes with sha256 00",
     ):
         fetcher.fetch(server, (wanted("llm.pt", sha256="00" * 32),))
     assert files_of(fetcher.target) == {".download.lock"}
@@ -212,7 +243,7 @@ def test_pins_of_another_machine_are_met_or_refused(server: FileServer, fetcher:
     assert fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
     (fetcher.target / "llm.pt").write_bytes(LARGE[:-1] + b"?")
     (fetcher.target / "download.json").unlink()
-    with pytest.raises(ModelError, match=r"llm\.pt: has sha256 .* remove it to fetch it again"):
+    with pytest.raises(ModelError, match=r"llm\.pt: has .* with sha256 .* remove it to fetch it again"):
         fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
 
 
@@ -220,7 +251,7 @@ def test_a_file_that_was_damaged_on_the_disk_is_found_by_check(server: FileServe
     fetcher.fetch(server)
     (fetcher.target / "llm.pt").write_bytes(LARGE[:-1] + b"?")
     with pytest.raises(ModelError, match="remove it to fetch it again"):
-        download.fetch_all(fetcher.target, Mirror(server.address), WANTED, {}, fetcher.transfer, check=True)
+        fetcher.fetch(server, check=True)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +273,7 @@ def test_refusals_say_what_to_do_and_are_not_repeated(
 
 def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -> None:
     assert set(fetcher.fetch(server, (*WANTED, wanted("spk2info.pt", optional=True)))) == {"llm.pt", "cosyvoice2.yaml"}
+    assert not [name for name in files_of(fetcher.target) if name.startswith("spk2info")]
 
 
 def test_a_busy_server_is_asked_again_when_it_said(server: FileServer, fetcher: Fetcher) -> None:
@@ -261,28 +293,29 @@ def test_room_on_the_disk_comes_first(server: FileServer, fetcher: Fetcher, monk
 
 
 def test_hugging_face_is_asked_for_sizes_and_hashes(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), server.address, token="secret")
-    large = {"type": "file", "path": "llm.pt", "size": 134, "lfs": {"oid": sha(LARGE), "size": len(LARGE)}}
+    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, "secret")
+    large = {"type": "file", "path": "llm.pt", "size": 134, "oid": "e" * 40}
+    large["lfs"] = {"oid": sha(LARGE), "size": len(LARGE), "pointerSize": 134}
     small = {"type": "file", "path": "cosyvoice2.yaml", "size": len(SMALL), "oid": "f" * 40}
     server.files = {
-        "/api/models/owner/name/tree/main?recursive=true": listing(
-            [large, small, {"type": "directory", "path": "asset"}]
+        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
+            [large, small, {"type": "directory", "path": "asset", "oid": "d" * 40}]
         ),
         "/owner/name/resolve/main/llm.pt": LARGE,
         "/owner/name/resolve/main/cosyvoice2.yaml": SMALL,
     }
-    download.fetch_all(fetcher.target, hub, WANTED, {}, fetcher.transfer)
+    fetcher.fetch(hub)
     assert (fetcher.target / "llm.pt").read_bytes() == LARGE
     assert {request.headers["Authorization"] for request in server.requests} == {"Bearer secret"}
     (fetcher.target / "llm.pt").unlink()
     (fetcher.target / "download.json").unlink()
     server.files["/owner/name/resolve/main/llm.pt"] = LARGE[::-1]
     with pytest.raises(ModelError, match=f"expected are {len(LARGE)} bytes with sha256 {sha(LARGE)}"):
-        download.fetch_all(fetcher.target, hub, WANTED, {}, fetcher.transfer)
+        fetcher.fetch(hub)
 
 
 def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher) -> None:
-    hub = ModelScope(Repository("iic/name", "master"), server.address)
+    hub = ModelScope(Repository("iic/name", "master"), fetcher.transfer, server.address, None)
     entries = [
         {"Path": name, "Type": "blob", "Size": len(data), "Sha256": sha(data)}
         for name, data in (("llm.pt", LARGE), ("cosyvoice2.yaml", SMALL))
@@ -294,24 +327,26 @@ def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=llm.pt": LARGE,
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=cosyvoice2.yaml": SMALL,
     }
-    assert download.fetch_all(fetcher.target, hub, WANTED, {}, fetcher.transfer)["llm.pt"].sha256 == sha(LARGE)
+    assert fetcher.fetch(hub)["llm.pt"].sha256 == sha(LARGE)
 
 
 def test_a_repository_without_a_needed_file_is_refused(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), server.address)
+    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, None)
     server.files = {
-        "/api/models/owner/name/tree/main?recursive=true": listing([{"type": "file", "path": "README.md", "size": 3}])
+        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
+            [{"type": "file", "path": "README.md", "size": 3, "oid": "f" * 40}]
+        )
     }
     with pytest.raises(ModelError, match=r"owner/name@main: has no cosyvoice2\.yaml, which serving needs"):
-        download.fetch_all(fetcher.target, hub, WANTED, {}, fetcher.transfer)
+        fetcher.fetch(hub)
 
 
 def test_a_token_stays_with_its_host(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), server.address, token="secret")
+    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, "secret")
     elsewhere = server.address.replace("127.0.0.1", "localhost")
     server.files = {
-        "/api/models/owner/name/tree/main?recursive=true": listing(
-            [{"type": "file", "path": "llm.pt", "size": len(LARGE)}]
+        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
+            [{"type": "file", "path": "llm.pt", "size": len(LARGE), "oid": "f" * 40}]
         ),
         "/owner/name/resolve/main/llm.pt": b"",
         "/moved": b"",
@@ -321,9 +356,16 @@ def test_a_token_stays_with_its_host(server: FileServer, fetcher: Fetcher) -> No
     server.behave = lambda handler, content: (
         handler.path in moves and handler.answer(302, b"", {"Location": moves[handler.path]}) is None
     )
-    download.fetch_all(fetcher.target, hub, (wanted("llm.pt"),), {}, fetcher.transfer)
+    fetcher.fetch(hub, (wanted("llm.pt"),))
     assert server.asked("/moved")[0].headers["Authorization"] == "Bearer secret"
     assert "Authorization" not in server.asked("/content")[0].headers
+
+
+def test_a_redirect_keeps_the_encryption() -> None:
+    request = httpx2.Request("GET", "https://models.invalid/llm.pt")
+    stay_encrypted(httpx2.Response(302, headers={"Location": "https://elsewhere.invalid/"}, request=request))
+    with pytest.raises(ModelError, match="redirects to the unencrypted http://elsewhere"):
+        stay_encrypted(httpx2.Response(302, headers={"Location": "http://elsewhere.invalid/"}, request=request))
 
 
 def test_the_proxy_of_the_environment_is_used(
@@ -333,27 +375,35 @@ def test_the_proxy_of_the_environment_is_used(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     server.files = {f"http://models.invalid{path}": data for path, data in FILES.items()}
-    fetcher.transfer.web = Web(silence=5.0)
-    download.fetch_all(fetcher.target, Mirror("http://models.invalid"), WANTED, {}, fetcher.transfer)
+    close_session()
+    fetcher.fetch(Mirror("http://models.invalid", fetcher.transfer))
+    close_session()
     assert (fetcher.target / "llm.pt").read_bytes() == LARGE
 
 
 def test_a_mirror_directory_is_copied_and_checked(server: FileServer, fetcher: Fetcher, tmp_path: Path) -> None:
     fetcher.fetch(server)
-    copied = download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {})
-    assert copied == read_record(fetcher.target / "download.json").files
+    source = Directory(fetcher.target)
+
+    def copy(name: str, *more: WantedFile, check: bool = False) -> dict[str, SizeAndHash]:
+        return download.fetch_all(tmp_path / name, source, (*WANTED, *more), {}, check=check)
+
+    copied = copy("copy")
+    assert copied == read_record(fetcher.target / "download.json")
     (tmp_path / "copy" / "llm.pt").write_bytes(LARGE[:-1] + b"?")
-    assert download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}) == copied, (
-        "a size that is right is believed"
-    )
+    assert copy("copy") == copied, "a size that is right is believed"
     with pytest.raises(ModelError, match="remove it to fetch it again"):
-        download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}, check=True)
+        copy("copy", check=True)
     (fetcher.target / "llm.pt").write_bytes(b"?" + LARGE[1:])
     with pytest.raises(ModelError, match="expected"):
-        download.copy_all(tmp_path / "another", fetcher.target, WANTED, {})
+        copy("another")
     assert not (tmp_path / "another" / "llm.pt").exists()
     with pytest.raises(ModelError, match=r"has no hift\.pt"):
-        download.copy_all(tmp_path / "third", fetcher.target, (*WANTED, wanted("hift.pt")), {})
+        copy("third", wanted("hift.pt"))
+    (tmp_path / "empty").mkdir()
+    for folder, said in (("empty", "no files in it"), ("nowhere", "no such directory")):
+        with pytest.raises(ModelError, match=said):
+            Directory(tmp_path / folder).known()
 
 
 @pytest.mark.parametrize("name", ["../llm.pt", "/etc/passwd", "a/../../b", "~/x", "a\\b", ""])

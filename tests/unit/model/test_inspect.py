@@ -23,7 +23,7 @@ def cache(tmp_path: Path) -> EngineCache:
     return EngineCache(tmp_path / "engines")
 
 
-def test_a_model_directory_is_told_in_full(cache: EngineCache) -> None:
+def test_a_model_directory_is_described_in_full(cache: EngineCache) -> None:
     description = inspect.describe(TINY, cache)
     weights = torch.load(TINY / "llm.pt", weights_only=True)
     once = sum(
@@ -74,7 +74,7 @@ def test_engines_of_the_model_are_listed(cache: EngineCache) -> None:
     assert engines[0].endswith("4 bytes  gpu X1")
 
 
-def test_what_is_missing_or_damaged_is_a_problem_and_the_rest_is_told(cache: EngineCache, tmp_path: Path) -> None:
+def test_what_is_missing_or_damaged_is_a_problem_and_the_rest_is_described(cache: EngineCache, tmp_path: Path) -> None:
     model = Path(shutil.copytree(TINY, tmp_path / "model"))
     (model / "flow.pt").write_bytes(b"no tensors")
     (model / "spk2info.pt").unlink()

@@ -7,18 +7,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
-from tools.model.checkpoints.llm_checkpoint import Backbone, expected_shapes
+from tools.model.checkpoints.llm_checkpoint import expected_shapes
 from tools.model.checkpoints.tensor_file import Precision, Source, zeros
 from tools.model.checkpoints.tensorrt_llm import checkpoint_config, checkpoint_tensors
-from tools.model.convert import convert
+from tools.model.comparison.converted_model import read_conversion
+from tools.model.convert import TARGETS, convert
+from tools.model.verify_llm import questions
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
@@ -38,95 +40,41 @@ def golden() -> dict[str, NDArray[np.float32]]:
 def conversion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every target in float32, by name."""
     folder = tmp_path_factory.mktemp("converted")
-    for target in ("hf", "vllm", *TRTLLM):
+    for target in TARGETS:
         convert(TINY, target, Precision.FLOAT32, folder / target)
     return folder
 
 
-def sequence(golden: dict[str, NDArray[np.float32]], vocabulary: ExtendedVocabulary) -> tuple[list[int], int]:
-    """The reference's prompt and forced tokens in extended ids, and how many come before the first
-    forced one.
-    """
-    ids = {
-        name: tuple(int(token) for token in golden[f"{name}_ids"].ravel())
-        for name in ("prompt_text", "prompt_speech", "text")
-    }
-    prompt = vocabulary.sequence(Prompt(ids["prompt_text"], ids["prompt_speech"]), ids["text"])
-    return prompt + [vocabulary.text_ids + int(token) for token in golden["forced_speech_ids"].ravel()], len(prompt)
-
-
-def speech_scores(directory: Path, scores: Array, first: int) -> Array:
-    """Log-probabilities of the whole vocabulary with the head's bias beside the checkpoint, of the
-    speech ids alone.
-    """
-    vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
-    biased = log_softmax(scores + tensors(directory / HEAD_BIAS_FILE)["head_bias"])
-    masked = np.delete(biased, np.arange(vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS), axis=1)
-    assert masked.max() < MASKED / 2, "a row that is no speech token can be drawn"
-    return biased[first - 1 :, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS]
-
-
-@pytest.mark.parametrize("target", TRTLLM)
-def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(
-    conversion: Path, golden: dict[str, NDArray[np.float32]], target: str
+@pytest.mark.parametrize(
+    ("target", "precision"),
+    [
+        *((target, Precision.FLOAT32) for target in TARGETS),
+        ("trtllm-1.x", Precision.BFLOAT16),
+        ("trtllm-1.x", Precision.FLOAT16),
+    ],
+)
+def test_a_conversion_gives_the_reference_scores(
+    conversion: Path, tmp_path: Path, golden: dict[str, NDArray[np.float32]], target: str, precision: Precision
 ) -> None:
+    """`tools.model.comparison.converted_model` shares no code with what writes the forms.
+    `test_verify_llm` shows that it notices what can go wrong."""
     directory = conversion / target
-    ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
-    scores = speech_scores(directory, tensorrt_llm_scores(directory, ids), first)
-    np.testing.assert_allclose(scores, golden["logprobs_forced"], atol=TOLERANCE[Precision.FLOAT32], rtol=0)
+    if precision is not Precision.FLOAT32:
+        directory = tmp_path / "made"
+        convert(TINY, target, precision, directory)
+    converted = read_conversion(directory, f"llm-{target}")
+    _, question = next(questions(TINY, ExtendedVocabulary.load(directory / VOCABULARY_FILE)))
+    with torch.inference_mode():
+        scores = converted.log_probabilities(converted.hidden(question)[-1][question.before - 1 :]).numpy()
+    speech = slice(converted.first, converted.first + SPEECH_ROWS)
+    error = np.abs(scores[:, speech] - golden["logprobs_forced"]).max()
+    assert error < TOLERANCE[precision]
+    assert precision is Precision.FLOAT32 or error > TOLERANCE[Precision.FLOAT32], "the weights are rounded"
+    others = np.delete(scores, np.r_[speech], axis=1)
+    assert others.max(initial=-np.inf) < MASKED / 2, "a row that is no speech token can be drawn"
 
 
-@pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.FLOAT16])
-def test_rounded_weights_stay_close(
-    tmp_path: Path, golden: dict[str, NDArray[np.float32]], precision: Precision
-) -> None:
-    convert(TINY, "trtllm-1.x", precision, tmp_path / "made")
-    ids, first = sequence(golden, ExtendedVocabulary.load(tmp_path / "made" / VOCABULARY_FILE))
-    scores = speech_scores(tmp_path / "made", tensorrt_llm_scores(tmp_path / "made", ids), first)
-    error = np.abs(scores - golden["logprobs_forced"]).max()
-    assert 0 < error < TOLERANCE[precision]
-
-
-@pytest.mark.parametrize("change", ["fc and gate", "bias", "rotary", "qkv", "embedding", "tying"])
-def test_the_reader_notices_what_can_go_wrong(
-    conversion: Path, golden: dict[str, NDArray[np.float32]], change: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the test above relies on: each of these mistakes is far outside the tolerance."""
-    directory = conversion / "trtllm-1.x"
-    vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
-    given = tensors(directory / "rank0.safetensors")
-    ids, first = sequence(golden, vocabulary)
-    config = json.loads((directory / "config.json").read_text())
-    layer = "transformer.layers.1"
-    if change == "fc and gate":
-        given[f"{layer}.mlp.fc.weight"], given[f"{layer}.mlp.gate.weight"] = (
-            given[f"{layer}.mlp.gate.weight"],
-            given[f"{layer}.mlp.fc.weight"],
-        )
-    elif change == "rotary":
-        config["rotary_base"] = 10_000.0
-    elif change == "qkv":
-        given[f"{layer}.attention.qkv.weight"] = np.roll(
-            given[f"{layer}.attention.qkv.weight"], config["head_size"], axis=0
-        )
-    elif change == "tying":
-        given["lm_head.weight"] = given["transformer.vocab_embedding.weight"]
-    elif change == "embedding":
-        given["transformer.vocab_embedding.weight"] = np.roll(given["transformer.vocab_embedding.weight"], 1, axis=0)
-    monkeypatch.setattr("tests.unit.model.checkpoint_readers.tensors", lambda path: given)
-    monkeypatch.setattr("tests.unit.model.checkpoint_readers.json.loads", lambda text: config)
-    scores = tensorrt_llm_scores(directory, ids)
-    speech = scores[first - 1 :, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS]
-    monkeypatch.undo()
-    bias = (
-        0.0
-        if change == "bias"
-        else tensors(directory / HEAD_BIAS_FILE)["head_bias"][vocabulary.text_ids :][:SPEECH_ROWS]
-    )
-    assert np.abs(log_softmax(speech + bias) - golden["logprobs_forced"]).max() > 50 * TOLERANCE[Precision.FLOAT32]
-
-
-def test_the_vllm_export_gives_the_reference_scores(conversion: Path, golden: dict[str, NDArray[np.float32]]) -> None:
+def test_the_vllm_export_is_a_model_of_speech_tokens_alone(conversion: Path) -> None:
     config = json.loads((conversion / "vllm" / "config.json").read_text())
     assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (
         ["CosyVoice2ForCausalLM"],
@@ -137,26 +85,12 @@ def test_the_vllm_export_gives_the_reference_scores(conversion: Path, golden: di
     assert [path.name for path in (conversion / "vllm").glob("*.safetensors")] == ["model.safetensors"], (
         "a loader takes every file for weights"
     )
-    given = tensors(conversion / "vllm" / "model.safetensors")
-    prompt = tensors(conversion / "vllm" / "cosyserve" / "prompt_embeddings.safetensors")
-    speech = given["model.embed_tokens.weight"]
-    embedded = np.concatenate(
-        [
-            prompt["marks"][:1],
-            prompt["text"][np.concatenate([golden["prompt_text_ids"].ravel(), golden["text_ids"].ravel()])],
-            prompt["marks"][1:],
-            speech[golden["prompt_speech_ids"].ravel()],
-            speech[golden["forced_speech_ids"].ravel()],
-        ]
-    )
-    scores = log_softmax(qwen2_scores(config, given, embedded))[-len(golden["logprobs_forced"]) :]
-    np.testing.assert_allclose(scores, golden["logprobs_forced"], atol=TOLERANCE[Precision.FLOAT32], rtol=0)
 
 
 @pytest.mark.parametrize("target", TRTLLM)
 def test_names_shapes_and_config_are_those_of_the_format(conversion: Path, target: str) -> None:
     config = json.loads((conversion / target / "config.json").read_text())
-    shapes = {name: list(tensor.shape) for name, tensor in tensors(conversion / target / "rank0.safetensors").items()}
+    shapes = {name: list(tensor.shape) for name, tensor in load_file(conversion / target / "rank0.safetensors").items()}
     rows, hidden, mlp, heads, kv_heads, size = 6912, 64, 128, 4, 2, 16
     expected = {
         "transformer.vocab_embedding.weight": [rows, hidden],
@@ -197,10 +131,21 @@ def test_names_shapes_and_config_are_those_of_the_format(conversion: Path, targe
 
 def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
     """Every field of the format's description, and those that both versions of the library ask for
-    beside.
+    in addition.
     """
-    sizes = Backbone(896, 4864, 24, 14, 2, 64, 1_000_000.0, 1e-6, 32768)
-    checkpoint = replace(open_checkpoint(conversion / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
+    small, vocabulary = open_checkpoint(conversion / "hf"), ExtendedVocabulary(151_663)
+    sizes = replace(
+        small.config,
+        hidden_size=896,
+        intermediate_size=4864,
+        layers=24,
+        heads=14,
+        kv_heads=2,
+        head_size=64,
+        rope_theta=1e6,
+        rms_norm_eps=1e-6,
+    )
+    checkpoint = replace(small, config=sizes, positions=32768, vocabulary=vocabulary)
     config = checkpoint_config(checkpoint, Precision.BFLOAT16)
     described = {
         "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336,
@@ -225,7 +170,8 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
         "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": 0},
     }  # fmt: skip
     assert config == described | additions
-    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(_published_tensors(sizes), 24).items()}
+    tensors = {name: Source(zeros(*shape)) for name, shape in expected_shapes(sizes, vocabulary).items()}
+    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(tensors, 24).items()}
     assert len(shapes) == 3 + 24 * 8
     assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
     assert (
@@ -239,10 +185,6 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
             if path.is_file()
         }
         assert {"config.json", "rank0.safetensors", HEAD_BIAS_FILE, VOCABULARY_FILE} <= names
-
-
-def _published_tensors(sizes: Backbone) -> dict[str, Source]:
-    return {name: zeros(shape) for name, shape in expected_shapes(sizes, ExtendedVocabulary(151_663)).items()}
 
 
 def test_the_published_sizes_get_the_published_numbers() -> None:
@@ -268,12 +210,10 @@ def test_a_hugging_face_directory_converts_to_the_same_checkpoint(conversion: Pa
 
 def test_a_published_conversion_with_its_bias_in_the_weights_is_read(conversion: Path, tmp_path: Path) -> None:
     """As the published one is made: bias -inf where there is no token, no files of ours."""
-    from safetensors.numpy import load_file, save_file
-
     source = tmp_path / "published"
     shutil.copytree(conversion / "hf", source, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
     given = load_file(source / "model.safetensors")
-    bias = tensors(conversion / "hf" / HEAD_BIAS_FILE)["head_bias"].astype(np.float32)
+    bias = load_file(conversion / "hf" / HEAD_BIAS_FILE)["head_bias"]
     given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
     save_file(given, source / "model.safetensors", {"format": "pt"})
     convert(source, "trtllm-1.x", Precision.FLOAT32, tmp_path / "made")
@@ -297,7 +237,7 @@ def test_a_directory_whose_bias_was_dropped_is_refused(conversion: Path, tmp_pat
         ("config.json", {"architectures": ["LlamaForCausalLM"]}, r"architectures is \['LlamaForCausalLM'\]"),
         ("config.json", {"tie_word_embeddings": True}, "a tied head"),
         ("config.json", {"num_hidden_layers": 3}, r"missing tensor model\.layers\.2\.input_layernorm\.weight"),
-        ("config.json", {"num_key_value_heads": 4}, r"k_proj\.weight is \[32, 64\], expected \[64, 64\]"),
+        ("config.json", {"num_key_value_heads": 4}, r"k_proj\.weight has shape \[32, 64\], expected \[64, 64\]"),
         ("config.json", {"rope_theta": None}, "no Qwen2 configuration"),
         ("generation_config.json", {"top_k": "many"}, "top_p or top_k is no number"),
     ],
@@ -323,14 +263,19 @@ def test_transformers_loads_the_hugging_face_directory(
     conversion: Path, golden: dict[str, NDArray[np.float32]]
 ) -> None:
     transformers = pytest.importorskip("transformers")
-    torch = pytest.importorskip("torch")
     directory = conversion / "hf"
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
     assert (type(model).__name__, model.lm_head.bias) == ("Qwen2ForCausalLM", None)
-    ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
+    vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
+    _, question = next(questions(TINY, vocabulary))
+    ids = vocabulary.sequence(question.prompt, question.text) + [
+        vocabulary.text_ids + token for token in question.spoken
+    ]
     with torch.inference_mode():
-        scores = model(torch.tensor([ids])).logits[0].double().numpy()
-    np.testing.assert_allclose(speech_scores(directory, scores, first), golden["logprobs_forced"], atol=1e-4, rtol=0)
+        scores = model(torch.tensor([ids])).logits[0, question.before - 1 :]
+    biased = (scores + torch.from_numpy(load_file(directory / HEAD_BIAS_FILE)["head_bias"])).log_softmax(dim=-1)
+    speech = biased[:, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS].numpy()
+    np.testing.assert_allclose(speech, golden["logprobs_forced"], atol=1e-4, rtol=0)
     assert set(model.generation_config.eos_token_id) == {276 + 6561, 276 + 6562, 276 + 6563}
 
 

@@ -42,7 +42,7 @@ def test_all_that_follows_the_step_is_the_steps() -> None:
         ("inspect", ("tools",), "model inspect is not part of this installation"),
     ],
 )
-def test_what_is_missing_is_told(
+def test_what_is_missing_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], step: str, missing: tuple[str, ...], said: str
 ) -> None:
     without(monkeypatch, *missing)
@@ -71,7 +71,7 @@ def test_a_failure_is_an_object_where_one_was_asked_for(
 
 
 def test_a_stage_whose_library_is_missing_says_so() -> None:
-    """The LLM's stages, which run beside TensorRT-LLM, do without onnx."""
+    """The LLM's stages, which run next to TensorRT-LLM, do without onnx."""
     program = (
         "import sys; sys.modules['onnx'] = None\n"
         "from tools.model import build, build_llm, verify, verify_llm\n"

@@ -1,4 +1,4 @@
-"""What nothing uses goes, what runs stays, and the bytes are told."""
+"""What nothing uses goes, what runs stays, and the bytes are reported."""
 
 import errno
 import fcntl
@@ -41,7 +41,7 @@ def new_entry(cache: EngineCache, **facts: str) -> Engine:
     )
 
 
-def test_hashes_are_those_that_the_services_reckon() -> None:
+def test_hashes_are_those_of_the_services() -> None:
     directory = ModelDirectory(DEMO)
     assert model_hashes([DEMO]) == {model_hash(directory), directory.content_hash((*WEIGHTS, directory.yaml_name))}
 
@@ -88,7 +88,7 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
         assert is_locked(engine.file(MANIFEST))
         (verdict,) = judge_engines(cache, HERE)
         assert (verdict.reason, verdict.held) == (None, True)
-        assert not remove(before), "somebody has begun to use it since it was judged"
+        assert not remove(before), "a process has begun to use it since it was judged"
     assert not is_locked(engine.file(MANIFEST))
     assert remove(before)
     assert not engine.directory.exists()
@@ -124,7 +124,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     goes = {verdict.path.name: verdict for verdict in judge_conversions(folder, present)}
     with FileLock(folder / ".demo.lock", "a test", lambda line: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
-        assert not remove(goes[left.name]), "a conversion has been taken up again since it was judged"
+        assert not remove(goes[left.name]), "a conversion has been resumed since it was judged"
     with shared_engine_lock(folder / "demo"):
         (held,) = [verdict for verdict in judge_conversions(folder, present) if verdict.path.name == "demo"]
         assert (held.reason, held.held) == (None, True)
@@ -172,7 +172,7 @@ def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, m
         pass
 
 
-def test_the_command_tells_the_bytes_and_removes_only_when_meant(
+def test_the_command_reports_the_bytes_and_removes_only_when_meant(
     cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prune, "machine_gpus", list)

@@ -1,4 +1,4 @@
-"""Conversions appear whole or not at all, are carried on, and never replace what is not theirs."""
+"""Conversions appear whole or not at all, are resumed, and never replace what is not theirs."""
 
 import json
 import multiprocessing
@@ -43,7 +43,7 @@ def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:
     assert damage(tmp_path / "out", manifest, thorough=True) is None
 
 
-def test_a_run_that_failed_is_carried_on_and_was_never_seen(tmp_path: Path) -> None:
+def test_a_run_that_failed_is_resumed_and_was_never_seen(tmp_path: Path) -> None:
     log: list[str] = []
 
     def fail(path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_working_directory_is_not_replaced(tmp_path: Path, monkeypatch: pyte
     assert read_manifest(tmp_path / "out") is not None
 
 
-def test_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
+def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
     publish(tmp_path / "out", IDENTITY, maker([]))
     (tmp_path / "out" / "a.bin").write_bytes(b"short")
     log: list[str] = []

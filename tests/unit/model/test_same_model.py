@@ -17,7 +17,7 @@ from services.llm.hosted.conversion import HUGGING_FACE, Conversion
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tests.unit.llm.tiny_llm import TINY
 from tools.model import verify
-from tools.model.checkpoints.tensor_file import Precision, entries, stored
+from tools.model.checkpoints.tensor_file import Precision, read_safetensors
 from tools.model.convert import convert
 
 
@@ -30,8 +30,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     convert(TINY, "hf", Precision.FLOAT32, folder / "hf")
     shutil.copytree(folder / "hf", folder / "of-others", ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
     given: dict[str, Any] = load_file(folder / "of-others" / "model.safetensors")
-    bias_file = folder / "hf" / HEAD_BIAS_FILE
-    bias = stored(bias_file, entries(bias_file)["head_bias"]).array()
+    bias = read_safetensors(folder / "hf" / HEAD_BIAS_FILE)["head_bias"].numpy()
     given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
     given["lm_head.weight"][: ExtendedVocabulary.load(folder / "hf" / VOCABULARY_FILE).text_ids] = 0.5
     save_file(given, folder / "of-others" / "model.safetensors", {"format": "pt"})
@@ -60,7 +59,7 @@ def test_without_the_model_directory_it_stays_a_model_of_its_own(published: Path
 
 
 @pytest.mark.parametrize("target", ["hf", "vllm", "trtllm-1.x"])
-def test_beside_its_model_directory_it_is_served_and_verified(
+def test_with_its_model_directory_it_is_served_and_verified(
     published: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     identity = model_hash(ModelDirectory(TINY))

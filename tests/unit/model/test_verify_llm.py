@@ -90,9 +90,7 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
     assert lines[0].endswith("(llm.npz)")
 
 
-def test_what_cannot_be_compared_is_told_in_words(
-    written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_compared_is_reported(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(TINY, "hf", Precision.FLOAT16, tmp_path / "hf")
     with (tmp_path / "hf" / "model.safetensors").open("r+b") as stream:
         stream.seek(50_000)

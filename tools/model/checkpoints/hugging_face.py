@@ -12,7 +12,6 @@ Source: compatibility specification section 7.1; decision 9 on the bias.
 import json
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
@@ -42,8 +41,8 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
     """All but `weights`."""
-    assembly.file("config.json", lambda path: _json(path, model_config(checkpoint, precision)))
-    assembly.file("generation_config.json", lambda path: _json(path, generation_config(checkpoint)))
+    assembly.json("config.json", model_config(checkpoint, precision))
+    assembly.json("generation_config.json", generation_config(checkpoint))
     write_tokenizer(checkpoint, assembly)
     write_side_files(checkpoint, assembly)
 
@@ -62,13 +61,12 @@ def write_tokenizer(checkpoint: LlmCheckpoint, assembly: Assembly) -> None:
     for name in ("vocab.json", "merges.txt"):
         assembly.file(name, lambda path, name=name: shutil.copyfile(folder / name, path))  # type: ignore[misc]
     words = len(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
-    config = tokenizer_config(checkpoint.vocabulary, words)
-    assembly.file("tokenizer_config.json", lambda path: _json(path, config))
+    assembly.json("tokenizer_config.json", tokenizer_config(checkpoint.vocabulary, words))
 
 
 def model_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, Any]:
     """config.json of a `Qwen2ForCausalLM`."""
-    sizes, vocabulary = checkpoint.backbone, checkpoint.vocabulary
+    sizes, vocabulary = checkpoint.config, checkpoint.vocabulary
     return {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",
@@ -84,7 +82,7 @@ def model_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, A
         "rms_norm_eps": sizes.rms_norm_eps,
         "rope_theta": sizes.rope_theta,
         "rope_scaling": None,
-        "max_position_embeddings": sizes.positions,
+        "max_position_embeddings": checkpoint.positions,
         "max_window_layers": sizes.layers,
         "use_sliding_window": False,
         "sliding_window": None,
@@ -104,8 +102,8 @@ def generation_config(checkpoint: LlmCheckpoint) -> dict[str, Any]:
         "eos_token_id": list(checkpoint.vocabulary.stops),
         "do_sample": True,
         "temperature": 1.0,
-        "top_p": checkpoint.sampling.top_p,
-        "top_k": checkpoint.sampling.top_k,
+        "top_p": checkpoint.config.sampling.top_p,
+        "top_k": checkpoint.config.sampling.top_k,
     }
 
 
@@ -137,7 +135,3 @@ def tokenizer_config(vocabulary: ExtendedVocabulary, words: int) -> dict[str, An
         "split_special_tokens": False,
         "chat_template": _CHAT_TEMPLATE,
     }  # fmt: skip
-
-
-def _json(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

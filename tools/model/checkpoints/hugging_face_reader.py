@@ -6,15 +6,16 @@ published conversion, whose weights hold `lm_head.bias`. Source: compatibility s
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from cosyserve.errors import ModelError
-from cosyserve.model_directory import ModelDirectory
+from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.generation.config import SamplingParameters
+from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
     HEAD_BIAS_TENSOR,
@@ -23,14 +24,16 @@ from services.llm.hosted.extended_vocabulary import (
     ExtendedVocabulary,
 )
 from tools.model.checkpoints.llm_checkpoint import (
+    EMBEDDING,
+    HEAD,
     HEAD_BIAS,
-    MOST_POSITIONS,
-    Backbone,
     LlmCheckpoint,
+    declared_positions,
     expected_shapes,
     from_upstream,
+    sizes_of,
 )
-from tools.model.checkpoints.tensor_file import entries, held, stored
+from tools.model.checkpoints.tensor_file import Precision, Source, read_sources, rounded
 from tools.model.output.complete_directory import read_manifest
 
 
@@ -52,16 +55,14 @@ def from_transformers(path: Path) -> LlmCheckpoint:
     """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose
     weights hold `lm_head.bias`.
     """
-    config = _read_json(path / "config.json")
-    if config.get("architectures") != ["Qwen2ForCausalLM"]:
+    given = _read_json(path / "config.json")
+    if given.get("architectures") != ["Qwen2ForCausalLM"]:
         raise ModelError(
-            f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
+            f"{path / 'config.json'}: architectures is {given.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
         )
-    backbone = _hugging_face_backbone(path / "config.json", config)
-    places = {
-        name: (file, entry) for file in sorted(path.glob("*.safetensors")) for name, entry in entries(file).items()
-    }
-    tensors = {name: stored(*place) for name, place in places.items()}
+    config = _config(path / "config.json", given, _sampling(path / "generation_config.json"))
+    files = sorted(path.glob("*.safetensors"))
+    tensors = {name: tensor for file in files for name, tensor in read_sources(file).items()}
     if (path / VOCABULARY_FILE).exists():
         vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
         bias_file = path / HEAD_BIAS_FILE
@@ -70,23 +71,25 @@ def from_transformers(path: Path) -> LlmCheckpoint:
                 f"{bias_file}: missing; without the head's bias the model says something else: convert it again from "
                 "llm.pt"
             )
-        if HEAD_BIAS_TENSOR not in entries(bias_file):
+        side = read_sources(bias_file)
+        if HEAD_BIAS_TENSOR not in side:
             raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
-        head_bias = stored(bias_file, entries(bias_file)[HEAD_BIAS_TENSOR])
+        head_bias = side[HEAD_BIAS_TENSOR]
     elif HEAD_BIAS in tensors:
-        vocabulary = _numbering(path / "config.json", config)
+        vocabulary = _numbering(path / "config.json", given)
         # Rows without a token hold -inf in the published file.
-        head_bias = held(np.maximum(tensors.pop(HEAD_BIAS).array(), np.float32(MASKED)))
+        head_bias = Source(tensors.pop(HEAD_BIAS).tensor().clamp_min(MASKED))
     else:
         raise ModelError(
             f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"
         )
-    _check_shapes(path, backbone, vocabulary, {name: tensor.shape for name, tensor in tensors.items()}, head_bias.shape)
+    check_tensors(path, tensors, expected_shapes(config, vocabulary))
+    check_tensors(path, {HEAD_BIAS: head_bias}, {HEAD_BIAS: (vocabulary.rows,)})
     words = (path / "vocab.json").exists() and (path / "merges.txt").exists()
     return LlmCheckpoint(
-        backbone=backbone,
+        config=config,
+        positions=declared_positions(given),
         vocabulary=vocabulary,
-        sampling=_sampling(path / "generation_config.json"),
         tensors=tensors,
         head_bias=head_bias,
         identity=_identity(path),
@@ -94,32 +97,12 @@ def from_transformers(path: Path) -> LlmCheckpoint:
     )
 
 
-def _check_shapes(
-    path: Path,
-    backbone: Backbone,
-    vocabulary: ExtendedVocabulary,
-    shapes: dict[str, tuple[int, ...]],
-    bias: tuple[int, ...],
-) -> None:
-    expected = expected_shapes(backbone, vocabulary)
-    problems = [f"missing tensor {name}" for name in expected if name not in shapes]
-    problems += [f"unknown tensor {name}" for name in shapes if name not in expected]
-    wrong = [(name, shape) for name, shape in expected.items() if shapes.get(name, shape) != shape]
-    problems += [f"{name} is {list(shapes[name])}, expected {list(shape)}" for name, shape in wrong]
-    if bias != (vocabulary.rows,):
-        problems.append(f"the head's bias is {list(bias)}, expected [{vocabulary.rows}]")
-    if problems:
-        raise ModelError(
-            f"{path}: {'; '.join(problems[:8])}" + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
-        )
-
-
-def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
+def _config(path: Path, config: dict[str, Any], sampling: SamplingParameters) -> LlmConfig:
     if config.get("tie_word_embeddings", True) or config.get("use_sliding_window") or config.get("rope_scaling"):
         raise ModelError(f"{path}: a tied head, a sliding window or rotary scaling is no converted CosyVoice2 model")
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        return Backbone(
+        return LlmConfig(
             hidden_size=hidden,
             intermediate_size=int(config["intermediate_size"]),
             layers=int(config["num_hidden_layers"]),
@@ -128,7 +111,8 @@ def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
             head_size=int(config.get("head_dim") or hidden // heads),
             rope_theta=float(config["rope_theta"]),
             rms_norm_eps=float(config["rms_norm_eps"]),
-            positions=int(config.get("max_position_embeddings", MOST_POSITIONS)),
+            text_vocabulary=int(config["vocab_size"]),
+            sampling=sampling,
         )
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ModelError(f"{path}: no Qwen2 configuration ({type(error).__name__}: {error})") from error
@@ -173,3 +157,47 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelError(f"{path}: expected an object at the top")
     return content
+
+
+def as_conversion_of(checkpoint: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
+    """`checkpoint` under the identity of `model`, so that it is served and verified with that one.
+
+    Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16:
+    text, speech and marks of the embedding, layers, and the speech part of the head and its bias.
+    Raises ModelError naming the first tensor that is another.
+    """
+    if checkpoint.vocabulary != model.vocabulary:
+        raise ModelError(
+            f"its text ids are {checkpoint.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
+        )
+    if sizes_of(checkpoint.config) != sizes_of(model.config):
+        raise ModelError(
+            f"its sizes are {sizes_of(checkpoint.config)}, those of the model are {sizes_of(model.config)}"
+        )
+    theirs, ours = _used(checkpoint), _used(model)
+    for name, tensor in ours.items():
+        if not any(_equal(theirs[name], tensor, precision) for precision in Precision):
+            raise ModelError(f"{name} is not the model's, in no number type: it was made of another model")
+    return replace(checkpoint, identity=model.identity)
+
+
+def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
+    vocabulary = checkpoint.vocabulary
+    first, last = vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS
+    return {
+        **checkpoint.tensors,
+        EMBEDDING: checkpoint.tensors[EMBEDDING].rows(0, vocabulary.tokens),
+        HEAD: checkpoint.tensors[HEAD].rows(first, last),
+        HEAD_BIAS: checkpoint.head_bias.rows(first, last),
+    }
+
+
+def _equal(second: Source, wanted: Source, precision: Precision) -> bool:
+    """Whether `second` is `wanted` rounded to this type."""
+    try:
+        return second.shape == wanted.shape and all(
+            torch.equal(one, rounded(other, precision).float())
+            for one, other in zip(second.blocks(), wanted.blocks(), strict=True)
+        )
+    except OverflowError:
+        return False

@@ -7,38 +7,24 @@ read block by block. Source: compatibility specification sections 3.5 and 7.1.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
 from services.frontend.loading import read_tokenizer
-from services.llm.engine.weights import TIED_HEAD, load_tensors, model_hash
-from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
+from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary
-from tools.model.checkpoints.tensor_file import Source, held, rows, stacked, zeros
+from tools.model.checkpoints.tensor_file import Source, zeros
 
 EMBEDDING, HEAD, HEAD_BIAS, NORM = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias", "model.norm.weight"
 MOST_POSITIONS = 32768
-
-
-@dataclass(frozen=True)
-class Backbone:
-    """Sizes of the Qwen2 backbone."""
-
-    hidden_size: int
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    rope_theta: float
-    rms_norm_eps: float
-    positions: int
-    """Most positions that the model is declared for."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +33,10 @@ class LlmCheckpoint:
     their head has no place for.
     """
 
-    backbone: Backbone
+    config: LlmConfig
+    positions: int
+    """Most positions that the model is declared for."""
     vocabulary: ExtendedVocabulary
-    sampling: SamplingParameters
     tensors: dict[str, Source]
     head_bias: Source
     """Float32 [rows]: the head's bias, MASKED where no speech token is."""
@@ -64,69 +51,56 @@ class LlmCheckpoint:
 def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
     """Read `llm.pt`, without executing it, mapped. Raises ModelError naming file and tensor."""
     config = read_config(directory)
-    given = {name: tensor.numpy() for name, tensor in load_tensors(directory, config).items()}
-    # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows
-    # of its embedding.
-    tokenizer = directory.path / "CosyVoice-BlankEN"
-    has_words = (tokenizer / "vocab.json").exists()
-    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
+    given = load_tensors(directory, config)
+    tokenizer, vocabulary = numbering(directory, config)
     if vocabulary.text_ids > config.text_vocabulary:
         raise ModelError(
-            f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
+            f"{directory.path}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
         )
-    padding = (vocabulary.rows - vocabulary.tokens, config.hidden_size)
-    text = held(given.pop("llm.model.model.embed_tokens.weight"))
-    speech, marks = held(given.pop("speech_embedding.weight")), held(given.pop("llm_embedding.weight"))
-    decoder, bias = held(given.pop("llm_decoder.weight")), given.pop("llm_decoder.bias")
-    tensors = {EMBEDDING: stacked([rows(text, 0, vocabulary.text_ids), speech, marks, zeros(padding)])}
-    tensors |= {name.removeprefix("llm.model."): held(values) for name, values in given.items() if name != TIED_HEAD}
-    behind = (vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS, config.hidden_size)
-    tensors[HEAD] = stacked([zeros((vocabulary.text_ids, config.hidden_size)), decoder, zeros(behind)])
-    full = np.full(vocabulary.rows, MASKED, np.float32)
-    full[vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS] = bias
-    backbone = json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))
+    hidden, behind = config.hidden_size, vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS
+    text = given.pop("llm.model.model.embed_tokens.weight")[: vocabulary.text_ids]
+    speech, marks = given.pop("speech_embedding.weight"), given.pop("llm_embedding.weight")
+    decoder, bias = given.pop("llm_decoder.weight"), given.pop("llm_decoder.bias")
+    tensors = {EMBEDDING: Source(text, speech, marks, zeros(vocabulary.rows - vocabulary.tokens, hidden))}
+    tensors |= {name.removeprefix("llm.model."): Source(values) for name, values in given.items()}
+    tensors[HEAD] = Source(zeros(vocabulary.text_ids, hidden), decoder, zeros(behind, hidden))
+    masked = torch.full((vocabulary.rows,), MASKED)
     return LlmCheckpoint(
-        backbone=_backbone(config, backbone.get("max_position_embeddings")),
+        config=config,
+        positions=declared_positions(json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))),
         vocabulary=vocabulary,
-        sampling=config.sampling,
         tensors=tensors,
-        head_bias=held(full),
+        head_bias=Source(masked[: vocabulary.text_ids], bias, masked[:behind]),
         identity=model_hash(directory),
-        tokenizer=tokenizer if has_words else None,
+        tokenizer=tokenizer,
     )
 
 
-def expected_shapes(backbone: Backbone, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:
+def numbering(directory: ModelDirectory, config: LlmConfig) -> tuple[Path | None, ExtendedVocabulary]:
+    """The folder of a model's tokenizer, and the extended vocabulary. A model whose text ids are no
+    BPE has no tokenizer that could be handed on, and uses all rows of its embedding.
+    """
+    tokenizer = directory.path / "CosyVoice-BlankEN"
+    if not (tokenizer / "vocab.json").exists():
+        return None, ExtendedVocabulary(config.text_vocabulary)
+    return tokenizer, ExtendedVocabulary(len(read_tokenizer(directory)))
+
+
+def expected_shapes(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor of a checkpoint, by Hugging Face's names."""
-    hidden, mlp = backbone.hidden_size, backbone.intermediate_size
-    query, key = backbone.heads * backbone.head_size, backbone.kv_heads * backbone.head_size
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (vocabulary.rows, hidden),
-        HEAD: (vocabulary.rows, hidden),
-        NORM: (hidden,),
-    }
-    for index in range(backbone.layers):
-        at = f"model.layers.{index}"
-        shapes |= {f"{at}.input_layernorm.weight": (hidden,), f"{at}.post_attention_layernorm.weight": (hidden,)}
-        for part, width in (("q", query), ("k", key), ("v", key)):
-            shapes |= {
-                f"{at}.self_attn.{part}_proj.weight": (width, hidden),
-                f"{at}.self_attn.{part}_proj.bias": (width,),
-            }
-        shapes |= {f"{at}.self_attn.o_proj.weight": (hidden, query), f"{at}.mlp.down_proj.weight": (hidden, mlp)}
-        shapes |= {f"{at}.mlp.{part}_proj.weight": (mlp, hidden) for part in ("gate", "up")}
-    return shapes
+    served = expected_tensors(config).items()
+    layers = {name.removeprefix("llm.model."): shape for name, shape in served if ".layers." in name}
+    table = (vocabulary.rows, config.hidden_size)
+    return {EMBEDDING: table, HEAD: table, NORM: (config.hidden_size,)} | layers
 
 
-def _backbone(config: LlmConfig, positions: object) -> Backbone:
-    return Backbone(
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        layers=config.layers,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_size=config.head_size,
-        rope_theta=config.rope_theta,
-        rms_norm_eps=config.rms_norm_eps,
-        positions=positions if isinstance(positions, int) and positions > 0 else MOST_POSITIONS,
-    )
+def declared_positions(backbone: Mapping[str, Any]) -> int:
+    """Most positions that a config.json declares the model for."""
+    positions = backbone.get("max_position_embeddings")
+    return positions if isinstance(positions, int) and positions > 0 else MOST_POSITIONS
+
+
+def sizes_of(config: LlmConfig) -> dict[str, float]:
+    """The sizes of the backbone by name."""
+    names = "hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "rope_theta", "rms_norm_eps"
+    return {name: getattr(config, name) for name in names}

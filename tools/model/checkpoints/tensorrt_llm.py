@@ -7,28 +7,26 @@ they do not know, so only those are given that both know. Source: compatibility 
 section 7.3.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tools.model.checkpoints.hugging_face import Weights, write_side_files, write_tokenizer
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, NORM, LlmCheckpoint
-from tools.model.checkpoints.tensor_file import Precision, Source, stacked
+from tools.model.checkpoints.tensor_file import Precision, Source
 from tools.model.output.complete_directory import Assembly
 
 
 def weights(checkpoint: LlmCheckpoint) -> Weights:
     """The large files."""
-    return {"rank0.safetensors": checkpoint_tensors(checkpoint.tensors, checkpoint.backbone.layers)}
+    return {"rank0.safetensors": checkpoint_tensors(checkpoint.tensors, checkpoint.config.layers)}
 
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
     """All but `weights`: configuration, tokenizer, and the side files that the served engine
     needs.
     """
-    config = json.dumps(checkpoint_config(checkpoint, precision), indent=4) + "\n"
-    assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
+    assembly.json("config.json", checkpoint_config(checkpoint, precision), indent=4)
     write_tokenizer(checkpoint, assembly)
     write_side_files(checkpoint, assembly)
 
@@ -42,8 +40,8 @@ def checkpoint_tensors(given: Mapping[str, Source], layers: int) -> dict[str, So
         theirs, ours = f"transformer.layers.{index}", f"model.layers.{index}"
         named[f"{theirs}.input_layernorm.weight"] = given[f"{ours}.input_layernorm.weight"]
         for kind in ("weight", "bias"):
-            named[f"{theirs}.attention.qkv.{kind}"] = stacked(
-                [given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
+            named[f"{theirs}.attention.qkv.{kind}"] = Source.stacked(
+                given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"
             )
         named[f"{theirs}.attention.dense.weight"] = given[f"{ours}.self_attn.o_proj.weight"]
         named[f"{theirs}.post_layernorm.weight"] = given[f"{ours}.post_attention_layernorm.weight"]
@@ -55,7 +53,7 @@ def checkpoint_tensors(given: Mapping[str, Source], layers: int) -> dict[str, So
 
 def checkpoint_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, Any]:
     """config.json of the checkpoint, for one GPU."""
-    sizes = checkpoint.backbone
+    sizes = checkpoint.config
     return {
         "architecture": "Qwen2ForCausalLM",
         "dtype": precision.value,
@@ -70,7 +68,7 @@ def checkpoint_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[s
         "hidden_act": "silu",
         "norm_epsilon": sizes.rms_norm_eps,
         "position_embedding_type": "rope_gpt_neox",
-        "max_position_embeddings": sizes.positions,
+        "max_position_embeddings": checkpoint.positions,
         "rotary_base": sizes.rope_theta,
         "rotary_scaling": None,
         "rotary_embedding_dim": sizes.head_size,

@@ -10,7 +10,6 @@ The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_pl
 Qwen2 with a biased head under it. Source: compatibility specification section 7.6.
 """
 
-import json
 from typing import Any
 
 from cosyserve.spec import SPEECH_ROWS
@@ -18,7 +17,7 @@ from services.llm.hosted.extended_vocabulary import MARKS, PROMPT_EMBEDDINGS_FIL
 from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.checkpoints.hugging_face import Weights, model_config
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
-from tools.model.checkpoints.tensor_file import Precision, rows
+from tools.model.checkpoints.tensor_file import Precision
 from tools.model.output.complete_directory import Assembly
 
 
@@ -27,18 +26,17 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
     first, last = checkpoint.vocabulary.text_ids, checkpoint.vocabulary.text_ids + SPEECH_ROWS
     embedding, head = checkpoint.tensors[EMBEDDING], checkpoint.tensors[HEAD]
     speech = {
-        EMBEDDING: rows(embedding, first, last),
-        HEAD: rows(head, first, last),
-        HEAD_BIAS: rows(checkpoint.head_bias, first, last),
+        EMBEDDING: embedding.rows(first, last),
+        HEAD: head.rows(first, last),
+        HEAD_BIAS: checkpoint.head_bias.rows(first, last),
     }
-    prompt = {TEXT: rows(embedding, 0, first), MARKS: rows(embedding, last, last + 2)}
+    prompt = {TEXT: embedding.rows(0, first), MARKS: embedding.rows(last, last + 2)}
     return {PROMPT_EMBEDDINGS_FILE: prompt, WEIGHTS_FILE: {**checkpoint.tensors, **speech}}
 
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
     """All but `weights`."""
-    config = json.dumps(export_config(checkpoint, precision), indent=1) + "\n"
-    assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
+    assembly.json("config.json", export_config(checkpoint, precision))
     assembly.file(VOCABULARY_FILE, checkpoint.vocabulary.save)
 
 

@@ -28,7 +28,7 @@ from services.llm.hosted.extended_vocabulary import (
     VOCABULARY_FILE,
     ExtendedVocabulary,
 )
-from tools.model.checkpoints.tensor_file import entries, stored
+from tools.model.checkpoints.tensor_file import read_sources
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def read_conversion(directory: Path, kind: str) -> Converted:
 
 
 def _tensors(path: Path) -> Callable[[str], Tensor]:
-    places = entries(path)
-    return lambda name: torch.from_numpy(stored(path, places[name]).array().copy())
+    tensors = read_sources(path)
+    return lambda name: tensors[name].tensor()
 
 
 def _hugging_face(directory: Path, config: dict[str, Any]) -> Converted:

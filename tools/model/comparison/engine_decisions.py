@@ -6,7 +6,7 @@ replayed, so that every decision is compared with its own past.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,14 +52,14 @@ async def agreements(model: Path, engine: LlmSettings, asked: Sequence[tuple[str
     )
     wanted, results = list[list[int]](), list[Agreement]()
     with Step() as step:
-        async with contextlib.aclosing(_Loaded(torch)) as plain:
+        async with _loaded(torch) as backend:
             for name, sentence in sentences:
                 step.now(f"{name}: torch")
-                wanted.append(await spoken(plain.backend, sentence))
-        async with contextlib.aclosing(_Loaded(engine)) as loaded:
+                wanted.append(await spoken(backend, sentence))
+        async with _loaded(engine) as backend:
             for (name, sentence), tokens in zip(sentences, wanted, strict=True):
                 step.now(f"{name}: {engine.backend}")
-                results.append(await _agreement(name, loaded.backend, sentence, tokens))
+                results.append(await _agreement(name, backend, sentence, tokens))
     return results
 
 
@@ -83,11 +83,11 @@ async def _agreement(name: str, backend: Backend, sentence: Generation, wanted: 
     return Agreement(name, decisions, tuple(differing))
 
 
-class _Loaded:
-    """A backend that is closed behind its use."""
-
-    def __init__(self, settings: LlmSettings) -> None:
-        self.backend = load_backend(settings)
-
-    async def aclose(self) -> None:
-        await self.backend.close()
+@contextlib.asynccontextmanager
+async def _loaded(settings: LlmSettings) -> AsyncIterator[Backend]:
+    """A backend that is closed after its use."""
+    backend = load_backend(settings)
+    try:
+        yield backend
+    finally:
+        await backend.close()

@@ -1,11 +1,11 @@
-"""What the graphs of a model are asked in a comparison, and what the torch path answers.
+"""The inputs of the graphs of a model in a comparison, and what the torch path makes of them.
 
 A case is one call of one graph. Streaming cases are the calls of a chunk schedule: prefixes that
 end on borders of the grid, under chunk masks, and the end of the sentence; batches of streams and
 lengths are others than any that a graph was made with, since it was made with none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,15 +123,22 @@ class Reference:
         for row, length in enumerate(lengths):
             mask[row, :, length:] = 0.0
         allowed = torch.from_numpy(self._seen(frames, CHUNK_FRAMES if chunked else 0))
-        joined = torch.cat((x, mu, spks[:, :, None].expand(-1, -1, frames), cond), dim=1).transpose(1, 2)
-        estimator = self.flow.estimator
-        time = estimator.time_embedding(t)
-        wanted = estimator(joined, time, CachedPass.whole(rows), Mask(mask.transpose(1, 2), allowed)).transpose(1, 2)
-        inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond} | (
-            {"attention": allowed} if masked else {}
-        )
+        inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond}
+        _, _, wanted = self.velocity(inputs, allowed)
+        inputs |= {"attention": allowed} if masked else {}
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return Case("estimator", f"{rows} x {frames} frames{_mode(chunked)}", arrays, "estimator_out", wanted.numpy())
+
+    def velocity(self, given: Mapping[str, Tensor], allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The torch path's estimator: its joined inputs [rows, frames, channels], the embedding of
+        the time, and the velocity [rows, 80, frames]. allowed: whether a query may see a key.
+        """
+        rows, _, frames = given["x"].shape
+        speaker = given["spks"][:, :, None].expand(-1, -1, frames)
+        joined = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
+        time = self.flow.estimator.time_embedding(given["t"])
+        mask = Mask(given["mask"].transpose(1, 2), allowed)
+        return joined, time, self.flow.estimator(joined, time, CachedPass.whole(rows), mask).transpose(1, 2)
 
     def _filter(self, streams: int, frames: int) -> Case:
         drawn = torch.Generator().manual_seed(frames)

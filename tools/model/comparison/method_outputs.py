@@ -6,20 +6,20 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-Heard = list[tuple[str, NDArray[Any]]]
+Outputs = list[tuple[str, NDArray[Any]]]
 """Kind of layer and what it handed on, in the order of computation."""
 
 
 @contextlib.contextmanager
-def listening(*kinds: tuple[type, str]) -> Iterator[Heard]:
+def recorded_outputs(*kinds: tuple[type, str]) -> Iterator[Outputs]:
     """Note the results of a method of each class while inside."""
-    heard: Heard = []
+    outputs: Outputs = []
     originals = [(kind, method, getattr(kind, method)) for kind, method in kinds]
 
     def hook(kind: type, method: str, plain: Any) -> None:
         def call(*arguments: Any, **named: Any) -> Any:
             result = plain(*arguments, **named)
-            heard.append((f"{kind.__name__}.{method}", result.detach().numpy().copy()))
+            outputs.append((f"{kind.__name__}.{method}", result.detach().numpy().copy()))
             return result
 
         setattr(kind, method, call)
@@ -27,7 +27,7 @@ def listening(*kinds: tuple[type, str]) -> Iterator[Heard]:
     for kind, method, plain in originals:
         hook(kind, method, plain)
     try:
-        yield heard
+        yield outputs
     finally:
         for kind, method, plain in originals:
             setattr(kind, method, plain)

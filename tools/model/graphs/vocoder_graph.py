@@ -10,7 +10,7 @@ frames] | zeros are seen beyond its ends | | | f0 | float32 [streams, frames] | 
 480 * frames + 16] | excitation of those frames and 8 samples on each side, mirrored at a sentence's
 ends | | | samples | float32 [streams, 480 * frames] | within the audio limit |
 
-The torch path reckons f0 in float64, which TensorRT does not have: `docs/engines.md` has what that
+The torch path computes f0 in float64, which TensorRT does not have: `docs/engines.md` has what that
 changes.
 """
 

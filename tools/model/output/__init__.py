@@ -1,3 +1,3 @@
-"""What the commands share: progress lines, exit statuses, and directories that appear complete or
-not at all.
+"""What the commands share: progress lines, options, exit statuses, and directories that appear
+complete or not at all.
 """

@@ -1,7 +1,7 @@
 """Directories that appear whole or not at all.
 
 The result is put together in a hidden folder next to its place, file by file; a file that is done
-keeps its name there, so that a run which was cut off is carried on. A manifest with the size and
+keeps its name there, so that a run which was cut off is resumed. A manifest with the size and
 sha256 of every file comes last, and then one rename. Only a directory with a manifest that says the
 same identity is taken for what was asked for.
 """
@@ -21,7 +21,6 @@ from cosyserve.file_lock import FileLock
 MANIFEST = "manifest.json"
 _UNFINISHED = ".partial"
 _SUPERSEDED = ".superseded"
-_BLOCK = 1 << 20
 Identity = dict[str, str]
 """What a directory was made of and how: equal identities, equal content."""
 
@@ -88,6 +87,11 @@ class Assembly:
         _sync(unfinished)
         unfinished.rename(path)
 
+    def json(self, name: str, data: object, *, indent: int = 1) -> None:
+        """A file of JSON."""
+        text = json.dumps(data, indent=indent) + "\n"
+        self.file(name, lambda path: path.write_text(text, encoding="utf-8"))
+
     def seal(self, identity: Identity) -> Manifest:
         """Write the manifest over all files there are."""
         for unfinished in self.folder.rglob(f"*{_UNFINISHED}"):
@@ -97,8 +101,7 @@ class Assembly:
             path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths
         }
         facts = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()}
-        text = json.dumps({"identity": identity, "files": facts}, indent=1) + "\n"
-        self.file(MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+        self.json(MANIFEST, {"identity": identity, "files": facts})
         return Manifest(identity, files)
 
 
@@ -173,11 +176,8 @@ def check_room(folder: Path, needed: int) -> None:
 
 def sha256_of(path: Path) -> str:
     """Hex sha256 of a file."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _clear_superseded(target: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_cached_plans_are_compared_and_missing_ones_are_named(
 ) -> None:
     wanted = arguments(tmp_path, "--runtime", "tensorrt", "--json")
     assert verify.main(wanted) == 1
-    report = capsys.readouterr().err.splitlines()[-1]
+    report = json.loads(capsys.readouterr().out)["error"]["message"]
     assert "no encoder plan for this model and machine; make it with: cosyserve model build token2wav" in report
     assert build_plans.main(shlex.split(report.partition("make it with: ")[2])[4:]) == 0
     capsys.readouterr()
