@@ -1,4 +1,5 @@
-"""The encoder as `speech_tokenizer_v2.onnx`: log-mel and its length in, speech token ids out.
+"""The encoder as `speech_tokenizer_v2.onnx`, written and read back: log-mel and its length in,
+speech token ids out.
 
 Inputs by position as in the published file: `feats` float32 [1, 128, T] at 100 Hz, `feats_length`
 int32 [1]; output `indices` int32 [1, ceil(length / 4)] at 25 Hz. Frames past the length are not
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from recipes.demo_voice.model_files.onnx_graph import Graph
@@ -22,11 +24,13 @@ from services.frontend.prompts.features import whisper_mel
 
 FEATURES, LENGTH, IDS = "feats", "feats_length", "indices"
 _LEAST_AGREEMENT = 0.999
+_TRANSPOSED = ("wide.weight", "narrow.weight", "digits.weight")
+"""Linear layers, which the file stores as [in, out]; torch wants [out, in]."""
 
 
 def export(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) -> float:
-    """Write the file and hear `speech` through it: float32 [frames, 128] each. Returns the share of
-    ids equal to torch's.
+    """Write the file and run it on `speech`: float32 [frames, 128] each. Returns the share of ids
+    equal to torch's.
 
     Raises RuntimeError when fewer than 999 in 1000 are.
     """
@@ -64,6 +68,27 @@ def write_onnx(encoder: Encoder, path: Path) -> None:
         ],
         [helper.make_tensor_value_info(graph.encode(encoder), TensorProto.INT32, [1, "tokens"])],
     )
+
+
+def read_encoder(path: Path, encoder: Encoder) -> None:
+    """Load the weights that `write_onnx` stored into `encoder`, and freeze it.
+
+    With the encoder of a bundled tokenizer the readers of the codes are trained alone, so that more
+    speech can be encoded and aligned for a new language model while the flow, the vocoder and all
+    voices stay as they are: they depend on the codes and on nothing else of the tokenizer. Raises
+    ValueError when the file is of another network.
+    """
+    stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
+    with torch.no_grad():
+        for name, into in encoder.named_parameters():
+            if name not in stored:
+                raise ValueError(f"{path}: has no weights {name!r}; a speech tokenizer of this recipe is expected")
+            tensor: Tensor = torch.from_numpy(stored[name].copy()).float()
+            tensor = tensor.T if name.endswith(_TRANSPOSED) else tensor
+            if tensor.shape != into.shape:
+                raise ValueError(f"{path}: {name!r} is {list(tensor.shape)}, expected {list(into.shape)}")
+            into.copy_(tensor)
+    encoder.requires_grad_(False)
 
 
 class _EncoderGraph(Graph):

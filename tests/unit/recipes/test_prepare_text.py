@@ -71,7 +71,7 @@ def work(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--sentences",
         str(folder / "rows.tsv.xz"),
     ]
-    assert main(arguments) == 0
+    main(arguments)
     return folder
 
 

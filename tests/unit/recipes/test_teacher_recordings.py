@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from cosyserve.spec import SAMPLES_PER_TOKEN
 from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
-from recipes.demo_voice.teacher.finish import LOUDNESS, Refused, finish
-from recipes.demo_voice.teacher.shard import Shard, recorded
-from recipes.demo_voice.teacher.symbols import numbers
-from recipes.demo_voice.teacher.voices import Blend, Styles, random_blends
-from recipes.demo_voice.training.speech import GRANULE, Sentence, read_recordings
+from recipes.demo_voice.teacher.kokoro import numbers
+from recipes.demo_voice.teacher.plan import Blend, Styles, random_blends
+from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
+from recipes.demo_voice.training.speech import Sentence, read_recordings
 
 PRESETS = ["af_bella", "af_heart", "af_nicole", "am_fenrir", "am_michael", "am_puck", "bf_emma"]
 SENTENCES = [Sentence(number, "train", "Some text.", "a" * (1 + number % 7)) for number in range(2000)]
@@ -97,15 +97,15 @@ class TestFinish:
     def test_silence_is_trimmed_and_loudness_set(self) -> None:
         piece = finish(tone(1.0), characters=15)
         assert piece.dtype == np.int16
-        assert len(piece) % GRANULE == 0
-        assert 1.2 <= len(piece) / 24_000 < 1.2 + GRANULE / 24_000
+        assert len(piece) % SAMPLES_PER_TOKEN == 0
+        assert 1.2 <= len(piece) / 24_000 < 1.2 + SAMPLES_PER_TOKEN / 24_000
         heard = piece[2400:-4000] / 32767
         assert np.sqrt(np.square(heard).mean()) == pytest.approx(LOUDNESS, rel=0.02)
         assert piece[0] == piece[-1] == 0
 
     def test_without_silence_to_keep_it_is_filled_up(self) -> None:
         piece = finish(tone(1.0, quiet=0.0), characters=15)
-        assert len(piece) == GRANULE * 25
+        assert len(piece) == SAMPLES_PER_TOKEN * 25
         assert abs(piece[:24]).max() < 500
 
     @pytest.mark.parametrize(
@@ -131,21 +131,21 @@ class TestFinish:
 
 
 def test_a_shard_goes_on_after_its_last_whole_recording(tmp_path: Path) -> None:
-    first, second, third = (np.full(GRANULE, value, np.int16) for value in (1, 2, 3))
+    first, second, third = (np.full(SAMPLES_PER_TOKEN, value, np.int16) for value in (1, 2, 3))
     with Shard(tmp_path, "00") as shard:
         shard.add([(7, "a", 0.95, first), (8, "b", 1.0, second)])
     with (tmp_path / "00.s16").open("r+b") as audio:
-        audio.truncate(3 * GRANULE)
+        audio.truncate(3 * SAMPLES_PER_TOKEN)
     with (tmp_path / "00.tsv").open("a", encoding="utf-8") as table:
         table.write("9\ta\t1")
     with Shard(tmp_path, "00") as shard:
         shard.add([(10, "c", 1.1, third)])
     assert [(each.sentence, each.voice, each.speed, each.start) for each in recorded(tmp_path)] == [
         (7, "a", 0.95, 0),
-        (10, "c", 1.1, GRANULE),
+        (10, "c", 1.1, SAMPLES_PER_TOKEN),
     ]
     samples = np.fromfile(tmp_path / "00.s16", "<i2")
-    assert samples.tolist() == [1] * GRANULE + [3] * GRANULE
+    assert samples.tolist() == [1] * SAMPLES_PER_TOKEN + [3] * SAMPLES_PER_TOKEN
     assert list(read_recordings(tmp_path / "00.tsv", len(samples))) == list(recorded(tmp_path))
 
 
