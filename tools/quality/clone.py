@@ -4,7 +4,7 @@ measure whom it sounds like.
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the
 model directory that is thrown away. The services are started on that, the new voices and those that
 the model came with speak the same held-out sentences, and speaker embeddings say who is near to
-whom (`tools.quality.speakers.likeness`). The speakers recorded should be none of the model's own.
+whom (`tools.quality.sound.speakers`). The speakers recorded should be none of the model's own.
 
 Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one
 is not or it failed, 2 bad arguments. Nearer to the recording itself than to the speech of the
@@ -20,15 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_json
-from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
+from cosyserve.commands.terminal.arguments import add_json, add_model
+from cosyserve.errors import InvalidRequest
 from cosyserve.host.defaults import model_directory
-from cosyserve.host.supervision.supervisor import DeploymentFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice
+from tools.quality.command import add_speaking, ending
 from tools.quality.recordings.collect import Recordings, client_of, spoken
-from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
+from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
 from tools.quality.recordings.voice_making import (
     SECONDS,
     RecordedSpeaker,
@@ -37,7 +36,7 @@ from tools.quality.recordings.voice_making import (
     vocoded_prompts,
     with_voices,
 )
-from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
+from tools.quality.sound.speakers import Likeness, as_table, cosine, nearness
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="python -m tools.quality.clone", description="Make a voice of a recording and measure it."
     )
-    options.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
+    add_model(options)
     options.add_argument(
         "--recording",
         type=Path,
@@ -63,12 +62,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)"
     )
-    options.add_argument(
-        "--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)"
-    )
+    add_speaking(options, count=10)
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
-    options.add_argument("--keep", type=Path, metavar="DIR", help="write what was spoken to DIR/VOICE/001.wav...")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
     options.add_argument(
         "--vocoded", action="store_true", help="decide by the prompts as the model's vocoder gives them back"
     )
@@ -80,21 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     top = parser()
     arguments = top.parse_args(argv)
     model = model_directory(arguments.model)
-    try:
+    with ending(top, bad_arguments=(OSError, ValueError)):
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
         originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
-    except (OSError, ValueError) as error:
-        top.error(str(error))
-    try:
+    with ending(top, bad_arguments=(InvalidRequest, ValueError)):
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
         likenesses = measure(directory, originals, presets, voices, speech)
-    except (InvalidRequest, ValueError) as error:
-        top.error(str(error))
-    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
-        print(f"clone: {error}", file=sys.stderr)
-        return 1
     if arguments.keep:
         for each in speech:
             for recording in each.streamed:
@@ -129,7 +117,7 @@ def measure(
 ) -> list[Likeness]:
     """Of each new voice, by Resemblyzer. `speech` is of all voices, new and old."""
     # Imported here: it takes seconds to load.
-    from tools.quality.speakers.embeddings import SpeakerEncoder
+    from tools.quality.sound.networks import SpeakerEncoder
 
     encoder = SpeakerEncoder()
     said = {each.voice: encoder.embed(each.streamed) for each in speech}

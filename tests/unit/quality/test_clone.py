@@ -17,9 +17,8 @@ from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
 from tools.quality.recordings.recording import Recording, Samples
-from tools.quality.recordings.speech_bounds import opening
-from tools.quality.recordings.voice_making import vocoded_prompts, with_voices
-from tools.quality.speakers.likeness import Likeness, as_table, nearness
+from tools.quality.recordings.voice_making import opening, vocoded_prompts, with_voices
+from tools.quality.sound.speakers import Likeness, as_table, nearness
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
