@@ -12,11 +12,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
-from recipes.demo_voice.flow.parameters import expanded
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
 from recipes.demo_voice.flow.train import Training, train
 from recipes.demo_voice.flow.update import Update
@@ -189,6 +188,8 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
     directory = layout.model_directory(work)
     (work / "flow" / "flow.pt").replace(directory.path / "flow.pt")
     flow = load_flow(directory, CPU)
+    rows = torch.load(directory.path / "flow.pt", weights_only=True)["input_embedding.weight"]
+    assert rows.sum(1).nonzero().flatten().tolist() == list(range(FIRST_ID, FIRST_ID + CODES))
 
     piece = draws.served(4, prompted=True)
     batch = held.gather([piece])
@@ -202,15 +203,6 @@ def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, held: C
         want = solve(network, solver, batch, flow.noise, streaming=streaming)[0, 2 * piece.prompt_tokens :].T
         mel_of_service = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
         torch.testing.assert_close(mel_of_service, want, atol=2e-4, rtol=0)
-
-
-def test_ids_without_a_code_get_empty_rows() -> None:
-    directory = FlowConfig.__dataclass_fields__  # sizes do not matter to the embedding's rows
-    config = FlowConfig(**dict.fromkeys(directory, 2))
-    wide = expanded({"input_embedding.weight": torch.ones(3, 2)}, replace(config, vocabulary=SPEECH_VOCABULARY), 40)
-    rows = wide["input_embedding.weight"]
-    assert rows.shape == (SPEECH_VOCABULARY, 2)
-    assert rows.sum(1).nonzero().flatten().tolist() == [40, 41, 42]
 
 
 def test_losses_of_masks_differ_only_where_masks_hide_something(

@@ -56,12 +56,7 @@ def test_utterances_come_in_the_order_of_shards_and_places(work: Path) -> None:
     assert [each.number for each in speech.utterances] == [0, 1, 2, 3]
     assert (speech.utterances[0].text, speech.utterances[0].phonemes) == ("One two.", "wˈʌn tˈu.")
     assert (speech.tokens, speech.first) == ([2, 1, 1, 2], [0, 2, 3, 4])
-
-
-def test_splits(work: Path) -> None:
-    speech = Speech.read(work)
-    assert speech.training == [0]
-    assert speech.held_out == [1, 3]
+    assert (speech.training, speech.held_out) == ([0], [1, 3])
 
 
 def test_voices_take_turns_in_a_small_held_out_set(work: Path) -> None:
