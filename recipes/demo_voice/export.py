@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from recipes.demo_voice.model_files import manifest
+from recipes.demo_voice.model_files import manifest, onnx_graph
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.speaker import network as speaker_onnx
+from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
@@ -119,8 +119,10 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
 
     weights = parameter_store.load(speaker)
     banks = [fbank.speaker_features(wave[0])[None] for wave in waves]
-    apart = max(speaker_onnx.largest_difference(directory.file(SPEAKER), weights, bank) for bank in banks)
-    vectors = torch.cat([speaker_onnx.run(directory.file(SPEAKER), bank) for bank in banks])
+    apart = max(speaker_network.largest_difference(directory.file(SPEAKER), weights, bank) for bank in banks)
+    vectors = torch.cat(
+        [onnx_graph.run(directory.file(SPEAKER), {speaker_network.INPUT: bank.numpy()}) for bank in banks]
+    )
     alike = float((F.normalize(vectors, dim=1) * corpus.vectors[members]).sum(dim=1).min())
     print(
         f"{len(members)} utterances through ONNX Runtime: speech tokens {equal:.2%} those of torch, {known:.2%} those "

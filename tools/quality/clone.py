@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import add_json, add_model
@@ -77,7 +78,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = model_directory(arguments.model)
     with ending(top, bad_arguments=(OSError, ValueError)):
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
-        originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
+        originals = read_originals(
+            arguments.recording, arguments.text, arguments.seconds, lambda part: _recogniser(arguments.threads)(part)
+        )
     with ending(top, bad_arguments=(InvalidRequest, ValueError)):
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
@@ -160,18 +163,12 @@ def as_json(
     }
 
 
-def _listener(threads: int) -> Callable[[Recording], str]:
-    """Loads the recogniser when a recording needs a transcript."""
-    loaded: list[Callable[[Recording], str]] = []
+@cache
+def _recogniser(threads: int) -> Callable[[Recording], str]:
+    """Loaded when a recording needs a transcript."""
+    from tools.quality.words.recognition import Recogniser
 
-    def hear(recording: Recording) -> str:
-        if not loaded:
-            from tools.quality.words.recognition import Recogniser
-
-            loaded.append(Recogniser(threads).text_of)
-        return loaded[0](recording)
-
-    return hear
+    return Recogniser(threads).text_of
 
 
 if __name__ == "__main__":

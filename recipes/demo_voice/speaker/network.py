@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.model_files.onnx_graph import Graph
+from recipes.demo_voice.model_files.onnx_graph import Graph, run
 from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.frontend.prompts.features.fbank import BINS
 
@@ -107,9 +107,7 @@ def _graph(parameters: Mapping[str, Tensor]) -> Graph:
         )
 
     def linear(name: str, x: str) -> str:
-        """Weights are stored [in, out] here, so that a product is all that it takes."""
-        product = graph.add("MatMul", x, graph.weight(f"{name}.weight", parameters[f"{name}.weight"].T))
-        return graph.add("Add", product, graph.weight(f"{name}.bias", parameters[f"{name}.bias"]))
+        return graph.linear(name, parameters[f"{name}.weight"], parameters[f"{name}.bias"], x)
 
     side = STEM_KERNEL // 2
     x = graph.add("Transpose", INPUT, perm=[0, 2, 1])
@@ -140,18 +138,9 @@ def write_onnx(path: Path, parameters: Mapping[str, Tensor]) -> None:
     _graph(parameters).write(path, "speaker", [features], [vector])
 
 
-def run(path: Path, features: Tensor) -> Tensor:
-    """Centred features float32 [B, T, 80] -> float32 [B, 192] in ONNX Runtime."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (vectors,) = session.run([OUTPUT], {INPUT: features.numpy()})
-    return torch.from_numpy(vectors)
-
-
 def largest_difference(path: Path, parameters: Mapping[str, Tensor], features: Tensor) -> float:
     """Largest difference between the file and the torch network in an entry of the vectors of
     `features`.
     """
     expected = embed({name: tensor.to(torch.float32) for name, tensor in parameters.items()}, features)
-    return float((run(path, features) - expected).abs().max())
+    return float((run(path, {INPUT: features.numpy()}) - expected).abs().max())

@@ -16,7 +16,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from recipes.demo_voice.model_files.onnx_graph import Graph
+from recipes.demo_voice.model_files.onnx_graph import Graph, run
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Block, Encoder
 from recipes.demo_voice.tokenizer.trained import TrainedTokenizer
@@ -43,15 +43,12 @@ def export(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) ->
 
 def agreement_with(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) -> float:
     """Share of frames whose id in ONNX Runtime is the trained network's on the CPU."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     equal = total = 0
     for log_mel in speech:
         length = len(log_mel)
-        (ids,) = session.run([IDS], {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
+        ids = run(path, {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
         expected = tokenizer.codes_of_speech(log_mel[None], torch.tensor([length])) + codes.first_id(tokenizer.digits)
-        equal += int((torch.from_numpy(ids) == expected).sum())
+        equal += int((ids == expected).sum())
         total += expected.numel()
     return equal / max(1, total)
 
@@ -100,7 +97,10 @@ class _EncoderGraph(Graph):
         hidden = self.add("Transpose", hidden, perm=[0, 2, 1])
         for place, block in enumerate(encoder.blocks):
             hidden = self._block(f"blocks.{place}", cast(Block, block), hidden)
-        bound = self.add("Tanh", self._linear("digits", encoder.digits, self._norm("norm", encoder.norm, hidden)))
+        bound = self.add(
+            "Tanh",
+            self.linear("digits", encoder.digits.weight, encoder.digits.bias, self._norm("norm", encoder.norm, hidden)),
+        )
         return self._ids(
             self.add("Mul", bound, self.constant(np.array([codes.REACH], np.float32))), encoder.digits.out_features
         )
@@ -108,9 +108,11 @@ class _EncoderGraph(Graph):
     def _block(self, name: str, block: Block, inputs: str) -> str:
         frames = self.add("Transpose", inputs, perm=[0, 2, 1])
         hidden = self.add("Transpose", self._convolution(f"{name}.over_time", block.over_time, frames), perm=[0, 2, 1])
-        hidden = self._gelu(self._linear(f"{name}.wide", block.wide, self._norm(f"{name}.norm", block.norm, hidden)))
+        normed = self._norm(f"{name}.norm", block.norm, hidden)
+        hidden = self._gelu(self.linear(f"{name}.wide", block.wide.weight, block.wide.bias, normed))
         scale = self.weight(f"{name}.scale", block.scale)
-        return self.add("Add", inputs, self.add("Mul", self._linear(f"{name}.narrow", block.narrow, hidden), scale))
+        narrow = self.linear(f"{name}.narrow", block.narrow.weight, block.narrow.bias, hidden)
+        return self.add("Add", inputs, self.add("Mul", narrow, scale))
 
     def _ids(self, bound: str, digits: int) -> str:
         """sum((round + 1) * 3^i) and the middle levels of the unused digits, in whole numbers."""
@@ -131,11 +133,6 @@ class _EncoderGraph(Graph):
         )
         side = int(layer.padding[0])
         return self.add("Conv", inputs, weight, bias, pads=[side, side], strides=list(layer.stride), group=layer.groups)
-
-    def _linear(self, name: str, layer: nn.Linear, inputs: str) -> str:
-        """Weights are stored [in, out] here, so that a product is all that it takes."""
-        product = self.add("MatMul", inputs, self.weight(f"{name}.weight", layer.weight.T))
-        return self.add("Add", product, self.weight(f"{name}.bias", layer.bias))
 
     def _norm(self, name: str, layer: nn.LayerNorm, inputs: str) -> str:
         weight, bias = self.weight(f"{name}.weight", layer.weight), self.weight(f"{name}.bias", layer.bias)

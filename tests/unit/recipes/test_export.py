@@ -131,7 +131,7 @@ def test_the_same_work_gives_the_same_voices(work: Path) -> None:
     assert all(torch.equal(once[field], again[field]) for field in once)
 
 
-def test_a_voice_that_nobody_spoke_is_named(work: Path) -> None:
+def test_a_voice_without_recordings_is_named(work: Path) -> None:
     with pytest.raises(ValueError, match="'alto'"):
         voices.voices(voices.Corpus.read(work, "tokenizer"), ["alto"])
 

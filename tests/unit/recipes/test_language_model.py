@@ -180,7 +180,7 @@ def test_the_published_tensors_score_as_those_in_training() -> None:
     assert (log_probabilities[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
 
 
-def test_a_repeated_code_is_drawn_anew() -> None:
+def test_a_repeated_code_is_drawn_again() -> None:
     scores = torch.full((2, 30), -20.0)
     scores[:, 4] = 10.0
     recent = torch.tensor([[4] * 4 + [7] * 6, [4] * 5 + [7] * 5])

@@ -1,4 +1,4 @@
-"""The speaker encoder tells the two made-up voices apart, and its ONNX file is the same network."""
+"""The speaker encoder distinguishes the two made-up voices, and its ONNX file is the same network."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], tm
     assert path.read_bytes() == first
 
 
-def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
+def test_training_separates_voices_resumes_and_writes_what_the_others_read(
     work: Path, speech: Speech, features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crops, "CROP_FRAMES", (40,))

@@ -39,7 +39,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def shard(work: Path, name: str, recordings: list[Recording]) -> None:
-    """A ramp per shard, so that every sample tells its place; its base tells the shard."""
+    """A ramp per shard, so that every sample shows its place and its shard."""
     total = sum(each.samples for each in recordings)
     (np.arange(total, dtype="<i2") + 10_000 * int(name)).tofile(work / "speech" / f"{name}.s16")
     (work / "speech" / f"{name}.tsv").write_text("".join(each.line() for each in recordings), encoding="utf-8")
