@@ -40,7 +40,7 @@ class Graph:
         return self.add("Cast", name, to=TensorProto.FLOAT)
 
     def linear(self, name: str, weight: Tensor, bias: Tensor, inputs: str) -> str:
-        """A layer with a weight of [out, in], stored as [in, out]: a product is all that it takes."""
+        """A layer whose weight [out, in] is stored as [in, out]: a product is all that it takes."""
         product = self.add("MatMul", inputs, self.weight(f"{name}.weight", weight.T))
         return self.add("Add", product, self.weight(f"{name}.bias", bias))
 

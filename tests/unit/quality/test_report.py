@@ -1,4 +1,4 @@
-"""From recordings to a table, JSON and an exit status, with a recogniser whose answers are given."""
+"""From recordings to a table, JSON and limits, with a recogniser whose answers are given."""
 
 import json
 import re
