@@ -66,8 +66,8 @@ class HeldOut:
         """weights: float32, fused.
 
         mel: mean absolute difference of log-mels in nepers. spectra: of log magnitudes, see
-        `objective.spectral_distance`. cents: median error of f0 where both are voiced, left out where
-        nothing is. voicing: part of the frames voiced in one and not in the other.
+        `objective.spectral_distance`. cents: median error of f0 where both are voiced, left out
+        where nothing is. voicing: part of the frames voiced in one and not in the other.
         """
         if not self._waves:
             return {}
