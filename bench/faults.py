@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load.requests import TEXTS
+from bench.load.stack import TEXTS
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES

@@ -20,7 +20,7 @@ from typing import cast
 
 import grpc
 
-from bench.load.requests import TEXTS, setting
+from bench.load.stack import TEXTS, setting
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment

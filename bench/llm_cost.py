@@ -23,13 +23,13 @@ from pathlib import Path
 import torch
 
 from bench.load.engines import Speaker, text_ids
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM, llm_tensors
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Passes, ReadablePasses
+from services.llm.engine.stepper import Passes, ReadablePasses
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.request import Profile, Prompt

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load.flat_memory import sample, slopes, verdict
-from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
+from bench.load.stack import TEXTS, gpu_megabytes, room_for, setting
+from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
-from bench.parts.results_file import ResultsFile
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
-from cosyserve.load.arrivals import closed_loop
+from cosyserve.load.measurement import closed_loop
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2

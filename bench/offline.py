@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
-from bench.load.requests import TEXTS
-from bench.parts.results_file import ResultsFile
+from bench.load.stack import TEXTS
+from bench.parts.part import ResultsFile
 from bench.reports.offline_table import HEAD, Cost, row
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher

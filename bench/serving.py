@@ -20,13 +20,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load.requests import TEXTS, gpu_megabytes, room_for, setting
+from bench.load.stack import TEXTS, gpu_megabytes, room_for, setting
 from bench.parts.provenance import machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
-from cosyserve.load.arrivals import closed_loop, poisson
+from cosyserve.load.measurement import closed_loop, poisson
 from cosyserve.load.player import Heard, listen
 
 _BACK_OFF_SECONDS = 0.2

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.load.flat_memory import FLAT_MEGABYTES, sample, slopes_by_hundred
-from bench.load.requests import ALL_ADMITTED
+from bench.load.stack import ALL_ADMITTED
 from cosyserve.client import AsyncClient
 from cosyserve.errors import InternalFault
 from cosyserve.host.supervision.supervisor import local_deployment

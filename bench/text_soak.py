@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from bench.load.flat_memory import sample, slopes_by_hundred
-from bench.load.requests import ALL_ADMITTED
+from bench.load.stack import ALL_ADMITTED
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Mode, Summary
 from cosyserve.errors import InternalFault

@@ -14,7 +14,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
-from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 SEEDS = (0, 1, 2)

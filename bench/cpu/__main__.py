@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cpu.report import write
+from bench.cpu import write
 from bench.parts.command import add_options, execute
 from bench.parts.part import Part
 

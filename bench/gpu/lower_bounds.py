@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bench.real_size.tensors import SHAPES
+from bench.real_size import SHAPES
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 
 BYTES_A_WEIGHT = 2
@@ -20,7 +20,7 @@ FIRST_TOKENS = 16
 
 @dataclass(frozen=True)
 class LowerBounds:
-    """ceilings: as `bench.gpu.device.timing` gives them."""
+    """ceilings: as `bench.gpu.timing` gives them."""
 
     ceilings: Mapping[str, float]
 

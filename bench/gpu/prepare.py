@@ -19,16 +19,16 @@ def model(target: Path) -> None:
     """Random weights of the published sizes in `target`; what other code has left there is written
     again.
     """
-    from bench.real_size import directory, tensors
+    from bench import real_size
 
     mark = target / COMPLETE
-    sources = b"".join(Path(source).read_bytes() for source in (directory.__file__, tensors.__file__))
+    sources = b"".join(Path(source).read_bytes() for source in (real_size.__file__, real_size.__file__))
     source_hash = hashlib.sha256(sources).hexdigest()
     if mark.exists() and mark.read_text() == source_hash:
         print(f"{target} is there")
         return
     shutil.rmtree(target, ignore_errors=True)
-    directory.write(target)
+    real_size.write(target)
     mark.write_text(source_hash)
     print(f"{target} written")
 
@@ -36,9 +36,9 @@ def model(target: Path) -> None:
 def llm(rows: list[int]) -> None:
     import torch
 
-    from bench.gpu.llm.kernels import captured
+    from bench.gpu.llm.decode_steps import captured
     from bench.gpu.llm.tuning import filled, model_on
-    from bench.real_size.tensors import PUBLISHED_LLM
+    from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.prefill import PrefillStep
 
     packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
@@ -56,7 +56,7 @@ def sharing() -> None:
     from bench.gpu.llm.tuning import filled, model_on
     from bench.gpu.sharing.decoding import blocks_of
     from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from bench.real_size.tensors import PUBLISHED_LLM
+    from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 
     packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)

@@ -8,7 +8,7 @@ import argparse
 import time
 from pathlib import Path
 
-from bench.real_size.directory import write
+from bench.real_size import write
 
 
 def main() -> None:

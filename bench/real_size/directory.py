@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bench.real_size.tensors import DEMO, PUBLISHED_LLM, flow_tensors, llm_tensors, vocoder_tensors
+from bench.real_size import DEMO, PUBLISHED_LLM, flow_tensors, llm_tensors, vocoder_tensors
 
 BACKBONE = {
     "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,

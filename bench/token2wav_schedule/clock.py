@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """A `services.token2wav.scheduling.clock.Clock`.
+    """A `services.token2wav.scheduling.measurements.Clock`.
     Everything happens in the thread that waits or works. on_end: called when nothing can
     happen any more although a coroutine waits."""
 

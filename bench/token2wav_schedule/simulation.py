@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench.token2wav_schedule.clock import VirtualServers
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledLlm, Times
-from bench.token2wav_schedule.outcome import Outcome
 from bench.token2wav_schedule.request import WAY_SECONDS, ModelledRequest
-from bench.token2wav_schedule.servers import VirtualServers
+from bench.token2wav_schedule.simulation import Outcome
 from cosyserve.load.player import Player
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad

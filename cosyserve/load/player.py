@@ -5,8 +5,8 @@ late.
 import time
 from dataclasses import dataclass
 
+from cosyserve.audio.audibility import FirstAudible
 from cosyserve.audio.encoding import Encoding
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Summary
 from cosyserve.spec import SAMPLE_RATE

@@ -18,13 +18,12 @@ from tools.attack.connections import many_connections
 from tools.attack.empty_calls import empty_calls
 from tools.attack.empty_chunks import empty_chunks
 from tools.attack.empty_streams import empty_streams
-from tools.attack.finding import Attack, Finding
 from tools.attack.half_sent import half_sent
 from tools.attack.hang_ups import hang_ups
 from tools.attack.huge_fields import huge_fields
 from tools.attack.never_reading import never_reading
 from tools.attack.number_texts import number_texts
-from tools.attack.target import Target
+from tools.attack.target import Attack, Finding, Target
 from tools.attack.undecodable import undecodable
 
 ATTACKS: dict[str, Attack] = {

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 
 from cosyserve.client import AsyncClient
-from tools.attack.finding import Finding
 from tools.attack.raw_http2 import connected
-from tools.attack.target import Target, tiny
+from tools.attack.target import Finding, Target, tiny
 
 _CONNECTIONS = 600
 _MOST_TAKEN = 512

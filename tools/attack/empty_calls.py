@@ -13,9 +13,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tools.attack.finding import Finding
 from tools.attack.raw_http2 import RawConnection, connected
-from tools.attack.target import DOOR, Target
+from tools.attack.target import DOOR, Finding, Target
 
 _METHODS = (f"{DOOR}Synthesize", "/grpc.health.v1.Health/Check")
 _CALLS_PER_SECOND, _DURATION_SECONDS = 50, 12.0

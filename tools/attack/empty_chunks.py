@@ -7,8 +7,7 @@ import struct
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import FailedPrecondition, InvalidRequest
-from tools.attack.finding import Finding
-from tools.attack.target import Target
+from tools.attack.target import Finding, Target
 
 _CHUNKS = 1_000_000
 _MOST_SECONDS = 2.0

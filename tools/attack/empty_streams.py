@@ -8,8 +8,7 @@ from typing import Any
 import grpc
 
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-from tools.attack.finding import Finding
-from tools.attack.target import Target
+from tools.attack.target import Finding, Target
 
 _MORE = 4
 _MOST_SECONDS = 5.0

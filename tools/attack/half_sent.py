@@ -5,9 +5,8 @@ request get through?
 import asyncio
 import contextlib
 
-from tools.attack.finding import Finding
 from tools.attack.raw_http2 import RawConnection, connected
-from tools.attack.target import DOOR, Memory, Target
+from tools.attack.target import DOOR, Finding, Memory, Target
 
 _CALLS, _CONNECTIONS, _BYTES = 40, 8, 21_000_000
 _MOST_MEGABYTES = 400.0

@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-from tools.attack.finding import Finding
-from tools.attack.target import Memory, Target
+from tools.attack.target import Finding, Memory, Target
 
 _ROUNDS, _CALLS = 10, 50
 _MOST_MEGABYTES = 100.0

@@ -8,8 +8,7 @@ from typing import Any
 import grpc
 
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, voice_pb2
-from tools.attack.finding import Finding
-from tools.attack.target import HONEST_SECONDS, Target
+from tools.attack.target import HONEST_SECONDS, Finding, Target
 
 _MOST_SECONDS = 3.0
 _ALLOWED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED)

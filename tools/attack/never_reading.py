@@ -7,9 +7,8 @@ import contextlib
 
 from cosyserve.errors import Overloaded
 from cosyserve.v1 import synthesis_pb2
-from tools.attack.finding import Finding
 from tools.attack.raw_http2 import connected
-from tools.attack.target import DOOR, Memory, Target
+from tools.attack.target import DOOR, Finding, Memory, Target
 
 _MOST_MEGABYTES = 200.0
 _MOST_SECONDS = 3.0

@@ -6,8 +6,7 @@ import asyncio
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
-from tools.attack.finding import Finding
-from tools.attack.target import Target
+from tools.attack.target import Finding, Target
 
 _TEXTS, _CHARACTERS = 8, 19_000
 _MOST_SECONDS = 3.0

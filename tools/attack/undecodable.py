@@ -7,8 +7,7 @@ from typing import Any
 import grpc
 
 from cosyserve.v1 import info_pb2, synthesis_pb2
-from tools.attack.finding import Finding
-from tools.attack.target import HONEST_SECONDS, Target
+from tools.attack.target import HONEST_SECONDS, Finding, Target
 
 _GARBAGE = (b"\xff" * 7, b"\x0a\xff\xff\xff\xff\x0f", bytes(range(1, 256)) * 40)
 _ALLOWED = (grpc.StatusCode.INVALID_ARGUMENT,)

@@ -17,21 +17,21 @@ from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.fuzz.upload_seeds import seeds
+
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.prompts.prompt_recording import PromptRecording
+from services.frontend.prompts.prompt_recording import Draft, PromptRecording
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.prompts.voice_maker import Draft
 from services.frontend.recordings.compressed_audio import read_compressed
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.recordings.wav_reader import read_wav
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_notes import Labels
 from tools.fuzz.damage import damaged
-from tools.fuzz.upload_seeds import seeds
 
 MODEL = Path("models/demo")
 MOST_TOKENS = 750

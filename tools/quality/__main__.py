@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import SettingsError
-from cosyserve.host.defaults import model_directory
 from tools.quality.command import add_speaking, ending, names
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
 from tools.quality.recordings.recording import (

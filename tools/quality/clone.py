@@ -21,9 +21,8 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_json, add_model
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
 from cosyserve.errors import InvalidRequest
-from cosyserve.host.defaults import model_directory
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice
 from tools.quality.command import add_speaking, ending

@@ -17,16 +17,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from services.orchestrator.speech.word_alignment import FEWEST_LETTERS, fewest_tokens, tokens_of
 
-from cosyserve.commands.terminal.arguments import add_json, add_model
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.segmentation.split_mode import split_mode
+from services.frontend.segmentation.sentence_splitter import split_mode
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.backend import Backend
 from services.llm.generation.config import LengthBounds
@@ -36,7 +36,6 @@ from services.llm.guards.repetition import LARGEST_GAIN, step_back_gain
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
-from services.orchestrator.speech.missing_words import FEWEST_LETTERS, fewest_tokens, tokens_of
 from services.orchestrator.speech.utterance import SpokenWord
 from tools.quality.command import ending
 from tools.quality.recordings.recording import HELD_OUT, Sentence, read_sentences, spread

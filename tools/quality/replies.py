@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import InvalidRequest
-from cosyserve.host.defaults import model_directory
 from tools.quality.command import add_speaking, ending, names
 from tools.quality.recordings.recording import Sentence, read_sentences, spread, write_recording
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table

@@ -23,8 +23,7 @@ import numpy as np
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import WordTime
-from cosyserve.commands.terminal.arguments import add_json, add_model
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
 from tools.quality.command import ending

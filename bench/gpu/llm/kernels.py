@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from services.llm.gpu.state_table import Column
 
 from bench.gpu.llm.tuning import filled, graph_of, microseconds, model_on
-from bench.real_size.tensors import PUBLISHED_LLM
+from bench.real_size import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
-from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from services.llm.gpu.state_table import Column
 
-from bench.gpu.device.timing import timed
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors, smaller
+from bench.gpu.timing import timed
+from bench.real_size import PUBLISHED_LLM, llm_tensors, smaller
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
-from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.tuning import Blocks, Tuning, tuning
 

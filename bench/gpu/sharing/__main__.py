@@ -15,15 +15,13 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.gpu.sharing.figures import Figures, summary
-from bench.gpu.sharing.processes import SharingProcesses, heard
-from bench.gpu.sharing.rows import ROWS, Row
+from bench.gpu.sharing.__main__ import SharingProcesses, heard
+from bench.gpu.sharing.rows import ROWS, Figures, Row, summary
 from bench.gpu.sharing.worker import FAILED
+from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
-from bench.parts.results_file import ResultsFile
 from cosyserve.host.supervision.gpu_sharing import CLIENT_PRIORITIES, finds_a_daemon, shared_gpu
-from cosyserve.host.supervision.layout import ProcessSpec
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision.layout import ProcessSpec, free_ports
 
 POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(4 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 30)}
 KERNELS = "TRITON_CACHE_DIR"

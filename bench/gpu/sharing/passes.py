@@ -20,8 +20,7 @@ from bench.gpu.sharing.rows import AHEAD, APART, COLD
 from bench.gpu.sharing.worker import Answer, serve
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
-from services.token2wav.flow.flow import load_flow
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 
 GAP_SECONDS = 0.003
 """Between two passes, so that they begin at any place of the other process's steps."""

@@ -15,15 +15,14 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import ceilings
+from bench.gpu.timing import ceilings
+from bench.gpu.token2wav.decoder import decoder, readable, steps, streams
 from bench.gpu.token2wav.flow import correctness, passes, recompute
 from bench.gpu.token2wav.random_models import RUN
-from bench.gpu.token2wav.readable_path import readable
-from bench.gpu.token2wav.streams import decoder, steps, streams
 from bench.gpu.token2wav.tuning import CHOICES, profile, tuned_tiles, tuning, variants
 from bench.gpu.token2wav.vocoder import vocoder
 from bench.gpu.token2wav.vocoder_tuning import pitch_tuning, sound_tuning
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 
 Part = Callable[[Path], dict[str, Any]]
 PARTS: dict[str, Part] = {

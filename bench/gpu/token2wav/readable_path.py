@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, random_flow, random_vocoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.vocoder.vocoder import Vocoder

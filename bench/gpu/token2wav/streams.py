@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
 from cosyserve.load.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.flow.flow import as_prompt
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile, Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.stream import AcousticStream

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, filled, graphed, random_flow, spread
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, graphed, random_vocoder
-from services.token2wav.gpu.device.launcher import MANY, Grid, Launcher, Tile, Tiles
-from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
+from services.token2wav.gpu.device.launcher import MANY, SOUND_TILES, Grid, Launcher, Tile, Tiles
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
-from services.token2wav.gpu.windowed_vocoder.window_batches import WINDOW_FRAMES, Render
 
 Launched = tuple[Any, Grid, tuple[Any, ...], dict[str, Any]]
 BATCHES = (1, 4, 8, 16, 32)

@@ -13,16 +13,16 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from cosyserve.rpc.calls import retry_delay
+from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.server import running
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
 from tools.fuzz.damage import damaged
-from tools.fuzz.upload_seeds import seeds, voiced
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import grpc
+from tests.fuzz.upload_seeds import seeds
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
@@ -10,7 +11,6 @@ from cosyserve.host.supervision.supervisor import LocalDeployment, local_deploym
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from tests.contract.telemetry.metrics_receiver import metrics_receiver
 from tests.stacks.up_process import TINY
-from tools.fuzz.upload_seeds import seeds
 
 PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
 

@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.fuzz.upload_seeds import seeds
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
@@ -34,7 +35,6 @@ from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
 from tests.stacks.every_request import Put, methods, places, request_of
 from tests.stacks.scripted_stages import until_serving
-from tools.fuzz.upload_seeds import seeds
 
 HERE = "127.0.0.1:0"
 DEMO = Path(__file__).parents[3] / "models" / "demo"

@@ -13,14 +13,12 @@ import pytest
 import torch
 
 from bench.gpu.sharing import decoding, passes, service
-from bench.gpu.sharing.__main__ import attempted, failed, measure
+from bench.gpu.sharing.__main__ import SharingProcesses, attempted, failed, measure
 from bench.gpu.sharing.decoding import Ear, Speaker
-from bench.gpu.sharing.figures import sharing, spans
 from bench.gpu.sharing.passes import ReadablePasses
-from bench.gpu.sharing.processes import SharingProcesses
-from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
+from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row, sharing, spans
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.v1 import token2wav_pb2

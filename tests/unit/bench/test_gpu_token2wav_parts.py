@@ -16,11 +16,12 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
+from bench.gpu.timing import LowerBounds
+
 from bench.gpu import stage_tables
-from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.token2wav import __main__ as command
-from bench.gpu.token2wav import flow, random_models, readable_path, streams, tuning, vocoder
+from bench.gpu.token2wav import decoder, flow, random_models, tuning, vocoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
@@ -64,7 +65,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets,
         **options),
     }  # fmt: skip
-    for module in (random_models, flow, readable_path, streams, tuning, vocoder):
+    for module in (random_models, flow, decoder, decoder, tuning, vocoder):
         for name in smaller.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, smaller[name])
     monkeypatch.setattr(PagedFlow, "_launch", lambda *_: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.offline import measure
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from bench.reports.offline_table import Cost, row
 
 

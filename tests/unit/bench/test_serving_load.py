@@ -13,7 +13,7 @@ import pytest
 from bench import serving
 from bench.reports.serving_report import Level, level, plot, read_json, row, write_json
 from cosyserve.client.types import STAGES, Summary
-from cosyserve.load.arrivals import closed_loop, poisson
+from cosyserve.load.measurement import closed_loop, poisson
 from cosyserve.load.player import Heard, Player
 
 NONE = dict.fromkeys(STAGES, 0.0)

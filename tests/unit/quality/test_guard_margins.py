@@ -11,7 +11,7 @@ from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Prompt
 from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import EQUAL_TOKENS, TokenGuards
-from tests.unit.llm.guards.test_repetition import sharp, token
+from tests.unit.llm.guards.test_alignment import sharp, token
 from tools.quality import guard_margins
 from tools.quality.guard_margins import SpokenTokens, extremes, margins, repeated, word_margin
 

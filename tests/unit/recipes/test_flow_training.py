@@ -22,12 +22,11 @@ from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")

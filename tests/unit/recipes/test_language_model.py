@@ -32,7 +32,7 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import LlmConfig, SamplingParameters, read_config
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Script, Table

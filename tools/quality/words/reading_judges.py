@@ -19,8 +19,7 @@ import unicodedata
 
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.tokenizers.phonemes.endings import plural
-from services.frontend.tokenizers.phonemes.spelling import spell
-from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS
+from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS, spell
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
 
