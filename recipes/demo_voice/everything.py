@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from recipes.demo_voice.training import commands
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -92,10 +94,7 @@ async def run(stages: Sequence[Stage], work: Path) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.everything", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path)
+    parser = commands.stage("everything", __doc__, "work folder with model/phonemes/ in it")
     parser.add_argument(
         "--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz"
     )

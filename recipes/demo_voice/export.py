@@ -7,9 +7,7 @@ With --to the same files replace those that the manifest next to that directory 
 manifest is rewritten.
 """
 
-import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,15 +17,15 @@ from torch.nn import functional as F
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from recipes.demo_voice.model_files import manifest
+from recipes.demo_voice.model_files import manifest, onnx_graph
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.speaker import network as speaker_onnx
+from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
-from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.voices import Corpus, voices
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
@@ -118,12 +116,12 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
     heard = [corpus.tokenizer.codes_of_speech(log_mel[None], torch.tensor([len(log_mel)]))[0] for log_mel in log_mels]
     known = float(torch.cat([one == other for one, other in zip(heard, stored, strict=True)]).float().mean())
 
-    weights = {
-        name: tensor for name, tensor in parameter_store.load(speaker).items() if isinstance(tensor, torch.Tensor)
-    }
+    weights = parameter_store.load(speaker)
     banks = [fbank.speaker_features(wave[0])[None] for wave in waves]
-    apart = max(speaker_onnx.largest_difference(directory.file(SPEAKER), weights, bank) for bank in banks)
-    vectors = torch.cat([speaker_onnx.run(directory.file(SPEAKER), bank) for bank in banks])
+    apart = max(speaker_network.largest_difference(directory.file(SPEAKER), weights, bank) for bank in banks)
+    vectors = torch.cat(
+        [onnx_graph.run(directory.file(SPEAKER), {speaker_network.INPUT: bank.numpy()}) for bank in banks]
+    )
     alike = float((F.normalize(vectors, dim=1) * corpus.vectors[members]).sum(dim=1).min())
     print(
         f"{len(members)} utterances through ONNX Runtime: speech tokens {equal:.2%} those of torch, {known:.2%} those "
@@ -153,14 +151,9 @@ def _weights(named: Path, usual: str) -> Path:
     return named if named.suffix == ".pt" else named / usual
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.export", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path, help="work folder in which all trainings have ended")
-    parser.add_argument(
-        "--tokenizer", default="tokenizer", help="folder of the speech tokenizer within the work folder"
-    )
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = commands.stage("export", __doc__, "work folder in which all trainings have ended")
+    commands.add_tokenizer(parser)
     parser.add_argument(
         "--llm", default="llm", help="folder of the language model, or a file in it such as llm/llm_best.pt"
     )
@@ -184,8 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check(directory, corpus, work / SPEAKER_WEIGHTS)
     if options.to is not None:
         place(directory, options.to)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

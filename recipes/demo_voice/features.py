@@ -1,13 +1,14 @@
-"""`python -m recipes.demo_voice.features WORK`: everything the trainings hear, computed once.
+"""`python -m recipes.demo_voice.features WORK`: everything the trainings hear, computed once and
+read by each.
 
 Per utterance, by the very functions the frontend uses: the flow's mel (50 frames a second),
 Whisper's log-mel in front of the speech tokenizer (100), Kaldi's filterbank in front of the speaker
 encoder (about 100). Stored as float16, utterances end to end.
 """
 
-import argparse
-import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,11 +16,71 @@ import torch.multiprocessing as processes
 from torch import Tensor
 from tqdm import tqdm
 
-from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_TOKEN
-from recipes.demo_voice.features import FBANK_PER_TOKEN, STREAMS, feature_file, frames_per_token
+from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_TOKEN
+from recipes.demo_voice.training import commands
 from recipes.demo_voice.training.speech import Speech, mapped_waves
 from services.frontend.prompts.features import fbank, mel, whisper_mel
 from services.frontend.prompts.features.resample import resample
+
+LOG_MEL_PER_TOKEN = 4
+FBANK_PER_TOKEN = 4
+STREAMS = {"mel": MEL_BINS, "log_mel": whisper_mel.BINS, "fbank": fbank.BINS}
+"""Values of each frame, by stream."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """All utterances of a `Speech` end to end, in its order.
+
+    mel: float16 [50 Hz frames, 80]. log_mel: float16 [100 Hz frames, 128]. fbank: float16 [100 Hz
+    frames, 80], mean not taken off; the last two frames of each utterance repeat the last whole
+    window. tokens: 25 Hz lengths of the utterances. first: token at which each starts; its mel
+    starts at 2 * first, log_mel and fbank at 4 * first. All tensors lie on one device; tokens and
+    first on the CPU too.
+    """
+
+    mel: Tensor
+    log_mel: Tensor
+    fbank: Tensor
+    tokens: list[int]
+    first: list[int]
+    first_on_device: Tensor
+
+    @classmethod
+    def read(
+        cls, work: Path, speech: Speech, device: torch.device, *, only: tuple[str, ...] = tuple(STREAMS)
+    ) -> "Features":
+        """What `python -m recipes.demo_voice.features` wrote; streams that are not in `only` are
+        left empty.
+        """
+
+        def stream(name: str) -> Tensor:
+            if name not in only:
+                return torch.empty(0, STREAMS[name], dtype=torch.float16, device=device)
+            values = np.fromfile(feature_file(work, name), dtype=np.float16).reshape(-1, STREAMS[name])
+            expected = sum(speech.tokens) * frames_per_token(name)
+            if len(values) != expected:
+                raise ValueError(
+                    f"{feature_file(work, name)}: {len(values)} frames, expected {expected}; make it again"
+                )
+            return torch.from_numpy(values).to(device)
+
+        return cls(
+            mel=stream("mel"),
+            log_mel=stream("log_mel"),
+            fbank=stream("fbank"),
+            tokens=speech.tokens,
+            first=speech.first,
+            first_on_device=torch.tensor(speech.first, device=device),
+        )
+
+
+def feature_file(work: Path, name: str) -> Path:
+    return work / "features" / f"{name}.f16"
+
+
+def frames_per_token(name: str) -> int:
+    return 2 if name == "mel" else LOG_MEL_PER_TOKEN
 
 
 def compute(work: Path, device: str, count: int) -> None:
@@ -27,14 +88,18 @@ def compute(work: Path, device: str, count: int) -> None:
     is cuda.
     """
     speech = Speech.read(work, audio=False)
-    total = sum(utterance.samples for utterance in speech.utterances) // SAMPLES_PER_TOKEN
     (work / "features").mkdir(exist_ok=True)
-    for name, bins in STREAMS.items():
-        np.memmap(feature_file(work, name), np.float16, "w+", shape=(total * frames_per_token(name), bins)).flush()
+    for name in STREAMS:
+        _mapped(work, name, "w+", speech).flush()
     if count == 1:
         _part(0, 1, work, device)
         return
     processes.spawn(_part, args=(count, work, device), nprocs=count)  # type: ignore[attr-defined, no-untyped-call]
+
+
+def _mapped(work: Path, name: str, mode: Literal["r+", "w+"], speech: Speech) -> np.memmap[Any, np.dtype[np.float16]]:
+    shape = (sum(speech.tokens) * frames_per_token(name), STREAMS[name])
+    return np.memmap(feature_file(work, name), np.float16, mode, shape=shape)
 
 
 def _part(index: int, count: int, work: Path, device_name: str) -> None:
@@ -43,17 +108,13 @@ def _part(index: int, count: int, work: Path, device_name: str) -> None:
         torch.device("cuda", index % torch.cuda.device_count()) if device_name == "cuda" else torch.device(device_name)
     )
     speech, wave = Speech.read(work, audio=False), mapped_waves(work)
-    tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
-    first = [0, *np.cumsum(tokens).tolist()]
-    files = {
-        name: np.memmap(feature_file(work, name), np.float16, "r+", shape=(first[-1] * frames_per_token(name), bins))
-        for name, bins in STREAMS.items()
-    }
-    mine = range(index * len(tokens) // count, (index + 1) * len(tokens) // count)
+    files = {name: _mapped(work, name, "r+", speech) for name in STREAMS}
+    total = len(speech.utterances)
+    mine = range(index * total // count, (index + 1) * total // count)
     for number in tqdm(mine, desc="features", unit="utterance", disable=index > 0, mininterval=5.0):
         for name, values in features_of(wave(speech.utterances[number]), device).items():
-            start, frames = first[number] * frames_per_token(name), tokens[number] * frames_per_token(name)
-            files[name][start : start + frames] = values.numpy()
+            start = speech.first[number] * frames_per_token(name)
+            files[name][start : start + len(values)] = values.numpy()
     for file in files.values():
         file.flush()
 
@@ -72,17 +133,13 @@ def features_of(wave: Tensor, device: torch.device) -> dict[str, Tensor]:
     return {name: values.to("cpu", torch.float16) for name, values in streams.items()}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.features", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path, help="work folder with speech/ in it")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(arguments: list[str] | None = None) -> None:
+    parser = commands.stage("features", __doc__, "work folder with speech/ in it")
+    commands.add_device(parser)
     parser.add_argument("--processes", type=int, default=8)
     options = parser.parse_args(arguments)
     compute(options.work, options.device, options.processes)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,14 +15,12 @@ mark that ends them, and at most 200 tokens, whose every word the lexicon knows;
 replies and names (`replies`) are added to them.
 """
 
-import argparse
 import gzip
 import hashlib
 import itertools
 import json
 import lzma
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +31,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from recipes.demo_voice.text.letter_to_sound import train
 from recipes.demo_voice.text.pronunciations import pronunciations
 from recipes.demo_voice.text.replies import replies
+from recipes.demo_voice.training import commands
 from services.frontend.tokenizers.phonemes.letter_to_sound import write_letters
 from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
@@ -131,11 +130,8 @@ def wheel(folder: Path, name: str) -> Path:
     return wheels[-1]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.prepare_text", description=__doc__.split("\n", 1)[0] if __doc__ else ""
-    )
-    parser.add_argument("work", type=Path, help="work folder of the recipe")
+def main(arguments: list[str] | None = None) -> None:
+    parser = commands.stage("prepare_text", __doc__, "work folder of the recipe")
     parser.add_argument(
         "--wheels",
         type=Path,
@@ -167,8 +163,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, CosyserveError) as error:
         parser.exit(1, f"{error}\n")
     print(", ".join(f"{count} {split}" for split, count in sorted(counts.items())))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,7 +11,6 @@ it goes on where it was. Writes `WORK/speech/<worker>.s16` and `<worker>.tsv`, s
 recipes.demo_voice.training.speech.
 """
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -29,12 +28,14 @@ from queue import Empty
 import torch
 from tqdm import tqdm
 
+from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest, numbers
 from recipes.demo_voice.teacher.plan import Job, Styles
 from recipes.demo_voice.teacher.recordings import Refused, Shard, finish, recorded
 from recipes.demo_voice.teacher.weights import load_kokoro
-from recipes.demo_voice.training.speech import SAMPLE_RATE, read_sentences
+from recipes.demo_voice.training import commands
+from recipes.demo_voice.training.speech import read_sentences
 
 _POOL = 512
 """Jobs among which those of like length are put into one batch."""
@@ -174,8 +175,7 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, or 2 for bad arguments."""
     cuda = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(prog="recipes.demo_voice.synthesise", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("work", type=Path)
+    parser = commands.stage("synthesise", __doc__, "work folder with text/ in it")
     parser.add_argument("--teacher", type=Path, required=True, help="kokoro-v1.0.int8.onnx")
     parser.add_argument("--styles", type=Path, required=True, help="folder of style vectors, <voice>.npy")
     parser.add_argument(

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
-from recipes.demo_voice.speaker.train import EMBEDDINGS
+from recipes.demo_voice.speaker.train import read_vectors
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import codes
-from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer, distance
+from recipes.demo_voice.tokenizer.trained import TrainedTokenizer, distance, read_codes
 from recipes.demo_voice.training.speech import Speech, Utterance
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.tokenizers.phonemes.symbols import START, read_symbols
@@ -43,15 +43,13 @@ class Corpus:
     """The speech and what the speech tokenizer and the speaker encoder made of it, utterances in
     the order of `speech.utterances`.
 
-    codes: int16, all utterances end to end. first: where each one starts. first_id: speech token id
-    of code 0. vectors: float32 [utterances, 192], each of length 1. symbols: text id of each
-    symbol.
+    codes: int16, all utterances end to end. first_id: speech token id of code 0. vectors: float32
+    [utterances, 192], each of length 1. symbols: text id of each symbol.
     """
 
     speech: Speech
     tokenizer: TrainedTokenizer
     codes: Tensor
-    first: list[int]
     first_id: int
     vectors: Tensor
     symbols: dict[str, int]
@@ -62,34 +60,20 @@ class Corpus:
         ValueError when they are of other speech.
         """
         speech = Speech.read(work)
-        tokens = [tokens_of(utterance) for utterance in speech.utterances]
-        stored = torch.from_numpy(np.load(work / tokenizer / CODES))
-        vectors = torch.from_numpy(np.load(work / EMBEDDINGS)).float()
-        if len(stored) != sum(tokens) or len(vectors) != len(tokens):
-            raise ValueError(
-                f"{len(stored)} codes and {len(vectors)} speaker vectors for {sum(tokens)} tokens in {len(tokens)} "
-                "utterances"
-            )
         network = TrainedTokenizer.read(work / tokenizer)
         return cls(
             speech=speech,
             tokenizer=network,
-            codes=stored,
-            first=[0, *np.cumsum(tokens).tolist()][: len(tokens)],
+            codes=torch.from_numpy(read_codes(work / tokenizer, speech)),
             first_id=codes.first_id(network.digits),
-            vectors=F.normalize(vectors, dim=1),
+            vectors=read_vectors(work, speech),
             symbols=read_symbols(work / "model" / "phonemes" / "symbols.json"),
         )
 
     def codes_of(self, number: int) -> Tensor:
         """int64 [tokens] of one utterance."""
-        first = self.first[number]
-        return self.codes[first : first + tokens_of(self.speech.utterances[number])].long()
-
-
-def tokens_of(utterance: Utterance) -> int:
-    """Length in speech tokens."""
-    return utterance.samples // SAMPLES_PER_TOKEN
+        first = self.speech.first[number]
+        return self.codes[first : first + self.speech.tokens[number]].long()
 
 
 def prompt_tokens(tokens: int, chunks: Sequence[int]) -> int | None:
@@ -154,7 +138,7 @@ def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utte
             (each, length)
             for each in own
             if abs(each.speed - 1) <= furthest and each.phonemes.endswith(".")
-            if (length := prompt_tokens(tokens_of(each), chunks)) and _is_quiet(corpus, each, length)
+            if (length := prompt_tokens(each.tokens, chunks)) and _is_quiet(corpus, each, length)
         ]
         if fitting:
             costs = _costs(corpus, [each for each, _ in fitting], own, mean)

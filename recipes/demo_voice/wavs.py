@@ -6,14 +6,15 @@ work folder of its own, spoken by `recipes.demo_voice.synthesise WORK ... --plan
 quality`, that is what `python -m tools.quality --wavs DIR` measures.
 """
 
-import argparse
 import sys
 import wave
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipes.demo_voice.training.speech import SAMPLE_RATE, Speech, read_sentences
+from cosyserve.spec import SAMPLE_RATE
+from recipes.demo_voice.training import commands
+from recipes.demo_voice.training.speech import Speech, read_sentences
 
 
 def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:
@@ -39,8 +40,7 @@ def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, 1 when nothing was written, or 2 for bad arguments."""
-    parser = argparse.ArgumentParser(prog="recipes.demo_voice.wavs", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("work", type=Path)
+    parser = commands.stage("wavs", __doc__, "work folder with speech/ in it")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--split", choices=("train", "held_out", "quality"), default="quality")
     options = parser.parse_args(arguments)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import model_directory
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.supervision.supervisor import DeploymentFailed
+from cosyserve.errors import SettingsError
+from tools.quality.command import add_speaking, ending, names
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
 from tools.quality.recordings.recording import (
     HELD_OUT,
@@ -47,11 +47,11 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--wavs", type=Path, metavar="DIR", help="measure DIR/001.wav... or DIR/VOICE/001.wav..., numbered as the list"
     )
-    options.add_argument("--voices", type=_names, metavar="ID,ID", help="(default: all)")
+    options.add_argument("--voices", type=names, metavar="ID,ID", help="(default: all)")
     options.add_argument(
         "--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)"
     )
-    options.add_argument("--count", type=int, metavar="N", help="only N of them, evenly spread")
+    add_speaking(options)
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
     options.add_argument(
         "--reference",
@@ -63,8 +63,6 @@ def parser() -> argparse.ArgumentParser:
         "--offline-too", action="store_true", help="also speak everything as a whole, and streamed in other cuts"
     )
     options.add_argument("--words-only", action="store_true", help="no naturalness, no speaker: much faster")
-    options.add_argument("--keep", type=Path, metavar="DIR", help="write the recordings to DIR/VOICE/001.wav...")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
     options.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     for name, kind, text in (
         ("--max-wer", float, "largest word error rate, 0.05 for 5 %%"),
@@ -91,15 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error("--words-only measures neither naturalness nor speaker")
     if arguments.offline_too and arguments.wavs:
         top.error("--offline-too needs a server, --wavs has only files")
-    try:
+    with ending(top, bad_arguments=(SettingsError, ValueError)):
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
         recordings = asyncio.run(_collect(arguments, sentences))
         references = _references(arguments.reference, recordings, sentences)
-    except (SettingsError, ValueError) as error:
-        top.error(str(error))
-    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
-        print(f"quality: {error}", file=sys.stderr)
-        return 1
     if arguments.keep:
         for voice in recordings:
             for recording in voice.streamed:
@@ -179,10 +172,6 @@ def _similarities(recordings: Sequence[Recordings], references: dict[str, list[R
         name: similarity(rows, [other for voice, other in own.items() if voice != name], theirs.get(name))
         for name, rows in own.items()
     }
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_json, model_directory
-from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.host.supervision.supervisor import DeploymentFailed
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
+from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice
+from tools.quality.command import add_speaking, ending
 from tools.quality.recordings.collect import Recordings, client_of, spoken
 from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
 from tools.quality.recordings.voice_making import (
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="python -m tools.quality.clone", description="Make a voice of a recording and measure it."
     )
-    options.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
+    add_model(options)
     options.add_argument(
         "--recording",
         type=Path,
@@ -61,12 +62,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)"
     )
-    options.add_argument(
-        "--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)"
-    )
+    add_speaking(options, count=10)
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
-    options.add_argument("--keep", type=Path, metavar="DIR", help="write what was spoken to DIR/VOICE/001.wav...")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
     options.add_argument(
         "--vocoded", action="store_true", help="decide by the prompts as the model's vocoder gives them back"
     )
@@ -78,21 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     top = parser()
     arguments = top.parse_args(argv)
     model = model_directory(arguments.model)
-    try:
+    with ending(top, bad_arguments=(OSError, ValueError)):
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
-        originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
-    except (OSError, ValueError) as error:
-        top.error(str(error))
-    try:
+        originals = read_originals(
+            arguments.recording, arguments.text, arguments.seconds, lambda part: _recogniser(arguments.threads)(part)
+        )
+    with ending(top, bad_arguments=(InvalidRequest, ValueError)):
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
         likenesses = measure(directory, originals, presets, voices, speech)
-    except (InvalidRequest, ValueError) as error:
-        top.error(str(error))
-    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
-        print(f"clone: {error}", file=sys.stderr)
-        return 1
     if arguments.keep:
         for each in speech:
             for recording in each.streamed:
@@ -170,18 +162,12 @@ def as_json(
     }
 
 
-def _listener(threads: int) -> Callable[[Recording], str]:
-    """Loads the recogniser when a recording needs a transcript."""
-    loaded: list[Callable[[Recording], str]] = []
+@cache
+def _recogniser(threads: int) -> Callable[[Recording], str]:
+    """Loaded when a recording needs a transcript."""
+    from tools.quality.words.recognition import Recogniser
 
-    def hear(recording: Recording) -> str:
-        if not loaded:
-            from tools.quality.words.recognition import Recogniser
-
-            loaded.append(Recogniser(threads).text_of)
-        return loaded[0](recording)
-
-    return hear
+    return Recogniser(threads).text_of
 
 
 if __name__ == "__main__":

@@ -12,15 +12,14 @@ Exit status: 0 measured, 1 it failed, 2 bad arguments.
 import argparse
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from services.orchestrator.speech.word_alignment import FEWEST_LETTERS, fewest_tokens, tokens_of
 
-from cosyserve.commands.terminal.arguments import model_directory
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence as AnalyzedSentence
@@ -32,11 +31,13 @@ from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.backend import Backend
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling
-from services.llm.guards.repetition import LARGEST_GAIN
+from services.llm.guards.alignment import AlignmentTable
+from services.llm.guards.repetition import LARGEST_GAIN, step_back_gain
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
-from tools.quality.guard_margins import WordMargin, extremes, word_margin
+from services.orchestrator.speech.utterance import SpokenWord
+from tools.quality.command import ending
 from tools.quality.recordings.recording import HELD_OUT, Sentence, read_sentences, spread
 
 
@@ -69,6 +70,16 @@ class Margins:
     """Of a step back, in nats."""
 
 
+@dataclass(frozen=True)
+class WordMargin:
+    """Of one sentence. spare: tokens that its shortest word has more than it needs; below 0 it
+    counts as left out. gain: of the best step back in the text, in nats."""
+
+    text: str
+    spare: int
+    gain: float
+
+
 def repeated(tokens: Sequence[int], prompt: Sequence[int]) -> int:
     """The most tokens of a second of `tokens` that equal those of any second of `prompt` at the
     same distance; a second with so few different tokens that the guard passes it over does not
@@ -85,6 +96,24 @@ def repeated(tokens: Sequence[int], prompt: Sequence[int]) -> int:
         counts = sums[RUN_TOKENS:] - sums[:-RUN_TOKENS]
         most = max(most, int((counts * varied[first : first + len(counts)]).max()))
     return most
+
+
+def word_margin(table: AlignmentTable, sentence: AnalyzedSentence, tokens: list[int]) -> WordMargin | None:
+    """None for a sentence that cannot be aligned or has no words."""
+    starts = table.starts(sentence.token_ids, tokens)
+    words = [SpokenWord(*word) for word in sentence.words if sum(map(str.isalpha, word[0])) >= FEWEST_LETTERS]
+    if starts is None or not words:
+        return None
+    borders = (*starts, len(tokens))
+    spare = min(tokens_of(word, borders) - fewest_tokens(word) for word in words)
+    return WordMargin(sentence.text, spare, step_back_gain(table, sentence.token_ids, tokens))
+
+
+def extremes(margins: Sequence[WordMargin]) -> tuple[int, float]:
+    """The least to spare and the largest gain. Raises ValueError when there are none."""
+    if not margins:
+        raise ValueError("no sentence has words with times")
+    return min(each.spare for each in margins), round(max(each.gain for each in margins), 1)
 
 
 def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tuple[SpokenTokens, Prompt]]) -> Margins:
@@ -168,12 +197,12 @@ async def _spoken(backend: Backend, prompt: Prompt, text: tuple[int, ...], seed:
     return SpokenTokens(len(text), [token for hop in hops for token in hop.tokens], ended)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.quality.guard_margins", description="Ordinary speech against the guards."
     )
-    parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
+    add_model(parser)
     parser.add_argument(
         "--list",
         type=Path,
@@ -185,20 +214,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--seeds", type=int, default=10, metavar="N", help="for the words of each prompt (default: %(default)s)"
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    add_json(parser)
     options = parser.parse_args(arguments)
-    try:
+    with ending(parser, bad_arguments=(OSError, ValueError)):
         sentences = spread(read_sentences(options.list), options.sentences)
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-    try:
+    with ending(parser):
         result, bounds, words = asyncio.run(measure(model_directory(options.model), sentences, options.seeds))
-    except (CosyserveError, ModelError, SettingsError, OSError, ValueError) as error:
-        print(f"guard_margins: {error}", file=sys.stderr)
-        return 1
     if options.json:
         print(json.dumps(asdict(result), indent=1))
-        return 0
+        return
     print(f"{'sentences':<38}{result.sentences:>8}   of which {result.did_not_end} did not end")
     print(
         f"{'fewest speech tokens per text id':<38}{result.fewest_per_text_id:>8}   TOO_SHORT at "
@@ -211,7 +235,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'most of 25 that equal the prompt':<38}{result.repeated:>8}   PROMPT_SPOKEN at {EQUAL_TOKENS}")
     print(f"{f'... saying its words ({result.prompts_said_again} times)':<38}{result.repeated_by_the_prompts_words:>8}")
     _print_words(words)
-    return 0
 
 
 def _print_words(words: Sequence[tuple[str, WordMargin]]) -> None:
@@ -228,4 +251,4 @@ def _print_words(words: Sequence[tuple[str, WordMargin]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -20,7 +20,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from tools.quality.words.reading_judges import ChineseJudge, EnglishJudge, Judge
+from tools.quality.words.reading_judges import ChineseJudge, EnglishJudge
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {
@@ -66,7 +66,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 @cache
-def judge_of(language: str) -> Judge:
+def judge_of(language: str) -> ChineseJudge | EnglishJudge:
     """Chinese with the byte tokenizer of the golden model, English with the bundled voice's
     phonemes.
     """

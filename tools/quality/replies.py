@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import model_directory
-from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.host.supervision.supervisor import DeploymentFailed
+from cosyserve.errors import InvalidRequest
+from tools.quality.command import add_speaking, ending, names
 from tools.quality.recordings.recording import Sentence, read_sentences, spread, write_recording
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
 from tools.quality.short_replies.spoken import SpokenReplies, cloning_model, converted, from_folder, heard, spoken
@@ -36,11 +36,11 @@ def parser() -> argparse.ArgumentParser:
         "--model", type=Path, metavar="DIR", help="start the services on this model directory (default: models/demo)"
     )
     options.add_argument("--server", metavar="HOST:PORT", help="use a running server")
-    options.add_argument("--voices", type=_names, metavar="ID,ID", help="(default: all; with --recording the new ones)")
+    options.add_argument("--voices", type=names, metavar="ID,ID", help="(default: all; with --recording the new ones)")
     options.add_argument(
         "--replies", type=Path, default=REPLIES, metavar="FILE", help="one a line (default: the held-out list)"
     )
-    options.add_argument("--count", type=int, metavar="N", help="only N of them, evenly spread")
+    add_speaking(options)
     options.add_argument("--seeds", type=_numbers, default=(1, 2), metavar="N,N", help="(default: 1,2)")
     source = options.add_mutually_exclusive_group()
     source.add_argument(
@@ -62,10 +62,6 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--one-ear", action="store_true", help="Whisper tiny.en alone, which says more words are lost than two would"
     )
-    options.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="of the recognisers (default: %(default)s)"
-    )
-    options.add_argument("--keep", type=Path, metavar="DIR", help="write the recordings to DIR/VOICE/SEED/001.wav...")
     options.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     for name, kind, text in (
         ("--max-lost", int, "most replies of a voice and seed with words left out or too short"),
@@ -81,15 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = top.parse_args(argv)
     if arguments.server and arguments.recording:
         top.error("--recording makes a model directory of its own, which --server does not have")
-    try:
+    with ending(top, bad_arguments=(InvalidRequest, ValueError, ModuleNotFoundError)):
         replies = spread(read_sentences(arguments.replies), arguments.count)
         said = _said(arguments, replies)
         results = heard(said, one_ear=arguments.one_ear, threads=arguments.threads)
-    except (InvalidRequest, ValueError, ModuleNotFoundError) as error:
-        top.error(str(error))
-    except (CosyserveError, ModelError, DeploymentFailed, OSError) as error:
-        print(f"replies: {error}", file=sys.stderr)
-        return 1
     if arguments.keep:
         for each in said:
             for recording in each.recordings:
@@ -115,10 +106,6 @@ def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[Spoken
         if arguments.convert:
             return asyncio.run(converted(model, arguments.server, voices, replies, arguments.seeds, arguments.convert))
         return asyncio.run(spoken(model, arguments.server, voices, replies, arguments.seeds))
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _numbers(text: str) -> tuple[int, ...]:

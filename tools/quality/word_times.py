@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import difflib
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,15 +23,23 @@ import numpy as np
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import WordTime
-from cosyserve.commands.terminal.arguments import model_directory
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
+from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE
-from tools.quality.recordings.recording import Recording, Sentence, read_sentences, spread
-from tools.quality.recordings.speech_bounds import sounding
+from tools.quality.command import ending
+from tools.quality.recordings.recording import Recording, Samples, Sentence, read_sentences, spread
 from tools.quality.words.recognition import HeardWord, Recogniser
 
 SEED = 1
+LOUD_DECIBELS = -45.0
+"""Of full scale, root mean square of a frame: speech is above it, what comes before the first word
+below.
+"""
+_FRAME_SECONDS = 0.010
+_SILENT_FRAMES = 4
+"""Fewer quiet frames before the first loud one do not count as silence: they say nothing about when
+the sound began.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,20 @@ def same_words(reported: Sequence[WordTime], heard: Sequence[HeardWord]) -> list
     ]
 
 
+def sounding(samples: Samples, sample_rate: int) -> tuple[float | None, float | None]:
+    """Seconds from the beginning of mono `samples` to the first loud frame of 10 ms, and to the end
+    of the last one; None where the recording has no 40 ms of silence there, or nothing loud at all.
+    """
+    length = round(_FRAME_SECONDS * sample_rate)
+    frames = samples[: len(samples) // length * length].reshape(-1, length).astype(np.float64)
+    loud = np.flatnonzero(np.sqrt(np.square(frames).mean(axis=1)) >= 10 ** (LOUD_DECIBELS / 20))
+    if not len(loud):
+        return None, None
+    first, behind = int(loud[0]), int(loud[-1]) + 1
+    begin = first * length / sample_rate if first >= _SILENT_FRAMES else None
+    return begin, behind * length / sample_rate if len(frames) - behind >= _SILENT_FRAMES else None
+
+
 def _exactness(border: str, errors: Sequence[float]) -> Exactness:
     sizes = np.abs(errors)
     return Exactness(
@@ -139,27 +160,22 @@ async def _spoken(
         return Recording(sentence, from_pcm(await written.read()), SAMPLE_RATE), written.words
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.quality.word_times", description="Word times against a recogniser's."
     )
-    parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
+    add_model(parser)
     parser.add_argument(
         "--sentences", type=int, default=50, help="sentences of the held-out list, evenly spread (default 50)"
     )
     parser.add_argument("--by-token", action="store_true", help="speak them while they are being written (MODE_TOKENS)")
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    add_json(parser)
     options = parser.parse_args(arguments)
-    try:
+    with ending(parser, bad_arguments=(ValueError,)):
         sentences = spread(read_sentences(), options.sentences)
-    except ValueError as error:
-        parser.error(str(error))
-    try:
+    with ending(parser):
         result = asyncio.run(measure(model_directory(options.model), sentences, by_token=options.by_token))
-    except (CosyserveError, ModelError, SettingsError, DeploymentFailed, OSError, ValueError) as error:
-        print(f"word_times: {error}", file=sys.stderr)
-        return 1
     if options.json:
         print(json.dumps([asdict(each) for each in result], indent=1))
     else:
@@ -168,8 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(
                 f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
             )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,17 +4,18 @@ them.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.pieces import Piece, voices
+from recipes.demo_voice.speaker.train import read_vectors
+from recipes.demo_voice.tokenizer.trained import SETTINGS, read_codes
 from recipes.demo_voice.training.speech import Speech
 
 
@@ -34,10 +35,6 @@ class Batch:
     speaker: Tensor
     condition: Tensor
     prompt: Tensor
-
-    def with_tokens(self, tokens: Tensor) -> "Batch":
-        """The same with other tokens."""
-        return replace(self, tokens=tokens)
 
 
 class Corpus:
@@ -59,25 +56,13 @@ class Corpus:
         """The tokenizer's and the speaker encoder's results. Raises ValueError when they are not of
         this speech.
         """
-        device = features.mel.device
-        settings = json.loads((work / tokenizer / "settings.json").read_text(encoding="utf-8"))
-        codes = np.load(work / tokenizer / "codes.npy")
-        if codes.shape != (sum(features.tokens),):
-            raise ValueError(
-                f"{work / tokenizer}: {codes.shape} codes, the speech has {sum(features.tokens)} tokens; encode it "
-                "again"
-            )
-        embeddings = np.load(work / "speaker" / "embeddings.npy").astype(np.float32)
-        if embeddings.shape != (len(speech.utterances), SPEAKER_DIMENSION):
-            raise ValueError(
-                f"{work / 'speaker'}: {embeddings.shape} speaker vectors for {len(speech.utterances)} utterances"
-            )
-        vectors = F.normalize(torch.from_numpy(embeddings), dim=1)
+        settings = json.loads((work / tokenizer / SETTINGS).read_text(encoding="utf-8"))
+        codes = torch.from_numpy(read_codes(work / tokenizer, speech))
+        vectors = read_vectors(work, speech)
         means = [_mean_vector(vectors, speech, voice) for voice in voices(speech)]
+        device = features.mel.device
         vectors = torch.cat((vectors, torch.stack(means))).to(device)
-        return cls(
-            torch.from_numpy(codes).to(device), features.mel, vectors, int(settings["first_id"]), int(settings["codes"])
-        )
+        return cls(codes.to(device), features.mel, vectors, int(settings["first_id"]), int(settings["codes"]))
 
     def gather(self, pieces: Sequence[Piece]) -> Batch:
         """The pieces, all of one length, as tensors on the corpus's device; nothing waits for the

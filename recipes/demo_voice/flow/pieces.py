@@ -1,7 +1,7 @@
 """What one row of a batch is: a sentence or a part of one, often behind a prompt of the same voice,
 as it is served.
 
-Places are tokens of the corpus laid end to end (`Features.first`).
+Places are tokens of the corpus laid end to end (`Speech.first`).
 """
 
 from bisect import bisect_right
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
-from recipes.demo_voice.features import Features
 from recipes.demo_voice.training.speech import Speech
 
 GRANULE = 8
@@ -85,9 +84,9 @@ class RandomPieces:
     order of `voices`.
     """
 
-    def __init__(self, speech: Speech, features: Features, members: Sequence[int], rng: np.random.Generator) -> None:
-        self._first, self._tokens, self._rng = features.first, features.tokens, rng
-        self._members = [member for member in members if features.tokens[member] >= GRANULE]
+    def __init__(self, speech: Speech, members: Sequence[int], rng: np.random.Generator) -> None:
+        self._first, self._tokens, self._rng = speech.first, speech.tokens, rng
+        self._members = [member for member in members if speech.tokens[member] >= GRANULE]
         if not self._members:
             raise ValueError(f"no utterance has {GRANULE} speech tokens")
         self._voice = [utterance.voice for utterance in speech.utterances]

@@ -7,9 +7,7 @@ and journal.png.
 """
 
 import argparse
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +19,11 @@ from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow import parameters
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.objective import BRIEF, KINDS, HeldOut
-from recipes.demo_voice.flow.parameters import Initial, shapes
 from recipes.demo_voice.flow.pieces import GRANULE, Piece, RandomPieces
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.progress import Journal, Schedule
+from recipes.demo_voice.training import commands, parameter_store
+from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
@@ -38,23 +35,23 @@ DECAY = 0.9995
 SEED = 30
 _AVERAGED_EVERY = 4
 _WAITED_EVERY = 32
-_REPORT_SECONDS, _SAVE_SECONDS = 40.0, 60.0
+_REPORT_SECONDS = 40.0
 
 
-class Training:
+class Training(parameter_store.TrainingState):
     """Parameters, their average and the optimiser, all on one device."""
 
     def __init__(
         self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE, *, graphs: bool = False
     ) -> None:
         torch.manual_seed(SEED + schedule.step)
-        self.config, self.corpus, self.schedule, self._rate = config, corpus, schedule, rate
+        self.config, self.corpus, self._rate = config, corpus, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
-        self.parameters = parameter_store.make(
-            shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device
+        drawn = parameter_store.make(
+            parameters.shapes(config, corpus.count), parameters.Initial(config, corpus.mean), corpus.mel.device
         )
-        self.average = parameter_store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
-        self.update = Update(config, corpus, self.parameters, SEED + schedule.step, graphs=graphs)
+        self.update = Update(config, corpus, drawn, SEED + schedule.step, graphs=graphs)
+        super().__init__(drawn, schedule, decay=DECAY**_AVERAGED_EVERY, optimiser=self.update)
 
     @property
     def served(self) -> Network:
@@ -66,8 +63,8 @@ class Training:
         """Of the next step."""
         return self.schedule.rate(self._rate, warm_up=WARM_UP)
 
-    def step(self, pieces: list[Piece]) -> Tensor:
-        """One update; the velocity's error, that of mu and the gradient's norm, [3] on the device,
+    def step(self, pieces: list[Piece]) -> dict[str, Tensor]:
+        """One update; the velocity's error, that of mu and the gradient's norm, on the device,
         until the next step.
         """
         schedule = self.schedule
@@ -82,50 +79,24 @@ class Training:
         if schedule.step % _WAITED_EVERY == 0 and figures.is_cuda:
             # Lest the clock end a training that has hundreds of steps before it.
             torch.cuda.synchronize()
-        return figures
+        return dict(zip(("loss", "mu_l1", "gradient"), figures.unbind(), strict=True))
 
-    @property
-    def finite(self) -> bool:
-        """Whether every average is a number; waits for the device."""
-        return bool(torch.stack([tensor.sum() for tensor in self.average.values.values()]).isfinite().all())
+    def keep(self, folder: Path) -> None:
+        """The checkpoint to go on from, and `flow.pt` as it would be served now.
 
-    def save(self, path: Path) -> None:
-        plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
-        content: dict[str, object] = {
-            "parameters": plain,
-            "average": self.average.values,
-            "optimiser": self.update.state(),
-        }
-        parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
-
-    @torch.no_grad()
-    def load(self, content: Mapping[str, object]) -> None:
-        """Go on from `save`. Raises ValueError when the tensors are those of other sizes."""
-        optimiser = content["optimiser"]
-        if not isinstance(optimiser, dict):
-            raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, content)
-        self.update.load(optimiser)
-
-    def go_back(self, checkpoint: Path) -> None:
-        """To the last checkpoint, and on from there at half the rate. Raises FloatingPointError
-        when there is none.
+        When a value is no longer finite, the training returns to the last checkpoint and goes on at
+        half the rate; raises FloatingPointError when there is none.
         """
-        if not checkpoint.exists():
-            raise FloatingPointError(
-                f"values that are not finite before the first checkpoint, at step {self.schedule.step}"
-            )
-        self.load(parameter_store.load(checkpoint, self.corpus.mel.device))
-        self._rate /= 2
-
-
-def ready(device: torch.device) -> None:
-    """Settings of the process: the device and how exact products are."""
-    if device.index is not None:
-        torch.cuda.set_device(device)
-    torch.set_float32_matmul_precision("high")
-    # It would prepare itself again for each of the many shapes.
-    torch.backends.cuda.enable_cudnn_sdp(False)
+        checkpoint = folder / parameter_store.CHECKPOINT
+        if not torch.stack([tensor.sum() for tensor in self.average.values.values()]).isfinite().all():
+            if not checkpoint.exists():
+                raise FloatingPointError(
+                    f"values that are not finite before the first checkpoint, at step {self.schedule.step}"
+                )
+            self.load(parameter_store.load(checkpoint, self.corpus.mel.device))
+            self._rate /= 2
+        parameter_store.save(checkpoint, self.state())
+        parameters.write(folder, self.average.values, self.config, self.corpus.first_id)
 
 
 def train(
@@ -146,91 +117,54 @@ def train(
 
     measured: held-out utterances that are solved at each report.
     """
-    ready(device)
+    torch.set_float32_matmul_precision("high")
+    # It would prepare itself again for each of the many shapes.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     folder = work / name
-    folder.mkdir(parents=True, exist_ok=True)
     speech = Speech.read(work, audio=False)
-    features = Features.read(work, speech, device, only=("mel",))
-    corpus = Corpus.read(work, tokenizer, speech, features)
-    checkpoint = folder / "checkpoint.pt"
-    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
-    schedule = Schedule(minutes, steps, *done)
+    corpus = Corpus.read(work, tokenizer, speech, Features.read(work, speech, device, only=("mel",)))
+    schedule, content = parameter_store.begun(folder, minutes, steps, device)
     training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)
     if content:
         training.load(content)
         del content
-    batches = RandomPieces(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
-        batch_tokens
-    )
-    held_out = _held_out(corpus, speech, features, measured)
+    batches = RandomPieces(speech, speech.training, np.random.default_rng(SEED + schedule.step)).batches(batch_tokens)
+    held_out = _held_out(corpus, speech, measured)
     journal = Journal(folder, name, schedule)
-    reported = saved = time.monotonic()
-    sums, counted = torch.zeros(3, device=device), 0
 
-    def report(kinds: Sequence[str]) -> dict[str, float]:
-        measures = {"rate": training.rate}
-        if counted:
-            flow, coarse, norm = (sums / counted).tolist()
-            measures |= {
-                "loss": flow,
-                "mu_l1": coarse,
-                "gradient": norm,
-                "steps_a_second": counted / (time.monotonic() - reported),
-            }
-        if held_out:
-            measures |= held_out.measure(training.served, training.config, kinds=kinds)
-        journal.report(measures)
-        sums.zero_()
-        return measures
+    def measure(kinds: Sequence[str]) -> dict[str, float]:
+        figures = held_out.measure(training.served, training.config, kinds=kinds) if held_out else {}
+        return {"rate": training.rate, **figures}
 
-    def write() -> None:
-        if not training.finite:
-            training.go_back(checkpoint)
-        training.save(checkpoint)
-        parameters.write(folder, training.average.values, training.config, corpus.first_id)
-
-    while not schedule.over:
-        sums += training.step(next(batches))
-        counted += 1
-        journal.tick()
-        if time.monotonic() - reported > _REPORT_SECONDS:
-            report(BRIEF)
-            counted, reported = 0, time.monotonic()
-        if time.monotonic() - saved > _SAVE_SECONDS:
-            write()
-            saved = time.monotonic()
-    write()
-    measures = report(KINDS)
+    means = run(
+        journal,
+        lambda: training.step(next(batches)),
+        lambda: measure(BRIEF),
+        lambda: training.keep(folder),
+        _REPORT_SECONDS,
+    )
+    training.keep(folder)
+    measures = means | measure(KINDS)
+    journal.report(measures)
     journal.close()
     return measures
 
 
-def _held_out(corpus: Corpus, speech: Speech, features: Features, count: int) -> HeldOut | None:
+def _held_out(corpus: Corpus, speech: Speech, count: int) -> HeldOut | None:
     """Evenly spread over the held-out utterances; prompts come from the training's, as they do when
     a voice is served.
     """
-    usable = [member for member in speech.held_out if features.tokens[member] >= GRANULE]
+    usable = [member for member in speech.held_out if speech.tokens[member] >= GRANULE]
     chosen = usable[:: max(1, len(usable) // max(1, count))][:count]
     if not chosen:
         return None
-    return HeldOut(
-        corpus,
-        RandomPieces(speech, features, speech.training, np.random.default_rng(0)),
-        chosen,
-        np.random.default_rng(0),
-    )
+    draws = RandomPieces(speech, speech.training, np.random.default_rng(0))
+    return HeldOut(corpus, draws, chosen, np.random.default_rng(0))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.flow.train", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path, help="work folder")
-    parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer in WORK")
-    parser.add_argument("--name", default="flow", help="folder in WORK to write")
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(arguments: list[str] | None = None) -> None:
+    parser = commands.training("flow.train", __doc__, "work folder", minutes=10, name="flow")
+    commands.add_tokenizer(parser)
     parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS, help="25 Hz tokens of a batch")
     parser.add_argument(
         "--graphs", action=argparse.BooleanOptionalAction, default=True, help="record steps and replay them, on CUDA"
@@ -240,15 +174,15 @@ def main(arguments: list[str] | None = None) -> int:
     train(
         options.work,
         options.minutes,
-        torch.device(options.device),
+        commands.device_of(options),
         tokenizer=options.tokenizer,
         name=options.name,
+        steps=options.steps,
         batch_tokens=options.batch_tokens,
         rate=options.rate,
         graphs=options.graphs,
     )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

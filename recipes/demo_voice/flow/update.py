@@ -7,7 +7,8 @@ they run.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from recipes.demo_voice.flow.corpus import Corpus, places_of
 from recipes.demo_voice.flow.objective import RandomDraws, losses
 from recipes.demo_voice.flow.pieces import Piece
+from recipes.demo_voice.training.parameter_store import by_decay
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
 
@@ -56,11 +58,8 @@ class Update:
         self._generator = torch.Generator(device).manual_seed(seed)
         self.rate = torch.zeros((), device=device)
         self.mu_weight = torch.zeros((), device=device)
-        matrices = [tensor for tensor in parameters.values() if tensor.dim() > 1]
-        others = [tensor for tensor in parameters.values() if tensor.dim() <= 1]
-        groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
         self._optimiser = torch.optim.AdamW(
-            groups, lr=self.rate, betas=BETAS, fused=True, capturable=device.type == "cuda"
+            by_decay(parameters, WEIGHT_DECAY), lr=self.rate, betas=BETAS, fused=True, capturable=device.type == "cuda"
         )
 
     def __call__(self, pieces: list[Piece], *, streaming: bool, rate: float, mu_weight: float) -> Tensor:
@@ -98,16 +97,12 @@ class Update:
         slot.graph.replay()
         return slot.figures
 
-    def moments(self) -> list[Tensor]:
-        """What the optimiser keeps, in place; none before the first step."""
-        return [tensor for state in self._optimiser.state.values() for tensor in state.values()]
-
-    def state(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Of the optimiser."""
         return self._optimiser.state_dict()
 
-    def load(self, state: dict[str, object]) -> None:
-        """Go on from `state()`; recordings know the old tensors by address and are forgotten."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict`; recordings know the old tensors by address and are forgotten."""
         self._slots.clear()
         self._optimiser.load_state_dict(state)
         for group in self._optimiser.param_groups:
@@ -116,7 +111,7 @@ class Update:
     def run_plain(self, slot: Slot) -> Tensor:
         """The same, each kernel launched by itself."""
         batch = self._corpus.at(slot.places, slot.length)
-        batch = batch.with_tokens(slot.chances.corrupted(batch.tokens, self._corpus.count))
+        batch = replace(batch, tokens=slot.chances.corrupted(batch.tokens, self._corpus.count))
         network = Network(self._config, self.parameters)
         flow, coarse = losses(network, batch, slot.chances, self._corpus.mean, streaming=slot.streaming)
         self._optimiser.zero_grad(set_to_none=True)

@@ -1,4 +1,8 @@
-"""Sequences as they are served: what stands where, and what has to be decided there.
+"""Sequences as they are served: their ids, what stands where, and what has to be decided there.
+
+Ids: one table of inputs without the rows that no tokenizer of few codes ever makes (start, task,
+text ids, codes, and a mask that stands for a code the model may not see), and one list of decisions
+(codes, end of speech, fill).
 
 `services.llm.generation.whole_text` and `services.llm.generation.interleaved_text` are the
 definition; here the speech is known already.
@@ -9,11 +13,49 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.demo_voice.language_model.layouts import START, TASK, Vocabulary
-
+START, TASK = 0, 1
+_SPECIALS = 2
 Ids = NDArray[np.int16]
 NOTHING = -100
 """Target of a position where nothing is decided."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """text_rows: rows of the text embedding. codes: how many codes the tokenizer has."""
+
+    text_rows: int
+    codes: int
+
+    @property
+    def first_text(self) -> int:
+        """Input of text id 0."""
+        return _SPECIALS
+
+    @property
+    def first_code(self) -> int:
+        """Input of code 0."""
+        return _SPECIALS + self.text_rows
+
+    @property
+    def mask(self) -> int:
+        """Input of a hidden code."""
+        return self.first_code + self.codes
+
+    @property
+    def end(self) -> int:
+        """Decision that speech is over."""
+        return self.codes
+
+    @property
+    def fill(self) -> int:
+        """Decision that more text is wanted."""
+        return self.codes + 1
+
+    @property
+    def decisions(self) -> int:
+        """Number of decisions."""
+        return self.codes + 2
 
 
 @dataclass(frozen=True)

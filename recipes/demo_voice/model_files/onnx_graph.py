@@ -4,6 +4,7 @@ The graph widens the weights to float32; ONNX Runtime folds that away when it lo
 that only the file is smaller.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ class Graph:
         )
         return self.add("Cast", name, to=TensorProto.FLOAT)
 
+    def linear(self, name: str, weight: Tensor, bias: Tensor, inputs: str) -> str:
+        """A layer whose weight [out, in] is stored as [in, out]: a product is all that it takes."""
+        product = self.add("MatMul", inputs, self.weight(f"{name}.weight", weight.T))
+        return self.add("Add", product, self.weight(f"{name}.bias", bias))
+
     def constant(self, value: npt.NDArray[np.generic]) -> str:
         """An initializer of the array's own type."""
         name = f"constant_{len(self._initializers)}"
@@ -56,3 +62,12 @@ class Graph:
         )
         onnx.checker.check_model(model, full_check=True)
         path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def run(path: Path, inputs: Mapping[str, npt.NDArray[np.generic]]) -> Tensor:
+    """The only output of the file in ONNX Runtime, on the CPU."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, dict(inputs))
+    return torch.from_numpy(output)

@@ -1,20 +1,27 @@
-"""Filterbank to speaker vector: a time-delay network with attentive statistics (Snyder et al. 2018,
-Okabe et al. 2018), 0.6 M parameters.
+"""Filterbank to speaker vector, in torch and as `campplus.onnx`: a time-delay network with
+attentive statistics (Snyder et al. 2018, Okabe et al. 2018), 0.6 M parameters.
 
-Layer norm instead of batch norm: the exported network is what was trained, and a row never depends
-on its batch. Parameters are a mapping of names, as everywhere in this recipe.
+The file's input is `input` float32 [B, T, 80], its output `output` float32 [B, 192]
+(compatibility specification section 1). Layer norm instead of batch norm: the exported network is
+what was trained, and a row never depends on its batch. Parameters are a mapping of names, as
+everywhere in this recipe.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
 import torch
+from onnx import TensorProto, helper
 from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
+from recipes.demo_voice.model_files.onnx_graph import Graph, run
 from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 from services.frontend.prompts.features.fbank import BINS
 
+INPUT, OUTPUT = "input", "output"
 WIDTH = 192
 STEM_KERNEL = 5
 STEM_STRIDE = 2
@@ -78,3 +85,62 @@ def _norm(parameters: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     return F.layer_norm(
         x.transpose(1, 2), (WIDTH,), parameters[f"{name}.weight"], parameters[f"{name}.bias"], EPSILON
     ).transpose(1, 2)
+
+
+def _graph(parameters: Mapping[str, Tensor]) -> Graph:
+    """`embed` as a graph."""
+    graph = Graph()
+    weights = {
+        name: graph.weight(name, parameters[name]) for name in shapes() if not name.startswith(("attention", "out."))
+    }
+
+    def norm(name: str, x: str) -> str:
+        """[B, channels, T] -> [B, T, channels]."""
+        frames = graph.add("Transpose", x, perm=[0, 2, 1])
+        return graph.add(
+            "LayerNormalization",
+            frames,
+            weights[f"{name}.weight"],
+            weights[f"{name}.bias"],
+            axis=-1,
+            epsilon=EPSILON,
+        )
+
+    def linear(name: str, x: str) -> str:
+        return graph.linear(name, parameters[f"{name}.weight"], parameters[f"{name}.bias"], x)
+
+    side = STEM_KERNEL // 2
+    x = graph.add("Transpose", INPUT, perm=[0, 2, 1])
+    x = graph.add("Conv", x, weights["stem.weight"], weights["stem.bias"], pads=[side, side], strides=[STEM_STRIDE])
+    for index, dilation in enumerate(DILATIONS):
+        block = f"blocks.{index}"
+        side = dilation * (KERNEL // 2)
+        inner = graph.add("Transpose", graph.add("Relu", norm(f"{block}.norm", x)), perm=[0, 2, 1])
+        weight, bias = weights[f"{block}.conv.weight"], weights[f"{block}.conv.bias"]
+        x = graph.add("Add", x, graph.add("Conv", inner, weight, bias, pads=[side, side], dilations=[dilation]))
+    frames = norm("norm", x)
+    shares = graph.add("Softmax", linear("attention.out", graph.add("Tanh", linear("attention.in", frames))), axis=1)
+    time = graph.constant(np.array([1], np.int64))
+    mean = graph.add("ReduceSum", graph.add("Mul", shares, frames), time, keepdims=1)
+    apart = graph.add("Sub", frames, mean)
+    variance = graph.add("ReduceSum", graph.add("Mul", shares, graph.add("Mul", apart, apart)), time, keepdims=1)
+    deviation = graph.add("Sqrt", graph.add("Max", variance, graph.constant(np.array(LEAST_VARIANCE, np.float32))))
+    vector = linear("out", graph.add("Squeeze", graph.add("Concat", mean, deviation, axis=2), time))
+    ones = graph.constant(np.ones(SPEAKER_DIMENSION, np.float32))
+    graph.add("LayerNormalization", vector, ones, axis=-1, epsilon=EPSILON, name=OUTPUT)
+    return graph
+
+
+def write_onnx(path: Path, parameters: Mapping[str, Tensor]) -> None:
+    """The same bytes for the same weights."""
+    features = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["batch", "frames", BINS])
+    vector = helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["batch", SPEAKER_DIMENSION])
+    _graph(parameters).write(path, "speaker", [features], [vector])
+
+
+def largest_difference(path: Path, parameters: Mapping[str, Tensor], features: Tensor) -> float:
+    """Largest difference between the file and the torch network in an entry of the vectors of
+    `features`.
+    """
+    expected = embed({name: tensor.to(torch.float32) for name, tensor in parameters.items()}, features)
+    return float((run(path, {INPUT: features.numpy()}) - expected).abs().max())

@@ -3,17 +3,17 @@ blend is made of.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.speaker import objective
-from recipes.demo_voice.training.parameter_store import uniform_by_inputs
+from recipes.demo_voice.teacher.plan import Blend
 
 SCALE = 30.0
 MARGIN = 0.2
@@ -35,14 +35,33 @@ class Voices:
     @classmethod
     def of(cls, voices: list[str], device: torch.device) -> "Voices":
         """voices: voice id of every utterance."""
-        names, _, shares = objective.mixes(voices)
+        names, _, shares = mixes(voices)
         place = {name: index for index, name in enumerate(names)}
         return cls(
             names=names,
             shares=torch.from_numpy(shares).to(device),
-            overlaps=torch.from_numpy(objective.overlap(shares)).to(device),
+            overlaps=torch.from_numpy(overlap(shares)).to(device),
             of_utterance=torch.from_numpy(np.array([place[voice] for voice in voices])).to(device),
         )
+
+
+def mixes(voices: Iterable[str]) -> tuple[list[str], list[str], NDArray[np.float32]]:
+    """Distinct voices, base voices (both sorted) and the share of each base in each voice, [voices,
+    bases].
+    """
+    distinct = sorted(set(voices))
+    parts = [dict(Blend.parse(voice).parts) for voice in distinct]
+    bases = sorted({base for each in parts for base in each})
+    shares = np.array([[each.get(base, 0.0) for base in bases] for each in parts], np.float32)
+    return distinct, bases, shares
+
+
+def overlap(shares: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[voices, bases] -> [voices, voices]: how much of the one is in the other, 1 for the same mix,
+    0 when they share no base.
+    """
+    common: NDArray[np.float32] = np.minimum(shares[:, None], shares[None]).sum(axis=2, dtype=np.float32)
+    return common
 
 
 def head_shapes(voices: Voices) -> dict[str, tuple[int, ...]]:
@@ -53,11 +72,6 @@ def head_shapes(voices: Voices) -> dict[str, tuple[int, ...]]:
         "head.voices": (len(voices.names), SPEAKER_DIMENSION),
         "head.bases": (voices.shares.shape[1], SPEAKER_DIMENSION),
     }
-
-
-def initial(_: str, shape: tuple[int, ...]) -> Tensor:
-    """As linear layers begin."""
-    return uniform_by_inputs(shape)
 
 
 def cosines(parameters: Mapping[str, Tensor], name: str, directions: Tensor) -> Tensor:

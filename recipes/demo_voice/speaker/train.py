@@ -6,9 +6,6 @@ Needs speech/ and features/. Writes into WORK/speaker: `checkpoint.pt` (to go on
 (float32 [utterances, 192], whole utterances), journal.jsonl and journal.png.
 """
 
-import argparse
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, network, objective
-from recipes.demo_voice.speaker.network import write_onnx
-from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.progress import Journal, Schedule
+from recipes.demo_voice.training import commands, parameter_store
+from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.speech import Speech
 
 FOLDER = "speaker"
@@ -33,32 +30,32 @@ BATCH = 256
 PEAK_RATE = 2e-3
 DECAY = 0.999
 SEED = 20
+REPORT_SECONDS = 20.0
 _FRAMES_AT_ONCE = 60_000
 
 
-class Training:
+class Training(parameter_store.TrainingState):
     """Parameters, their average and the optimiser, all on one device."""
 
     def __init__(self, speech: Speech, features: Features, schedule: Schedule) -> None:
         self.device = features.fbank.device
         voices = [utterance.voice for utterance in speech.utterances]
         self.voices = objective.Voices.of(voices, self.device)
-        self.features, self.schedule = features, schedule
+        self.features = features
         self.crops = crops.Crops(features)
         torch.manual_seed(SEED + schedule.step)
         self.draws = crops.RandomPieces(speech.training, voices, np.random.default_rng(SEED + schedule.step))
         self.held_out = speech.held_out
-        self.parameters = parameter_store.make(network.shapes(), network.initial, self.device)
-        self.parameters |= parameter_store.make(objective.head_shapes(self.voices), objective.initial, self.device)
-        self.average = parameter_store.Average(self.parameters, DECAY)
-        fused = self.device.type == "cuda"
-        self.optimiser = torch.optim.AdamW(self.parameters.values(), lr=PEAK_RATE, weight_decay=0.02, fused=fused)
+        drawn = parameter_store.make(network.shapes(), network.initial, self.device)
+        drawn |= parameter_store.make(objective.head_shapes(self.voices), network.initial, self.device)
+        self.optimiser = torch.optim.AdamW(
+            drawn.values(), lr=PEAK_RATE, weight_decay=0.02, fused=self.device.type == "cuda"
+        )
+        super().__init__(drawn, schedule, decay=DECAY, optimiser=self.optimiser)
 
     def step(self, batch: int = BATCH) -> dict[str, Tensor]:
         """One update; the loss terms stay on the device."""
         schedule = self.schedule
-        for group in self.optimiser.param_groups:
-            group["lr"] = schedule.rate(PEAK_RATE, warm_up=30)
         members, count = self.draws.next(batch)
         members = members.to(self.device, non_blocking=True)
         heard = crops.disturbed(self.crops.cut(members, count))
@@ -69,12 +66,7 @@ class Training:
             terms = objective.losses(
                 self.parameters, vectors.float(), self.voices.of_utterance[members], self.voices, margin
             )
-        self.optimiser.zero_grad(set_to_none=True)
-        terms["loss"].backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.parameters.values(), 5.0)
-        self.optimiser.step()
-        schedule.step += 1
-        self.average.update(schedule.step)
+        self.descend(self.optimiser, terms["loss"], schedule.rate(PEAK_RATE, warm_up=30), 5.0)
         return {name: term.detach() for name, term in terms.items()}
 
     def scores(self) -> dict[str, float]:
@@ -89,23 +81,6 @@ class Training:
         made from.
         """
         return parameter_store.halved({name: self.average.values[name] for name in network.shapes()})
-
-    def save(self, path: Path) -> None:
-        plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
-        content: dict[str, object] = {
-            "parameters": plain,
-            "average": self.average.values,
-            "optimiser": self.optimiser.state_dict(),
-        }
-        parameter_store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
-
-    @torch.no_grad()
-    def load(self, content: Mapping[str, object]) -> None:
-        """Go on from `save`. Raises ValueError when the tensors are of other voices or sizes."""
-        if not isinstance(content["optimiser"], dict):
-            raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, content)
-        self.optimiser.load_state_dict(content["optimiser"])
 
 
 @torch.no_grad()
@@ -128,35 +103,23 @@ def embed_utterances(parameters: Mapping[str, Tensor], features: Features, membe
 
 def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, batch: int = BATCH) -> None:
     """Train until the time is over or the steps are done, then write everything."""
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)
     torch.set_float32_matmul_precision("high")
     folder = work / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
     speech = Speech.read(work, audio=False)
     features = Features.read(work, speech, device, only=("fbank",))
-    checkpoint = folder / "checkpoint.pt"
-    content = parameter_store.load(checkpoint, device) if checkpoint.exists() else None
-    done = (float(str(content["seconds"])), int(str(content["step"]))) if content else (0.0, 0)
-    schedule = Schedule(minutes, steps, *done)
+    schedule, content = parameter_store.begun(folder, minutes, steps, device)
     training = Training(speech, features, schedule)
     if content:
         training.load(content)
     journal = Journal(folder, "speaker", schedule)
-    reported = saved = time.monotonic()
-    terms: dict[str, Tensor] = {}
-    while not schedule.over:
-        terms = training.step(batch)
-        journal.tick()
-        if time.monotonic() - reported > 20:
-            journal.report({name: float(term) for name, term in terms.items()} | training.scores())
-            reported = time.monotonic()
-        if time.monotonic() - saved > 60:
-            training.save(checkpoint)
-            parameter_store.save(work / WEIGHTS, training.shipped())
-            saved = time.monotonic()
-    training.save(checkpoint)
-    journal.report({name: float(term) for name, term in terms.items()} | training.scores())
+
+    def save() -> None:
+        parameter_store.save(folder / parameter_store.CHECKPOINT, training.state())
+        parameter_store.save(work / WEIGHTS, training.shipped())
+
+    means = run(journal, lambda: training.step(batch), training.scores, save, REPORT_SECONDS)
+    save()
+    journal.report(means | training.scores())
     journal.close()
     write(work, training.shipped(), features)
 
@@ -164,7 +127,7 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
 def write(work: Path, shipped: Mapping[str, Tensor], features: Features) -> None:
     """speaker.pt, campplus.onnx and embeddings.npy, all from the same rounded weights."""
     parameter_store.save(work / WEIGHTS, shipped)
-    write_onnx(work / ONNX, shipped)
+    network.write_onnx(work / ONNX, shipped)
     values = {name: tensor.to(features.fbank.device, torch.float32) for name, tensor in shipped.items()}
     vectors = embed_utterances(values, features, list(range(len(features.tokens)))).cpu()
     lengths = vectors.norm(dim=1)
@@ -172,18 +135,23 @@ def write(work: Path, shipped: Mapping[str, Tensor], features: Features) -> None
     np.save(work / EMBEDDINGS, vectors.numpy())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.speaker.train", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path, help="work folder with speech/ and features/ in it")
-    parser.add_argument("--minutes", type=float, default=1.5)
-    parser.add_argument("--steps", type=int, default=10**9, help="stop here even when there is time left")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def read_vectors(work: Path, speech: Speech) -> Tensor:
+    """Speaker vectors of all utterances, float32 [utterances, 192] of length 1. Raises ValueError
+    when they are of other speech.
+    """
+    vectors = torch.from_numpy(np.load(work / EMBEDDINGS)).float()
+    if vectors.shape != (len(speech.utterances), SPEAKER_DIMENSION):
+        raise ValueError(
+            f"{work / EMBEDDINGS}: {tuple(vectors.shape)} speaker vectors for {len(speech.utterances)} utterances"
+        )
+    return F.normalize(vectors, dim=1)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = commands.training("speaker.train", __doc__, "work folder with speech/ and features/ in it", minutes=1.5)
     options = parser.parse_args(arguments)
-    train(options.work, options.minutes, torch.device(options.device), options.steps)
-    return 0
+    train(options.work, options.minutes, commands.device_of(options), options.steps)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,10 +9,10 @@ far and makes the next table of the counts. The first table comes from cutting e
 equal parts. Viterbi training: Juang and Rabiner, "The segmental K-means algorithm", 1990.
 """
 
-import argparse
+import asyncio
+import json
 import shutil
-import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,16 @@ from numpy.typing import NDArray
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.model_files import manifest
+from recipes.demo_voice.training import commands
+from recipes.demo_voice.training.speech import read_sentences
+from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.phonemes.symbols import PHONES, read_symbols
+from services.frontend.voices.speaker_file import read_voices
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.config import read_config
+from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.guards.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
+from services.llm.settings import LlmSettings
 
 ROUNDS = 20
 PAUSES = ",;:—"
@@ -94,19 +101,63 @@ def _table(sentences: Sequence[Said], spoken: Sequence[NDArray[np.int64]], vocab
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.timing.learn", description="Learn the table of word timings."
-    )
-    parser.add_argument("work", type=Path, help="the recipe's folder")
+def speak(work: Path, count: int) -> list[Said]:
+    """The first `count` training sentences that come to an end;
+    `WORK/timing/said.jsonl` keeps them.
+    """
+    table = work / "timing" / "said.jsonl"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    sentences = read_sentences(work / "text" / "sentences.tsv")
+    texts = [each.text for each in sentences if each.split == "train"][:count]
+    # Weights, and in the yaml how tokens are chosen.
+    speaker = (work / "model" / name for name in ("llm.pt", "cosyvoice2.yaml"))
+    if table.exists() and any(table.stat().st_mtime < file.stat().st_mtime for file in speaker):
+        # What another model said.
+        table.unlink()
+    done = len(table.read_text(encoding="utf-8").splitlines()) if table.exists() else 0
+    asyncio.run(_speak_rest(work / "model", texts, done, table))
+    rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()[:count]]
+    return [Said(tuple(row["ids"]), row["tokens"]) for row in rows if row["ended"]]
+
+
+async def _speak_rest(model: Path, texts: list[str], done: int, table: Path) -> None:
+    backend = TorchBackend.load(LlmSettings(listen="127.0.0.1:0", model=model))
+    try:
+        with table.open("a", encoding="utf-8") as out:
+            async for row in _rows(backend, ModelDirectory(model), texts, done):
+                print(json.dumps(row), file=out, flush=True)
+    finally:
+        await backend.close()
+
+
+async def _rows(
+    backend: TorchBackend, directory: ModelDirectory, texts: list[str], done: int
+) -> AsyncIterator[dict[str, object]]:
+    tokenizer = read_tokenizer(directory)
+    voices = read_voices(directory, tokenizer)
+    for number in range(done, len(texts)):
+        voice = voices[number % len(voices)]
+        prompt = Prompt(tuple(voice.prompt_text_ids), tuple(voice.prompt_speech_tokens))
+        ids = tokenizer.encode(texts[number])
+        hops = [
+            hop
+            async for hop in backend.generate(
+                Generation(prompt=prompt, text=tuple(ids), sampling=Sampling(seed=number))
+            )
+        ]
+        outcome = hops[-1].outcome
+        ended = outcome is not None and outcome.reason is FinishReason.END_OF_SPEECH
+        yield {"ids": ids, "tokens": [token for hop in hops for token in hop.tokens], "ended": ended}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = commands.stage("timing.learn", __doc__, "work folder with the finished model in it")
     parser.add_argument("--sentences", type=int, default=600, help="training sentences to speak (default 600)")
     parser.add_argument("--to", type=Path, help="model directory that gets the table too, with its manifest")
     options = parser.parse_args(arguments)
-    from recipes.demo_voice.timing.speak import speak
-
     model = options.work / "model"
     symbols = read_symbols(model / "phonemes/symbols.json")
-    said = [Said(tuple(ids), tokens) for ids, tokens in speak(options.work, options.sentences)]
+    said = speak(options.work, options.sentences)
     phones, pauses = (frozenset(symbols[symbol] for symbol in group) for group in (PHONES, PAUSES))
     table = learn(said, phones, pauses, read_config(ModelDirectory(model)).text_vocabulary)
     np.savez_compressed(model / FILE, digits=table.digits, stay=table.stay, leave=table.leave, skip=table.skip)
@@ -117,8 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.to is not None:
         shutil.copyfile(model / FILE, options.to / FILE)
         manifest.write(options.to)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

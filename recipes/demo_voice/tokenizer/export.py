@@ -1,4 +1,5 @@
-"""The encoder as `speech_tokenizer_v2.onnx`: log-mel and its length in, speech token ids out.
+"""The encoder as `speech_tokenizer_v2.onnx`, written and read back: log-mel and its length in,
+speech token ids out.
 
 Inputs by position as in the published file: `feats` float32 [1, 128, T] at 100 Hz, `feats_length`
 int32 [1]; output `indices` int32 [1, ceil(length / 4)] at 25 Hz. Frames past the length are not
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import onnx
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from recipes.demo_voice.model_files.onnx_graph import Graph
+from recipes.demo_voice.model_files.onnx_graph import Graph, run
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Block, Encoder
 from recipes.demo_voice.tokenizer.trained import TrainedTokenizer
@@ -22,11 +24,13 @@ from services.frontend.prompts.features import whisper_mel
 
 FEATURES, LENGTH, IDS = "feats", "feats_length", "indices"
 _LEAST_AGREEMENT = 0.999
+_TRANSPOSED = ("wide.weight", "narrow.weight", "digits.weight")
+"""Linear layers, which the file stores as [in, out]; torch wants [out, in]."""
 
 
 def export(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) -> float:
-    """Write the file and hear `speech` through it: float32 [frames, 128] each. Returns the share of
-    ids equal to torch's.
+    """Write the file and run it on `speech`: float32 [frames, 128] each. Returns the share of ids
+    equal to torch's.
 
     Raises RuntimeError when fewer than 999 in 1000 are.
     """
@@ -39,15 +43,12 @@ def export(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) ->
 
 def agreement_with(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) -> float:
     """Share of frames whose id in ONNX Runtime is the trained network's on the CPU."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     equal = total = 0
     for log_mel in speech:
         length = len(log_mel)
-        (ids,) = session.run([IDS], {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
+        ids = run(path, {FEATURES: log_mel.T[None].numpy(), LENGTH: np.array([length], np.int32)})
         expected = tokenizer.codes_of_speech(log_mel[None], torch.tensor([length])) + codes.first_id(tokenizer.digits)
-        equal += int((torch.from_numpy(ids) == expected).sum())
+        equal += int((ids == expected).sum())
         total += expected.numel()
     return equal / max(1, total)
 
@@ -66,6 +67,27 @@ def write_onnx(encoder: Encoder, path: Path) -> None:
     )
 
 
+def read_encoder(path: Path, encoder: Encoder) -> None:
+    """Load the weights that `write_onnx` stored into `encoder`, and freeze it.
+
+    With the encoder of a bundled tokenizer the readers of the codes are trained alone, so that more
+    speech can be encoded and aligned for a new language model while the flow, the vocoder and all
+    voices stay as they are: they depend on the codes and on nothing else of the tokenizer. Raises
+    ValueError when the file is of another network.
+    """
+    stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
+    with torch.no_grad():
+        for name, into in encoder.named_parameters():
+            if name not in stored:
+                raise ValueError(f"{path}: has no weights {name!r}; a speech tokenizer of this recipe is expected")
+            tensor: Tensor = torch.from_numpy(stored[name].copy()).float()
+            tensor = tensor.T if name.endswith(_TRANSPOSED) else tensor
+            if tensor.shape != into.shape:
+                raise ValueError(f"{path}: {name!r} is {list(tensor.shape)}, expected {list(into.shape)}")
+            into.copy_(tensor)
+    encoder.requires_grad_(False)
+
+
 class _EncoderGraph(Graph):
     def encode(self, encoder: Encoder) -> str:
         start, time = self.constant(np.array([0], np.int32)), self.constant(np.array([2], np.int32))
@@ -75,7 +97,10 @@ class _EncoderGraph(Graph):
         hidden = self.add("Transpose", hidden, perm=[0, 2, 1])
         for place, block in enumerate(encoder.blocks):
             hidden = self._block(f"blocks.{place}", cast(Block, block), hidden)
-        bound = self.add("Tanh", self._linear("digits", encoder.digits, self._norm("norm", encoder.norm, hidden)))
+        bound = self.add(
+            "Tanh",
+            self.linear("digits", encoder.digits.weight, encoder.digits.bias, self._norm("norm", encoder.norm, hidden)),
+        )
         return self._ids(
             self.add("Mul", bound, self.constant(np.array([codes.REACH], np.float32))), encoder.digits.out_features
         )
@@ -83,9 +108,11 @@ class _EncoderGraph(Graph):
     def _block(self, name: str, block: Block, inputs: str) -> str:
         frames = self.add("Transpose", inputs, perm=[0, 2, 1])
         hidden = self.add("Transpose", self._convolution(f"{name}.over_time", block.over_time, frames), perm=[0, 2, 1])
-        hidden = self._gelu(self._linear(f"{name}.wide", block.wide, self._norm(f"{name}.norm", block.norm, hidden)))
+        normed = self._norm(f"{name}.norm", block.norm, hidden)
+        hidden = self._gelu(self.linear(f"{name}.wide", block.wide.weight, block.wide.bias, normed))
         scale = self.weight(f"{name}.scale", block.scale)
-        return self.add("Add", inputs, self.add("Mul", self._linear(f"{name}.narrow", block.narrow, hidden), scale))
+        narrow = self.linear(f"{name}.narrow", block.narrow.weight, block.narrow.bias, hidden)
+        return self.add("Add", inputs, self.add("Mul", narrow, scale))
 
     def _ids(self, bound: str, digits: int) -> str:
         """sum((round + 1) * 3^i) and the middle levels of the unused digits, in whole numbers."""
@@ -106,11 +133,6 @@ class _EncoderGraph(Graph):
         )
         side = int(layer.padding[0])
         return self.add("Conv", inputs, weight, bias, pads=[side, side], strides=list(layer.stride), group=layer.groups)
-
-    def _linear(self, name: str, layer: nn.Linear, inputs: str) -> str:
-        """Weights are stored [in, out] here, so that a product is all that it takes."""
-        product = self.add("MatMul", inputs, self.weight(f"{name}.weight", layer.weight.T))
-        return self.add("Add", product, self.weight(f"{name}.bias", layer.bias))
 
     def _norm(self, name: str, layer: nn.LayerNorm, inputs: str) -> str:
         weight, bias = self.weight(f"{name}.weight", layer.weight), self.weight(f"{name}.bias", layer.bias)

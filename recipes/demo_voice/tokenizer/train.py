@@ -9,12 +9,11 @@ is kept is the moving average of the weights at its best held-out phone error in
 Encoding, alignment and export follow after the minutes of training.
 
 With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers learn
-(`kept_encoder`).
+(`export.read_encoder`).
 """
 
 import argparse
-import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,9 @@ from recipes.demo_voice.tokenizer.export import export, read_encoder
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
-from recipes.demo_voice.training import parameter_store, speech
-from recipes.demo_voice.training.progress import Journal, Schedule
+from recipes.demo_voice.training import commands, parameter_store
+from recipes.demo_voice.training.progress import Journal, Schedule, run
+from recipes.demo_voice.training.speech import endless
 
 _LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}
 """Weights of the terms; `steady` grows to its own over the first fifth of the training."""
@@ -41,20 +41,17 @@ _STRETCH_GRANULE = 4
 _HEARD_BY_EXPORT = 32
 
 
-class Training:
+class Training(parameter_store.TrainingState):
     """Network, optimiser, moving average and clock of one training, as a checkpoint holds them."""
 
-    def __init__(self, examples: Examples, folder: Path, options: argparse.Namespace) -> None:
-        self._examples, self._folder = examples, folder
-        self._device = examples.device
-        self._peak = options.rate
+    def __init__(self, examples: Examples, schedule: Schedule, options: argparse.Namespace) -> None:
+        self._examples, self._device, self._peak = examples, examples.device, options.rate
         torch.manual_seed(options.seed)
         sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
         self.network = Network(sizes, options.dropout).to(self._device).train()
         self._encoder_frozen = options.encoder is not None
         if self._encoder_frozen:
             read_encoder(options.encoder, self.network.encoder)
-            self._frozen_encoder = {name: tensor.clone() for name, tensor in self.network.encoder.state_dict().items()}
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
             [each for each in self.network.parameters() if each.requires_grad],
@@ -63,28 +60,22 @@ class Training:
             weight_decay=0.05,
             fused=self._device.type == "cuda",
         )
-        self._average = parameter_store.Average(dict(self.network.named_parameters()), options.decay)
-        self.best: dict[str, Tensor] = dict(self._average.values)
+        super().__init__(
+            dict(self.network.named_parameters()), schedule, decay=options.decay, optimiser=self._optimiser
+        )
+        self.best: dict[str, Tensor] = dict(self.average.values)
         self.best_error = float("inf")
-        self.schedule = Schedule(options.minutes, options.steps)
-        self._resume()
-        self._rng = np.random.default_rng([options.seed, self.schedule.step])
-        self._batches = speech.endless(examples.speech.training, examples.features.tokens, options.batch, self._rng)
+        self._rng = np.random.default_rng([options.seed, schedule.step])
+        self._batches = endless(examples.speech.training, examples.speech.tokens, options.batch, self._rng)
 
-    def step(self) -> Tensor:
-        """One update. Returns the losses in the order of `_LOSSES`, float32 [4], on the device."""
-        self._optimiser.param_groups[0]["lr"] = self.schedule.rate(self._peak)
+    def step(self) -> dict[str, Tensor]:
+        """One update. Returns the terms of `_LOSSES`, which stay on the device."""
         losses = self.losses(next(self._batches))
         weights = dict(_LOSSES)
         weights["steady"] *= min(1.0, 5 * self.schedule.progress)
         loss = torch.stack([weight * losses[name] for name, weight in weights.items()]).sum()
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
-        self._optimiser.step()
-        self.schedule.step += 1
-        self._average.update(self.schedule.step)
-        return torch.stack([losses[name].detach() for name in _LOSSES])
+        self.descend(self._optimiser, loss, self.schedule.rate(self._peak), 5.0)
+        return {f"train_{name}": losses[name].detach() for name in _LOSSES}
 
     def losses(self, members: list[int]) -> dict[str, Tensor]:
         """The terms of `_LOSSES` for freshly disguised speech."""
@@ -123,44 +114,28 @@ class Training:
         """Held-out metrics of the moving average, which is kept when it has the lowest phone error
         of the second half so far.
         """
-        self._judge.load_state_dict(self._average.values)
+        self._judge.load_state_dict(self.average.values)
         result = evaluate(self._judge, self._examples, self._examples.speech.held_out)
         # Early on the error says little: a network that says nothing has less of it than one that
         # guesses.
         if self.schedule.progress < 0.5 or result["phone_error"] <= self.best_error:
             self.best_error = result["phone_error"]
-            self.best = {name: tensor.clone() for name, tensor in self._average.values.items()}
+            self.best = {name: tensor.clone() for name, tensor in self.average.values.items()}
         return result
 
-    def save(self) -> None:
-        """The checkpoint to go on from, and the shipped weights."""
-        content = {
-            "network": self.network.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "average": self._average.values,
-            "best": self.best,
-            "best_error": self.best_error,
-            "step": self.schedule.step,
-            "seconds": self.schedule.seconds,
-        }
-        parameter_store.save(self._folder / "checkpoint.pt", content)
-        write(self._folder, self.best, self.network.sizes, self._examples.phones, self._examples.voices)
+    def state(self) -> dict[str, Any]:
+        """For `load`: tensors and plain values."""
+        return super().state() | {"best": self.best, "best_error": self.best_error}
 
-    def _resume(self) -> None:
-        path = self._folder / "checkpoint.pt"
-        if not path.exists():
-            return
-        content: dict[str, Any] = parameter_store.load(path, self._device)
-        self.network.load_state_dict(content["network"])
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Go on from `state`. Raises ValueError when it is of another network or frozen encoder."""
         if self._encoder_frozen and any(
-            not torch.equal(tensor, self._frozen_encoder[name])
-            for name, tensor in self.network.encoder.state_dict().items()
+            not torch.equal(tensor, content["parameters"][f"encoder.{name}"])
+            for name, tensor in self.network.encoder.named_parameters()
         ):
-            raise ValueError(f"{path}: was made with another encoder; delete its folder to begin again")
-        self._optimiser.load_state_dict(content["optimiser"])
-        self._average.load(content["average"])
+            raise ValueError("the checkpoint was made with another encoder; delete its folder to begin again")
+        super().load(content)
         self.best, self.best_error = content["best"], content["best_error"]
-        self.schedule.step, self.schedule.spent = content["step"], content["seconds"]
 
 
 def spread_loss(values: Tensor, mask: Tensor) -> Tensor:
@@ -176,63 +151,44 @@ def spread_loss(values: Tensor, mask: Tensor) -> Tensor:
     return (mean.square() + (1 - variance).clamp(min=0)).mean()
 
 
-def train(work: Path, options: argparse.Namespace) -> None:
+def train(options: argparse.Namespace) -> None:
     """Until the clock says so; then everything that later stages read."""
-    device, folder = torch.device(options.device), work / options.name
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)
-    folder.mkdir(parents=True, exist_ok=True)
-    examples = Examples(work, device)
-    training = Training(examples, folder, options)
-    journal = Journal(folder, options.name, training.schedule)
-    _run(training, journal, options)
+    device, folder = commands.device_of(options), options.work / options.name
+    examples = Examples(options.work, device)
+    schedule, content = parameter_store.begun(folder, options.minutes, options.steps, device)
+    training = Training(examples, schedule, options)
+    if content:
+        training.load(content)
+    journal = Journal(folder, options.name, schedule)
+
+    def save() -> None:
+        parameter_store.save(folder / parameter_store.CHECKPOINT, training.state())
+        write(folder, training.best, training.network.sizes, examples.phones, examples.voices)
+
+    run(journal, training.step, training.evaluate, save, options.report_seconds, options.save_seconds)
     journal.report(training.evaluate())
-    training.save()
+    save()
     tokenizer = TrainedTokenizer.read(folder, device)
-    journal.report(
-        {
-            f"shipped_{name}": value
-            for name, value in evaluate(tokenizer.network, examples, examples.speech.held_out).items()
-        }
-    )
+    shipped = evaluate(tokenizer.network, examples, examples.speech.held_out)
+    journal.report({f"shipped_{name}": value for name, value in shipped.items()})
     journal.report(label(tokenizer, examples, folder))
     speech = [examples.log_mel(member).cpu() for member in examples.speech.held_out[:_HEARD_BY_EXPORT]]
     journal.report({"onnx_agreement": export(TrainedTokenizer.read(folder), speech, folder / ONNX)})
     journal.close()
 
 
-def _run(training: Training, journal: Journal, options: argparse.Namespace) -> None:
-    reported = saved = time.monotonic()
-    sums, steps = torch.zeros(len(_LOSSES), device=torch.device(options.device)), 0
-    while not training.schedule.over:
-        sums += training.step()
-        steps += 1
-        journal.tick()
-        now = time.monotonic()
-        if now - reported > options.report_seconds:
-            means = (sums / steps).tolist()
-            values = {f"train_{name}": value for name, value in zip(_LOSSES, means, strict=True)}
-            speed = steps / (time.monotonic() - reported)
-            journal.report({**training.evaluate(), **values, "steps_a_second": speed})
-            sums, steps, reported = torch.zeros_like(sums), 0, time.monotonic()
-        if now - saved > options.save_seconds:
-            training.save()
-            saved = time.monotonic()
-
-
 def parser() -> argparse.ArgumentParser:
-    parser_ = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.tokenizer.train", description=(__doc__ or "").splitlines()[0]
+    parser_ = commands.training(
+        "tokenizer.train",
+        __doc__,
+        "work folder with model/phonemes/, speech/ and features/ in it",
+        minutes=5,
+        name="tokenizer",
     )
-    parser_.add_argument("work", type=Path, help="work folder with model/phonemes/, speech/ and features/ in it")
-    parser_.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
-    parser_.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")
     parser_.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
     parser_.add_argument(
         "--encoder", type=Path, metavar="FILE", help="keep the encoder of this speech_tokenizer_v2.onnx"
     )
-    parser_.add_argument("--name", default="tokenizer", help="folder of the results within the work folder")
-    parser_.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser_.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
     parser_.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")
     parser_.add_argument("--dropout", type=float, default=0.1)
@@ -244,11 +200,9 @@ def parser() -> argparse.ArgumentParser:
     return parser_
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
-    train(options.work, options)
-    return 0
+def main(arguments: list[str] | None = None) -> None:
+    train(parser().parse_args(arguments))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

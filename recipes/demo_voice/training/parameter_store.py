@@ -10,10 +10,14 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from recipes.demo_voice.training.progress import Schedule
+
+CHECKPOINT = "checkpoint.pt"
 Initialiser = Callable[[str, tuple[int, ...]], Tensor]
 
 
@@ -44,13 +48,78 @@ class Average:
         decay = min(self._decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.values.values()), [tensor.detach() for tensor in self._live.values()], 1 - decay)
 
-    def load(self, values: Mapping[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
-        for name, tensor in values.items():
-            self.values[name].copy_(tensor)
+
+class TrainingState:
+    """What a checkpoint holds: parameters, their average, the clock, and whatever else has
+    `state_dict` and `load_state_dict`, such as optimisers, by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], schedule: Schedule, *, decay: float, **others: Any) -> None:
+        self.parameters, self.schedule = dict(parameters), schedule
+        self.average = Average(self.parameters, decay)
+        self._others = others
+
+    def descend(self, optimiser: torch.optim.Optimizer, loss: Tensor, rate: float, largest_gradient: float) -> None:
+        """One step of `optimiser` at a learning rate of `rate` against the gradient of `loss`,
+        whose norm is made no larger than `largest_gradient`.
+        """
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), largest_gradient)
+        optimiser.step()
+        self.schedule.step += 1
+        self.average.update(self.schedule.step)
+
+    def state(self) -> dict[str, Any]:
+        """For `load`: tensors and plain values."""
+        return {
+            "parameters": {name: tensor.detach() for name, tensor in self.parameters.items()},
+            "average": self.average.values,
+            "step": self.schedule.step,
+            "seconds": self.schedule.seconds,
+            **{name: other.state_dict() for name, other in self._others.items()},
+        }
+
+    @torch.no_grad()
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Go on from `state`. Raises ValueError unless names and sizes are those of this
+        training.
+        """
+        if not content.keys() >= {"parameters", "average", *self._others}:
+            raise ValueError("not a checkpoint of this training")
+        for kept, present in ((content["parameters"], self.parameters), (content["average"], self.average.values)):
+            require_names(kept, present)
+            for name, tensor in kept.items():
+                if tensor.shape != present[name].shape:
+                    expected = list(present[name].shape)
+                    raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {expected}")
+                present[name].copy_(tensor)
+        for name, other in self._others.items():
+            other.load_state_dict(content[name])
 
 
-def save(path: Path, content: Mapping[str, object]) -> None:
+def begun(folder: Path, minutes: float, steps: int, device: torch.device) -> tuple[Schedule, dict[str, Any] | None]:
+    """The clock of a training whose results are in `folder`, which is made, and the checkpoint in
+    it that the training has to load; None for a new one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CHECKPOINT
+    if not path.exists():
+        return Schedule(minutes, steps), None
+    content = load(path, device)
+    return Schedule(minutes, steps, content["seconds"], content["step"]), content
+
+
+def by_decay(parameters: Mapping[str, Tensor], decay: float) -> list[dict[str, Any]]:
+    """Parameter groups of an optimiser: only matrices lose weight."""
+    matrices = [tensor for tensor in parameters.values() if tensor.dim() > 1]
+    others = [tensor for tensor in parameters.values() if tensor.dim() <= 1]
+    return [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def save(path: Path, content: Mapping[str, Any]) -> None:
     """`torch.save` that is never seen half-written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(path.suffix + ".partial")
@@ -58,9 +127,9 @@ def save(path: Path, content: Mapping[str, object]) -> None:
     partial.replace(path)
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, object]:
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `save` wrote: tensors and plain values only."""
-    content: dict[str, object] = torch.load(path, map_location=device, weights_only=True)
+    content: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
     return content
 
 
@@ -71,24 +140,6 @@ def pack(source: Path, target: Path) -> None:
     with zipfile.ZipFile(source) as plain, zipfile.ZipFile(target, "w") as packed:
         for name in plain.namelist():
             packed.writestr(zipfile.ZipInfo(name), plain.read(name), zipfile.ZIP_DEFLATED, compresslevel=9)
-
-
-@torch.no_grad()
-def restore(parameters: Mapping[str, Tensor], average: Average, content: Mapping[str, object]) -> None:
-    """Put a checkpoint's "parameters" and "average" in place of the present ones. Raises ValueError
-    unless names and sizes agree.
-    """
-    values, averaged = content["parameters"], content["average"]
-    if not isinstance(values, dict) or not isinstance(averaged, dict):
-        raise ValueError("not a checkpoint of this training")
-    require_names(values, parameters)
-    for name, tensor in values.items():
-        if tensor.shape != parameters[name].shape:
-            raise ValueError(
-                f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(parameters[name].shape)}"
-            )
-        parameters[name].copy_(tensor)
-    average.load(averaged)
 
 
 def halved(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

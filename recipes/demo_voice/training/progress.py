@@ -1,13 +1,17 @@
-"""How far a training is, what it measured, and how to go on after an interruption."""
+"""How far a training is, what it measured, and the loop around its steps."""
 
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import Tensor
 from tqdm import tqdm
+
+Figures = Mapping[str, float]
 
 
 @dataclass
@@ -59,7 +63,7 @@ class Journal:
     def __init__(self, folder: Path, title: str, schedule: Schedule) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "journal.jsonl"
-        self._title, self._schedule = title, schedule
+        self._title, self.schedule = title, schedule
         self._bar = tqdm(
             total=100,
             desc=title,
@@ -70,19 +74,77 @@ class Journal:
 
     def tick(self) -> None:
         """Move the bar; call once per step."""
-        self._bar.update(100 * self._schedule.progress - self._bar.n)
+        self._bar.update(100 * self.schedule.progress - self._bar.n)
 
-    def report(self, values: Mapping[str, float | int | str | list[float]]) -> None:
+    def report(self, values: Figures) -> None:
         """Write one line: step, seconds and `values`."""
-        line = {"step": self._schedule.step, "seconds": round(self._schedule.seconds, 1), **values}
+        line = {"step": self.schedule.step, "seconds": round(self.schedule.seconds, 1), **values}
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
-        self._bar.write(f"[{self._title}] " + " ".join(f"{key} {_short(value)}" for key, value in line.items()))
+        figures = (
+            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in line.items()
+        )
+        self._bar.write(f"[{self._title}] " + " ".join(figures))
 
     def close(self) -> None:
         """Draw every number that was reported more than once against the steps."""
         self._bar.close()
         plot(self._path, self._path.with_suffix(".png"), self._title)
+
+
+class Means:
+    """Means of the terms of all steps so far, summed on the device, and the steps a second."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: Counter[str] = Counter()
+        self._steps, self._began = 0, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the first step began."""
+        return time.monotonic() - self._began
+
+    def add(self, terms: Mapping[str, Tensor]) -> None:
+        """One step. The terms may be overwritten afterwards."""
+        self._counts.update(terms.keys())
+        self._steps += 1
+        for name, term in terms.items():
+            self._sums[name] = self._sums.get(name, 0) + term
+
+    def take(self) -> dict[str, float]:
+        """Empty without a step; waits for the device."""
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        if self._steps:
+            means["steps_a_second"] = self._steps / max(1e-6, self.seconds)
+        return means
+
+
+def run(
+    journal: Journal,
+    step: Callable[[], Mapping[str, Tensor]],
+    measure: Callable[[], Figures],
+    save: Callable[[], None],
+    report_seconds: float,
+    save_seconds: float = 60.0,
+) -> dict[str, float]:
+    """Step after step until the schedule of `journal` is over; nothing but a report waits for the
+    device. Returns the means of the steps since the last report.
+
+    step: makes one and returns its terms. measure: held-out figures, which a report adds to the
+    means of the terms. save: leaves all that the training has so far in its folder.
+    """
+    means, saved = Means(), time.monotonic()
+    while not journal.schedule.over:
+        means.add(step())
+        journal.tick()
+        if means.seconds > report_seconds:
+            journal.report({**means.take(), **measure()})
+            means = Means()
+        if time.monotonic() - saved > save_seconds:
+            save()
+            saved = time.monotonic()
+    return means.take()
 
 
 def plot(journal: Path, picture: Path, title: str) -> None:
@@ -114,11 +176,3 @@ def plot(journal: Path, picture: Path, title: str) -> None:
     figure.tight_layout()
     figure.savefig(picture, dpi=90)
     plt.close(figure)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_short(item) for item in value) + "]"
-    return str(value)

@@ -1,9 +1,10 @@
-"""The speech that the teacher made, as the trainers read it.
+"""The speech that the teacher made, as the trainers read it and put it into batches.
 
 Layout of a work folder, as `recipes.demo_voice.synthesise` writes it:
 
 * `text/sentences.tsv`: number, split (`train`, `held_out` or `quality`), text, phonemes;
-* `speech/NAME.s16`: utterances one after another, signed 16-bit little-endian mono at 24 kHz;
+* `speech/NAME.s16`: utterances one after another, signed 16-bit little-endian mono at 24 kHz, each
+  a whole number of speech tokens (40 ms, 960 samples) long;
 * `speech/NAME.tsv`: one line per utterance of NAME.s16: sentence number, voice, speed, first
   sample, samples.
 
@@ -13,7 +14,7 @@ names; both are passed over.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from pathlib import Path
@@ -22,9 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SAMPLE_RATE = 24_000
-GRANULE = 960
-"""Every utterance is a whole number of these: 40 ms, the time of one speech token."""
+from cosyserve.spec import SAMPLES_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,11 @@ class Utterance:
     start: int
     samples: int
 
+    @property
+    def tokens(self) -> int:
+        """Length in speech tokens."""
+        return self.samples // SAMPLES_PER_TOKEN
+
 
 class Speech:
     """All utterances of a work folder, their samples in one tensor."""
@@ -78,6 +82,10 @@ class Speech:
         self.audio = audio
         self.utterances = utterances
         self.training = [each.number for each in utterances if each.split == "train"]
+        self.tokens = [each.tokens for each in utterances]
+        """Lengths of the utterances, at 25 a second."""
+        self.first = [0, *accumulate(self.tokens)][: len(utterances)]
+        """Token at which each one starts when they are laid end to end."""
         self.held_out = _balanced([each for each in utterances if each.split == "held_out"], most_held_out)
 
     @classmethod
@@ -118,11 +126,6 @@ class Speech:
             first += length
         return cls(torch.from_numpy(samples).to(device), utterances, most_held_out)
 
-    @property
-    def hours(self) -> float:
-        """Of all utterances together, those of neither list included."""
-        return sum(each.samples for each in self.utterances) / (3600 * SAMPLE_RATE)
-
     def wave(self, index: int) -> Tensor:
         """Samples of utterance `index`: float32 [samples] in [-1, 1), on the device of the
         audio.
@@ -144,6 +147,47 @@ def mapped_waves(work: Path) -> Callable[[Utterance], Tensor]:
         return torch.from_numpy(np.array(shards[place][start : start + utterance.samples])).float() / 32768
 
     return wave
+
+
+def by_length(
+    members: Sequence[int], lengths: Sequence[int], budget: int, rng: np.random.Generator, *, most: int = 512
+) -> list[list[int]]:
+    """`members` in batches whose (count x longest length) stays within `budget`, in random order.
+
+    lengths: indexed by member. most: largest batch. Equal lengths are shuffled by a jitter of up to
+    a sixth.
+    """
+    jittered = np.array([lengths[member] for member in members]) * (1 + rng.uniform(0, 1 / 6, len(members)))
+    order = [members[place] for place in np.argsort(jittered, kind="stable").tolist()]
+    batches: list[list[int]] = []
+    current: list[int] = []
+    longest = 0
+    for member in order:
+        longest_with = max(longest, lengths[member])
+        if current and (longest_with * (len(current) + 1) > budget or len(current) >= most):
+            batches.append(current)
+            current, longest_with = [], lengths[member]
+        current.append(member)
+        longest = longest_with
+    if current:
+        batches.append(current)
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def endless(
+    members: Sequence[int], lengths: Sequence[int], budget: int, rng: np.random.Generator, *, most: int = 512
+) -> Iterator[list[int]]:
+    """Epoch after epoch of `by_length`."""
+    while True:
+        yield from by_length(members, lengths, budget, rng, most=most)
+
+
+def gather(flat: Tensor, starts: Tensor, count: int) -> Tensor:
+    """Rows starts[b] .. starts[b] + count - 1 of `flat` [total, ...] -> [batch, count, ...]; rows
+    past the end repeat the last.
+    """
+    places = starts[:, None] + torch.arange(count, device=starts.device)
+    return flat[places.clamp(max=flat.shape[0] - 1)]
 
 
 def read_sentences(path: Path) -> list[Sentence]:

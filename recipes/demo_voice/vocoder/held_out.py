@@ -5,10 +5,10 @@ Reads what the training wrote into WORK/NAME, adds a line to its journal. The tr
 a process of its own: cuFFT refuses plans for new lengths in a process that replays CUDA graphs.
 """
 
-import argparse
 import math
 import subprocess
 import sys
+import time
 import wave
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import objective
@@ -54,10 +54,7 @@ class HeldOut:
     def read(cls, path: Path, config: VocoderConfig, device: torch.device) -> "HeldOut":
         """What `save` wrote."""
         content = parameter_store.load(path, device)
-        waves, f0 = content["waves"], content["f0"]
-        if not isinstance(waves, list) or not isinstance(f0, list):
-            raise ValueError(f"{path} holds no held-out sentences")
-        return cls(config, waves, f0, device)
+        return cls(config, content["waves"], content["f0"], device)
 
     def save(self, path: Path) -> None:
         parameter_store.save(
@@ -69,8 +66,8 @@ class HeldOut:
         """weights: float32, fused.
 
         mel: mean absolute difference of log-mels in nepers. spectra: of log magnitudes, see
-        `losses.spectral_distance`. cents: median error of f0 where both are voiced, left out where
-        nothing is. voicing: part of the frames voiced in one and not in the other.
+        `objective.spectral_distance`. cents: median error of f0 where both are voiced, left out
+        where nothing is. voicing: part of the frames voiced in one and not in the other.
         """
         if not self._waves:
             return {}
@@ -136,10 +133,16 @@ class HeldOutProcess:
             str(device),
         ]
         self._running: subprocess.Popen[bytes] | None = None
+        self._began = time.monotonic()
 
-    def measure(self, schedule: Schedule) -> None:
-        """Begin, unless the last one has not ended."""
+    def measure(self, schedule: Schedule, *, least_apart: float = 0.0) -> None:
+        """Begin, unless the last one has not ended or less than `least_apart` seconds have passed
+        since it, or the training, began.
+        """
+        if time.monotonic() - self._began < least_apart:
+            return
         if self._running is None or self._running.poll() is not None:
+            self._began = time.monotonic()
             place = ["--step", str(schedule.step), "--seconds", f"{schedule.seconds:.1f}"]
             self._running = subprocess.Popen(self._command + place)
 
@@ -149,27 +152,20 @@ class HeldOutProcess:
             print(f"vocoder: measuring held-out sentences failed with status {self._running.returncode}", flush=True)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.demo_voice.vocoder.held_out", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("work", type=Path, help="work folder")
-    parser.add_argument("--name", default="vocoder", help="folder of the training inside WORK")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = commands.stage("vocoder.held_out", __doc__, "work folder")
+    parser.add_argument("--name", default="vocoder", help="folder of the training in WORK")
+    commands.add_device(parser)
     parser.add_argument("--step", type=int, default=0, help="of the training, for the journal")
     parser.add_argument("--seconds", type=float, default=0.0, help="of the training, for the journal")
     options = parser.parse_args(arguments)
     folder, device = options.work / options.name, torch.device(options.device)
     held_out = HeldOut.read(folder / SENTENCES, read_config(model_directory(options.work)), device)
-    weights = {
-        name: torch.as_tensor(value).to(device, torch.float32)
-        for name, value in parameter_store.load(folder / FILE, device).items()
-    }
+    weights = {name: tensor.float() for name, tensor in parameter_store.load(folder / FILE, device).items()}
     journal = Journal(folder, options.name, Schedule(1, spent=options.seconds, step=options.step))
     journal.report(held_out.measure(weights))
     held_out.write(weights, folder)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ class Kind:
     judging: bool
 
 
-class Training:
+class Training(parameter_store.TrainingState):
     """Generator, its average, discriminators and their optimisers, all on one device."""
 
     def __init__(
@@ -51,15 +51,23 @@ class Training:
     ) -> None:
         """width: of the discriminators."""
         torch.manual_seed(SEED + schedule.step)
-        self.config, self.draws, self.schedule, self.device = config, draws, schedule, device
-        self.parameters = generator.make(config, device)
-        self.average = parameter_store.Average(self.parameters, DECAY)
+        self.config, self.draws, self.device = config, draws, device
+        drawn = generator.make(config, device)
         self.discriminators = Discriminators(width).to(device)
-        of_pitch = [tensor for name, tensor in self.parameters.items() if name.startswith(generator.PITCH)]
-        of_sound = [tensor for name, tensor in self.parameters.items() if not name.startswith(generator.PITCH)]
+        of_pitch = [tensor for name, tensor in drawn.items() if name.startswith(generator.PITCH)]
+        of_sound = [tensor for name, tensor in drawn.items() if not name.startswith(generator.PITCH)]
         self.sound = Descent(of_sound, largest_norm=500.0)
         self.pitch = Descent(of_pitch, largest_norm=100.0)
         self.judges = Descent(list(self.discriminators.parameters()), largest_norm=10.0)
+        super().__init__(
+            drawn,
+            schedule,
+            decay=DECAY,
+            discriminators=self.discriminators,
+            sound=self.sound,
+            pitch=self.pitch,
+            judges=self.judges,
+        )
         self.judging_since: int | None = None
         self.adversarial_from = ADVERSARIAL_FROM
         self.heard = HEARD
@@ -153,28 +161,11 @@ class Training:
         """Steps that were not taken because a gradient was not finite."""
         return self.sound.skipped + self.pitch.skipped + self.judges.skipped
 
-    def save(self, path: Path) -> None:
-        descents = {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}
-        content: dict[str, object] = {
-            "parameters": {name: tensor.detach() for name, tensor in self.parameters.items()},
-            "average": self.average.values,
-            "discriminators": self.discriminators.state_dict(),
-            "optimisers": {name: descent.state() for name, descent in descents.items()},
-            "judging_since": self.judging_since,
-            "step": self.schedule.step,
-            "seconds": self.schedule.seconds,
-        }
-        parameter_store.save(path, content)
+    def state(self) -> dict[str, Any]:
+        """For `load`: tensors and plain values."""
+        return super().state() | {"judging_since": self.judging_since}
 
-    @torch.no_grad()
-    def load(self, content: Mapping[str, object]) -> None:
-        """Go on from `save`. Raises ValueError when it was of other sizes."""
-        optimisers = content["optimisers"]
-        if not isinstance(optimisers, dict):
-            raise ValueError("not a checkpoint of this training")
-        parameter_store.restore(self.parameters, self.average, content)
-        self.discriminators.load_state_dict(content["discriminators"])  # type: ignore[arg-type]
-        for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
-            descent.load(optimisers[name])
-        since = content["judging_since"]
-        self.judging_since = None if since is None else int(str(since))
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Go on from `state`. Raises ValueError when it was of other sizes."""
+        super().load(content)
+        self.judging_since = content["judging_since"]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.quality.sound.speakers import Likeness, as_table, nearness
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.model_directory import ModelDirectory
@@ -18,10 +17,11 @@ from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
 from tools.quality.recordings.recording import Recording, Samples
-from tools.quality.recordings.speech_bounds import opening
-from tools.quality.recordings.voice_making import vocoded_prompts, with_voices
+from tools.quality.recordings.voice_making import opening, vocoded_prompts, with_voices
+from tools.quality.sound.speakers import Likeness, as_table, nearness
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
+PRESETS = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))
 
 
 def write(path: Path, samples: Samples, channels: int = 1, width: int = 2) -> Path:
@@ -60,12 +60,10 @@ def test_a_short_recording_is_not_cut() -> None:
 def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> None:
     dice = np.random.default_rng(1)
     mel, vector = (dice.standard_normal(size, np.float32).tobytes() for size in (14 * 80, 192))
-    new = Voice("somebody", (7, 8, 9), (0, 6560, 5, 4, 3, 2, 1), mel, vector)
+    new = Voice("zoe", (7, 8, 9), (0, 6560, 5, 4, 3, 2, 1), mel, vector)
     copy = ModelDirectory(with_voices(TINY, [new], tmp_path))
     tokenizer = read_tokenizer(copy)
-    before = read_voices(ModelDirectory(TINY), tokenizer)
-    assert before
-    assert read_voices(copy, tokenizer) == sorted([*before, new], key=lambda voice: voice.id)
+    assert read_voices(copy, tokenizer) == sorted([*PRESETS, new], key=lambda voice: voice.id)
     assert {path.name for path in TINY.iterdir()} == {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "llm.pt").samefile(TINY / "llm.pt")
 
@@ -90,12 +88,11 @@ def test_nearer_to_the_speaker_than_to_every_preset() -> None:
 
 
 def test_prompts_through_the_vocoder() -> None:
-    voices = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))
-    prompts = vocoded_prompts(ModelDirectory(TINY), voices)
+    prompts = vocoded_prompts(ModelDirectory(TINY), PRESETS)
     assert {name: len(prompt.samples) for name, prompt in prompts.items()} == {
-        voice.id: 960 * len(voice.prompt_speech_tokens) for voice in voices if voice.prompt_speech_tokens
+        voice.id: 960 * len(voice.prompt_speech_tokens) for voice in PRESETS if voice.prompt_speech_tokens
     }
-    assert len(prompts) < len(voices), "one has no prompt"
+    assert 0 < len(prompts) < len(PRESETS), "one has no prompt"
 
 
 def test_a_recording_with_its_text_and_one_that_is_listened_to(tmp_path: Path) -> None:
@@ -123,31 +120,25 @@ def test_what_is_refused(tmp_path: Path) -> None:
             clone.read_originals(paths, texts, 5.0, heard)
 
 
-def test_a_name_that_the_model_has_already(tmp_path: Path) -> None:
-    name = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))[0].id
-    originals = clone.read_originals([write(tmp_path / f"{name}.wav", tone(1.0))], None, 5.0, heard)
-    with pytest.raises(ValueError, match=f"the model has a voice {name} already"):
-        clone.make_voices(ModelDirectory(TINY), originals)
-
-
-def test_what_no_voice_can_be_made_of_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Found when the voices are made: the name of a preset, and a model without one."""
-    name = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))[0].id
-    bare = tmp_path / "bare"
-    shutil.copytree(TINY, bare, ignore=shutil.ignore_patterns("spk2info.pt"))
-    for model, recorded, said in (
-        (TINY, name, f"the model has a voice {name} already; give the recording another name"),
-        (bare, "ann", "bare has no voice to compare a new one with"),
-    ):
-        recording = write(tmp_path / f"{recorded}.wav", tone(3.0))
-        with pytest.raises(SystemExit) as ended:
-            clone.main(["--model", str(model), "--recording", str(recording), "--text", "She says so."])
-        assert ended.value.code == 2
-        assert said in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_bad_arguments_end_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recording = write(tmp_path / "ann.wav", tone(1.0))
+@pytest.mark.parametrize(
+    ("lacking", "recorded", "texts", "message"),
+    [
+        (None, "ann", ["One.", "Two."], "2 texts for 1 recordings"),
+        (None, PRESETS[0].id, ["One."], f"the model has a voice {PRESETS[0].id} already; give the recording another"),
+        ("spk2info.pt", "ann", ["One."], "has no voice to compare a new one with"),
+    ],
+)
+def test_what_no_voice_can_be_made_of_ends_with_status_2(
+    lacking: str | None,
+    recorded: str,
+    texts: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """lacking: a file that the model directory does not have."""
+    model = shutil.copytree(TINY, tmp_path / "model", ignore=shutil.ignore_patterns(lacking or ""))
+    recording = write(tmp_path / f"{recorded}.wav", tone(3.0))
     with pytest.raises(SystemExit, match="2"):
-        clone.main(["--recording", str(recording), "--text", "One.", "Two."])
-    assert "2 texts for 1 recordings" in capsys.readouterr().err
+        clone.main(["--model", str(model), "--recording", str(recording), "--text", *texts])
+    assert message in capsys.readouterr().err.splitlines()[-1]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.quality.readings import Row, judge_of, judged, page_with, read_rows, section
+from tools.quality.readings import Row, judged, page_with, read_rows, section
 from tools.quality.words.reading_judges import MOST, folded, spoken_forms
 
 
@@ -22,7 +22,7 @@ def test_a_line_of_spoken_forms(line: str, forms: list[str]) -> None:
 
 
 @pytest.mark.parametrize("line", ["", "a | ", "{a/b", "a}b", "{a/{b/c}}", "{a/b}" * 13])
-def test_a_mistake_in_a_line_is_told(line: str) -> None:
+def test_a_mistake_in_a_line_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=str(MOST) if len(line) > 20 else "form|braces"):
         spoken_forms(line)
 
@@ -34,47 +34,43 @@ def test_sounds_are_folded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "spoken", "right"),
+    ("language", "text", "spoken", "right"),
     [
-        ("It has 3 parts.", "it has three parts", True),
-        ("It has 3 parts.", "it has four parts", False),
-        ("Go to the office, to a house.", "go to the office to a house", True),
-        ("I said to. Then a, b.", "I said to then a B", True),
-        ("A B C of it", "A B C of it", True),
-        ("The API works.", "the {A P I/app} works", True),
-        ("U's and V's", "U's and V's", True),
-        ("better luck", "/bˈɛtɪɹ/ luck", True),
-        ("better luck", "/bˈɪtəɹ/ luck", False),
-        ("Two words", "two", False),
+        ("english", "It has 3 parts.", "it has three parts", True),
+        ("english", "It has 3 parts.", "it has four parts", False),
+        ("english", "Go to the office, to a house.", "go to the office to a house", True),
+        ("english", "I said to. Then a, b.", "I said to then a B", True),
+        ("english", "A B C of it", "A B C of it", True),
+        ("english", "The API works.", "the {A P I/app} works", True),
+        ("english", "U's and V's", "U's and V's", True),
+        ("english", "better luck", "/bˈɛtɪɹ/ luck", True),
+        ("english", "better luck", "/bˈɪtəɹ/ luck", False),
+        ("english", "Two words", "two", False),
+        ("chinese", "我有3个，OK。", "我有三个ok", True),
+        ("chinese", "二〇二四年", "二零二四年", True),
+        ("chinese", "我有3个。", "我有{四/五}个", False),
+        ("chinese", "我有2个。", "我有{两/二}个", True),
     ],
 )
-def test_english_is_judged_by_sound(text: str, spoken: str, right: bool) -> None:
-    assert judge_of("english").judge(text, spoken).right is right
+def test_english_is_judged_by_sound_and_chinese_by_characters(
+    language: str, text: str, spoken: str, right: bool
+) -> None:
+    assert judged([Row("class", text, spoken)], language)[0].right is right
 
 
 @pytest.mark.parametrize(
-    ("text", "spoken", "right"),
+    ("lines", "message"),
     [
-        ("我有3个，OK。", "我有三个ok", True),
-        ("二〇二四年", "二零二四年", True),
-        ("我有3个。", "我有{四/五}个", False),
-        ("我有2个。", "我有{两/二}个", True),
-    ],
-)
-def test_chinese_is_judged_by_characters(text: str, spoken: str, right: bool) -> None:
-    assert judge_of("chinese").judge(text, spoken).right is right
-
-
-def test_a_malformed_table_is_told_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "texts.tsv"
-    for lines, message in (
         ("text\n", "line 1"),
         ("class\ttext\tspoken\na\tb\n", "line 2"),
         ("class\ttext\tspoken\n" + "a\tb\tc\n" * 2, "twice"),
-    ):
-        path.write_text(lines, encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            read_rows(path)
+    ],
+)
+def test_a_malformed_table_is_an_error_that_names_its_line(lines: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "texts.tsv"
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_rows(path)
 
 
 def test_the_page_gets_the_figures_and_the_wrong_ones() -> None:

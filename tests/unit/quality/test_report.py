@@ -1,4 +1,4 @@
-"""From recordings to a table, JSON and an exit status, with an ear that was told what to hear."""
+"""From recordings to a table, JSON and limits, with a recogniser whose answers are given."""
 
 import json
 import re
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tools.quality.reports.report import Limits, as_json, as_table
 
 from tests.unit.quality.tones import fading, recording, tone
 from tools.quality.recordings.collect import Recordings, from_folder
 from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
+from tools.quality.reports.report import Limits, as_json, as_table
 from tools.quality.reports.voice_quality import VoiceQuality, measure
 from tools.quality.words.spelling import words_of
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from tools.quality.sound.faults import duration_ratios, ending, fault_of
-from tools.quality.sound.speakers import similarity
 
 from tests.unit.quality.tones import RATE, fading, recording, tone
+from tools.quality.sound.faults import duration_ratios, ending, fault_of
 from tools.quality.sound.seams import largest_difference, seams, spectral_distance
+from tools.quality.sound.speakers import similarity
 from tools.quality.words.alignment import Alignment, WordErrors
 
 BORDERS = tuple(second * RATE + 37 for second in range(1, 20))
@@ -51,12 +51,11 @@ def test_without_borders_there_are_no_seams() -> None:
     assert math.isnan(result.step_mean)
 
 
-def test_speech_that_comes_to_rest_is_told_from_speech_that_is_cut() -> None:
-    whole = fading(tone(1.0))
-    assert not ending(recording(whole)).cut
-    assert ending(recording(whole)).tail_decibels < -6
-    cut = ending(recording(whole[: RATE // 2]))
-    assert cut.cut
+def test_speech_that_comes_to_rest_differs_from_speech_that_is_cut() -> None:
+    sound = fading(tone(1.0))
+    whole, cut = ending(recording(sound)), ending(recording(sound[: RATE // 2]))
+    assert (whole.cut, cut.cut) == (False, True)
+    assert whole.tail_decibels < -6
     assert cut.last_decibels > -10
     assert not ending(recording(np.zeros(RATE, np.float32))).cut
 
@@ -111,11 +110,8 @@ def test_streamed_and_whole_are_compared_sample_by_sample_and_by_spectrum() -> N
 
 
 def test_a_voice_is_closer_to_itself_than_to_another() -> None:
-    generator = np.random.default_rng(0)
-    here, there = (
-        [centre + 0.1 * generator.standard_normal(8) for _ in range(6)] for centre in (np.eye(8)[0], np.eye(8)[1])
-    )
-    one, two = (np.stack([row / np.linalg.norm(row) for row in rows]).astype(np.float32) for rows in (here, there))
+    around = np.eye(8)[:2, None] + 0.1 * np.random.default_rng(0).standard_normal((2, 6, 8))
+    one, two = (around / np.linalg.norm(around, axis=2, keepdims=True)).astype(np.float32)
     result = similarity(one, [two], one)
     assert result.to_self is not None
     assert result.to_others is not None

@@ -9,8 +9,7 @@ import pytest
 
 from cosyserve.client.types import WordTime
 from tools.quality import word_times
-from tools.quality.recordings.speech_bounds import sounding
-from tools.quality.word_times import Compared, same_words
+from tools.quality.word_times import Compared, same_words, sounding
 from tools.quality.words.recognition import HeardWord
 
 NO_SOUND = (None, None)
@@ -43,7 +42,7 @@ def test_the_sound_is_another_measure_of_the_first_and_the_last_word() -> None:
     assert (end.border, end.words, end.bias) == ("sound's end", 1, 0.25)
 
 
-def test_nothing_to_compare_is_told() -> None:
+def test_nothing_to_compare_is_an_error() -> None:
     with pytest.raises(ValueError, match="no word"):
         Compared().exactness()
 
@@ -66,8 +65,9 @@ def test_sound_begins_and_ends_next_to_silence(
         assert measured == (None if expected is None else pytest.approx(expected))
 
 
-def test_a_model_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert word_times.main(["--model", str(tmp_path), "--sentences", "1"]) == 1
+def test_a_directory_that_is_no_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        word_times.main(["--model", str(tmp_path), "--sentences", "1"])
     errors = capsys.readouterr().err
     assert "word_times: " in errors
     assert str(tmp_path) in errors
@@ -75,6 +75,5 @@ def test_a_model_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_count_that_is_none_is_refused() -> None:
-    with pytest.raises(SystemExit) as exit_:
+    with pytest.raises(SystemExit, match="2"):
         word_times.main(["--sentences", "0"])
-    assert exit_.value.code == 2

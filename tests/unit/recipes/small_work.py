@@ -3,12 +3,16 @@ its own.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_TOKEN
 from recipes.demo_voice import features
-from recipes.demo_voice.training.speech import GRANULE, SAMPLE_RATE, Recording
+from recipes.demo_voice.model_files import layout
+from recipes.demo_voice.training.speech import Recording
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 
 VOICES = {"low": 110.0, "high": 190.0}
@@ -18,7 +22,7 @@ SENTENCES = {
     "held_out": ("ˈAt nˈIn.",),
     "quality": ("tˈɛn.",),
 }
-GRANULES_PER_PHONE = 3
+TOKENS_PER_PHONE = 3
 
 
 def make(work: Path) -> Path:
@@ -43,7 +47,7 @@ def hum(phonemes: str, pitch: float) -> np.ndarray:
     """int16 [samples]: harmonics of `pitch` under one resonance per phone, soft at both ends of the
     phone.
     """
-    times = np.arange(GRANULES_PER_PHONE * GRANULE) / SAMPLE_RATE
+    times = np.arange(TOKENS_PER_PHONE * SAMPLES_PER_TOKEN) / SAMPLE_RATE
     harmonics = np.arange(1, 30)
     waves = np.sin(2 * np.pi * pitch * harmonics[:, None] * times)
     loudness = 0.1 + 0.9 * np.minimum(1.0, np.minimum(times, times[::-1]) / 0.02)
@@ -56,3 +60,14 @@ def hum(phonemes: str, pitch: float) -> np.ndarray:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def smaller(work: Path, sizes: Mapping[str, str]) -> ModelDirectory:
+    """The model directory of `work` with each of these places of its yaml replaced."""
+    directory = layout.model_directory(work)
+    yaml = layout.YAML
+    for usual, small in sizes.items():
+        assert usual in yaml
+        yaml = yaml.replace(usual, small)
+    (directory.path / "cosyvoice2.yaml").write_text(yaml, encoding="utf-8")
+    return directory

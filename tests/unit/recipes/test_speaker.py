@@ -1,8 +1,7 @@
-"""The speaker encoder tells the two made-up voices apart, and its ONNX file is the same network."""
+"""The speaker encoder separates the two made-up voices, and its ONNX file is the same network."""
 
 from pathlib import Path
 
-import kaldi_native_fbank
 import numpy as np
 import onnxruntime
 import pytest
@@ -14,14 +13,13 @@ from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.prompts.features.fbank import speaker_features
 from services.frontend.prompts.features.resample import resample
-from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_work.make(tmp_path_factory.mktemp("work"))
+@pytest.fixture
+def features(work: Path, speech: Speech) -> Features:
+    return Features.read(work, speech, CPU, only=("fbank",))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +43,7 @@ def test_equal_error() -> None:
     assert objective.equal_error(score, torch.tensor([False, False, False, True, False, True, True, True])) == 0.25
 
 
-def test_crops_stay_inside_their_utterance(work: Path) -> None:
-    features = Features.read(work, Speech.read(work), CPU, only=("fbank",))
+def test_crops_stay_inside_their_utterance(features: Features) -> None:
     marked = torch.repeat_interleave(torch.arange(len(features.tokens)), 4 * torch.tensor(features.tokens))
     object.__setattr__(features, "fbank", marked[:, None].half())
     members = torch.arange(len(features.tokens))
@@ -54,9 +51,7 @@ def test_crops_stay_inside_their_utterance(work: Path) -> None:
         assert torch.equal(crops.Crops(features).cut(members, count)[..., 0].long(), members[:, None].expand(-1, count))
 
 
-def test_features_of_the_training_are_those_of_the_frontend(work: Path) -> None:
-    speech = Speech.read(work)
-    features = Features.read(work, speech, CPU, only=("fbank",))
+def test_features_of_the_training_are_those_of_the_frontend(speech: Speech, features: Features) -> None:
     frames = crops.frames_of(features.tokens[3])
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([3]), frames))[0]
     served = speaker_features(resample(speech.wave(3)[None], 24_000, 16_000)[0])
@@ -74,7 +69,7 @@ def test_a_row_does_not_depend_on_its_batch(network_drawn: dict[str, torch.Tenso
     torch.testing.assert_close(together.norm(dim=1), torch.full((3,), 192**0.5), rtol=1e-3, atol=0)
 
 
-def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], work: Path, tmp_path: Path) -> None:
+def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], tmp_path: Path) -> None:
     path = tmp_path / "campplus.onnx"
     network.write_onnx(path, network_drawn)
     assert path.stat().st_size < 1.6e6
@@ -90,8 +85,8 @@ def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], wo
     assert path.read_bytes() == first
 
 
-def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
-    work: Path, monkeypatch: pytest.MonkeyPatch
+def test_training_separates_voices_resumes_and_writes_what_the_others_read(
+    work: Path, speech: Speech, features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crops, "CROP_FRAMES", (40,))
     train.train(work, 5, CPU, steps=2, batch=6)
@@ -99,7 +94,6 @@ def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
     train.train(work, 5, CPU, steps=18, batch=6)
     assert (work / train.EMBEDDINGS).stat().st_mtime_ns > before
     assert parameter_store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 18
-    speech = Speech.read(work)
     vectors = torch.from_numpy(np.load(work / train.EMBEDDINGS))
     assert vectors.shape == (len(speech.utterances), 192)
     assert vectors.dtype == torch.float32
@@ -109,20 +103,9 @@ def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
     assert similarities["equal_error"] < 0.1
     assert similarities["correlation"] > 0.7
     shipped = parameter_store.load(work / train.WEIGHTS)
-    assert all(isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16 for tensor in shipped.values())
-    features = Features.read(work, speech, CPU, only=("fbank",))
+    assert {tensor.dtype for tensor in shipped.values()} == {torch.float16}
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([0]), crops.frames_of(features.tokens[0])))
     session = onnxruntime.InferenceSession(work / train.ONNX, providers=["CPUExecutionProvider"])
     torch.testing.assert_close(
         torch.from_numpy(session.run(None, {"input": heard.numpy()})[0]), vectors[:1], rtol=1e-3, atol=1e-3
     )
-
-
-def test_kaldi_counts_frames_as_the_recipe_does() -> None:
-    for tokens in (1, 2, 61):
-        options = kaldi_native_fbank.FbankOptions()
-        options.frame_opts.dither = 0.0
-        bank = kaldi_native_fbank.OnlineFbank(options)
-        bank.accept_waveform(16_000, np.zeros(640 * tokens, np.float32))
-        bank.input_finished()
-        assert bank.num_frames_ready == crops.frames_of(tokens)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.demo_voice.training.speech import GRANULE, SAMPLE_RATE, Recording, Speech
+from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_TOKEN
+from recipes.demo_voice.training.speech import Recording, Speech
 from recipes.demo_voice.wavs import write_wavs
 
 SENTENCES = "1\ttrain\tOne two.\twˈʌn tˈu.\n2\theld_out\tThree.\tθɹˈi.\n3\tquality\tFour.\tfˈɔɹ.\n"
@@ -18,13 +19,27 @@ def work(tmp_path: Path) -> Path:
     (tmp_path / "text").mkdir()
     (tmp_path / "speech").mkdir()
     (tmp_path / "text" / "sentences.tsv").write_text(SENTENCES, encoding="utf-8")
-    shard(tmp_path, "01", [Recording(3, "b", 1.0, 0, GRANULE), Recording(2, "a", 0.95, GRANULE, 2 * GRANULE)])
-    shard(tmp_path, "00", [Recording(1, "a", 1.05, 0, 2 * GRANULE), Recording(2, "b", 1.0, 2 * GRANULE, GRANULE)])
+    shard(
+        tmp_path,
+        "01",
+        [
+            Recording(3, "b", 1.0, 0, SAMPLES_PER_TOKEN),
+            Recording(2, "a", 0.95, SAMPLES_PER_TOKEN, 2 * SAMPLES_PER_TOKEN),
+        ],
+    )
+    shard(
+        tmp_path,
+        "00",
+        [
+            Recording(1, "a", 1.05, 0, 2 * SAMPLES_PER_TOKEN),
+            Recording(2, "b", 1.0, 2 * SAMPLES_PER_TOKEN, SAMPLES_PER_TOKEN),
+        ],
+    )
     return tmp_path
 
 
 def shard(work: Path, name: str, recordings: list[Recording]) -> None:
-    """A ramp per shard, so that every sample tells its place; its base tells the shard."""
+    """A ramp per shard, so that every sample shows its place and its shard."""
     total = sum(each.samples for each in recordings)
     (np.arange(total, dtype="<i2") + 10_000 * int(name)).tofile(work / "speech" / f"{name}.s16")
     (work / "speech" / f"{name}.tsv").write_text("".join(each.line() for each in recordings), encoding="utf-8")
@@ -40,18 +55,13 @@ def test_utterances_come_in_the_order_of_shards_and_places(work: Path) -> None:
     ]
     assert [each.number for each in speech.utterances] == [0, 1, 2, 3]
     assert (speech.utterances[0].text, speech.utterances[0].phonemes) == ("One two.", "wˈʌn tˈu.")
-    assert speech.hours == pytest.approx(6 * GRANULE / SAMPLE_RATE / 3600)
-
-
-def test_splits(work: Path) -> None:
-    speech = Speech.read(work)
-    assert speech.training == [0]
-    assert speech.held_out == [1, 3]
+    assert (speech.tokens, speech.first) == ([2, 1, 1, 2], [0, 2, 3, 4])
+    assert (speech.training, speech.held_out) == ([0], [1, 3])
 
 
 def test_voices_take_turns_in_a_small_held_out_set(work: Path) -> None:
-    shard(work, "00", [Recording(2, "a", 1.0, GRANULE * i, GRANULE) for i in range(5)])
-    shard(work, "01", [Recording(2, "b", 1.0, GRANULE * i, GRANULE) for i in range(2)])
+    shard(work, "00", [Recording(2, "a", 1.0, SAMPLES_PER_TOKEN * i, SAMPLES_PER_TOKEN) for i in range(5)])
+    shard(work, "01", [Recording(2, "b", 1.0, SAMPLES_PER_TOKEN * i, SAMPLES_PER_TOKEN) for i in range(2)])
     assert Speech.read(work, most_held_out=4).held_out == [0, 1, 5, 6]
 
 
@@ -64,7 +74,7 @@ def test_wave_is_scaled_and_lies_where_it_was_written(work: Path) -> None:
 
 def test_what_an_interrupted_synthesis_leaves_is_passed_over(work: Path) -> None:
     with (work / "speech" / "00.tsv").open("a", encoding="utf-8") as table:
-        table.write(Recording(1, "a", 1.0, 3 * GRANULE, GRANULE).line())
+        table.write(Recording(1, "a", 1.0, 3 * SAMPLES_PER_TOKEN, SAMPLES_PER_TOKEN).line())
         table.write("1\ta\t1\t38")
     assert len(Speech.read(work).utterances) == 4
 
@@ -89,6 +99,6 @@ def test_wav_files_are_numbered_as_the_sentences_of_their_split(work: Path) -> N
             SAMPLE_RATE,
             1,
             2,
-            GRANULE,
+            SAMPLES_PER_TOKEN,
         )
         assert np.frombuffer(file.readframes(2), "<i2").tolist() == [10_000, 10_001]

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
 
+from cosyserve.spec import SAMPLES_PER_TOKEN
 from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.kokoro import numbers
 from recipes.demo_voice.teacher.plan import Blend, Styles, random_blends
-from recipes.demo_voice.training.speech import GRANULE, Sentence, read_recordings
+from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
+from recipes.demo_voice.training.speech import Sentence, read_recordings
 
 PRESETS = ["af_bella", "af_heart", "af_nicole", "am_fenrir", "am_michael", "am_puck", "bf_emma"]
 SENTENCES = [Sentence(number, "train", "Some text.", "a" * (1 + number % 7)) for number in range(2000)]
@@ -28,123 +29,127 @@ def tone(seconds: float, quiet: float = 0.5, loudness: float = 0.2) -> NDArray[n
     return np.concatenate([silence, loudness * np.sin(2 * np.pi * 200 * time), silence]).astype(np.float32)
 
 
-class TestVoices:
-    def test_names_and_blends_are_one_to_one(self) -> None:
-        blend = Blend.of({"am_puck": 0.4, "af_heart": 0.6})
-        assert blend.name == "af_heart:0.6+am_puck:0.4"
-        assert Blend.parse(blend.name) == blend
-        assert Blend.parse("af_heart").name == "af_heart"
-
-    @pytest.mark.parametrize("weights", [{}, {"a": 0.5}, {"a": 1.5, "b": -0.5}])
-    def test_a_mixture_is_convex(self, weights: dict[str, float]) -> None:
-        with pytest.raises(ValueError, match="convex"):
-            Blend.of(weights)
-
-    def test_random_blends(self) -> None:
-        blends = random_blends(PRESETS, 64, seed=1)
-        assert blends == random_blends(reversed(PRESETS), 64, seed=1)
-        assert len({blend.name for blend in blends}) == 64
-        assert {len(blend.parts) for blend in blends} == {2, 3}
-        assert min(weight for blend in blends for _, weight in blend.parts) >= 0.2
-
-    def test_style_of_a_sentence(self, tmp_path: Path) -> None:
-        rows = np.arange(510, dtype=np.float32).reshape(510, 1, 1) * np.ones((1, 1, 256), np.float32)
-        np.save(tmp_path / "a.npy", rows)
-        np.save(tmp_path / "b.npy", -rows)
-        styles = Styles(tmp_path)
-        assert styles.presets == ["a", "b"]
-        assert styles.style("a", 12)[0] == 11
-        assert styles.style("b", 900)[0] == -509
-        assert styles.style("a:0.75+b:0.25", 11)[0] == pytest.approx(5)
-        with pytest.raises(KeyError):
-            styles.style("c", 1)
+def test_names_and_blends_are_one_to_one() -> None:
+    blend = Blend.of({"am_puck": 0.4, "af_heart": 0.6})
+    assert blend.name == "af_heart:0.6+am_puck:0.4"
+    assert Blend.parse(blend.name) == blend
+    assert Blend.parse("af_heart").name == "af_heart"
 
 
-class TestPlan:
-    def test_shares(self) -> None:
-        voices = Counter(job.voice for job in islice(plan.varied(SENTENCES, PRESETS, seed=1), len(SENTENCES)))
-        assert voices["af_heart"] == pytest.approx(600, abs=70)
-        assert voices["am_michael"] == pytest.approx(600, abs=70)
-        assert sum(voices[voice] for voice in PRESETS if voice not in plan.MAIN_VOICES) == pytest.approx(400, abs=60)
-        assert sum(count for voice, count in voices.items() if "+" in voice) == pytest.approx(400, abs=60)
-
-    def test_nobody_says_a_sentence_twice(self) -> None:
-        jobs = list(plan.varied(SENTENCES, PRESETS, seed=1))
-        assert len(jobs) == 4 * len(SENTENCES)
-        assert len({(job.sentence.number, job.voice) for job in jobs}) == len(jobs)
-        assert {job.speed for job in jobs} == set(plan.SPEEDS)
-        assert jobs[:50] == list(islice(plan.varied(SENTENCES, PRESETS, seed=1), 50))
-
-    def test_plain(self) -> None:
-        assert [job.key for job in plan.plain(SENTENCES[:2], PRESETS)] == [
-            (0, "af_heart", 1.0),
-            (0, "am_michael", 1.0),
-            (1, "af_heart", 1.0),
-            (1, "am_michael", 1.0),
-        ]
-
-    def test_batches_hold_every_job_and_like_lengths(self) -> None:
-        jobs = list(plan.plain(SENTENCES[:700], PRESETS))
-        planned = list(batches(iter(jobs), 16, seed=1))
-        assert sorted(job.key for batch in planned for job in batch) == sorted(job.key for job in jobs)
-        spread = [{len(job.sentence.phonemes) for job in batch} for batch in planned]
-        assert max(len(lengths) for lengths in spread) == 2
-        assert [max(lengths) for lengths in spread] != sorted(max(lengths) for lengths in spread)
+@pytest.mark.parametrize("weights", [{}, {"a": 0.5}, {"a": 1.5, "b": -0.5}])
+def test_a_mixture_is_convex(weights: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="convex"):
+        Blend.of(weights)
 
 
-class TestFinish:
-    def test_silence_is_trimmed_and_loudness_set(self) -> None:
-        piece = finish(tone(1.0), characters=15)
-        assert piece.dtype == np.int16
-        assert len(piece) % GRANULE == 0
-        assert 1.2 <= len(piece) / 24_000 < 1.2 + GRANULE / 24_000
-        heard = piece[2400:-4000] / 32767
-        assert np.sqrt(np.square(heard).mean()) == pytest.approx(LOUDNESS, rel=0.02)
-        assert piece[0] == piece[-1] == 0
+def test_random_blends() -> None:
+    blends = random_blends(PRESETS, 64, seed=1)
+    assert blends == random_blends(reversed(PRESETS), 64, seed=1)
+    assert len({blend.name for blend in blends}) == 64
+    assert {len(blend.parts) for blend in blends} == {2, 3}
+    assert min(weight for blend in blends for _, weight in blend.parts) >= 0.2
 
-    def test_without_silence_to_keep_it_is_filled_up(self) -> None:
-        piece = finish(tone(1.0, quiet=0.0), characters=15)
-        assert len(piece) == GRANULE * 25
-        assert abs(piece[:24]).max() < 500
 
-    @pytest.mark.parametrize(
-        ("samples", "characters", "reason"),
-        [
-            (tone(1.0, loudness=1e-5), 15, "silent"),
-            (np.zeros(100, np.float32), 15, "silent"),
-            (tone(0.2), 3, "short"),
-            (tone(16.0), 200, "long"),
-            (tone(2.0), 5, "slow"),
-            (tone(2.0), 80, "fast"),
-        ],
-    )
-    def test_refusals(self, samples: NDArray[np.float32], characters: int, reason: str) -> None:
-        with pytest.raises(Refused, match=reason):
-            finish(samples, characters)
+def test_style_of_a_sentence(tmp_path: Path) -> None:
+    rows = np.arange(510, dtype=np.float32).reshape(510, 1, 1) * np.ones((1, 1, 256), np.float32)
+    np.save(tmp_path / "a.npy", rows)
+    np.save(tmp_path / "b.npy", -rows)
+    styles = Styles(tmp_path)
+    assert styles.presets == ["a", "b"]
+    assert styles.style("a", 12)[0] == 11
+    assert styles.style("b", 900)[0] == -509
+    assert styles.style("a:0.75+b:0.25", 11)[0] == pytest.approx(5)
+    with pytest.raises(KeyError):
+        styles.style("c", 1)
 
-    def test_a_click_that_would_drown_the_speech(self) -> None:
-        samples = tone(1.0, loudness=0.01)
-        samples[20_000] = 1.0
-        with pytest.raises(Refused, match="peaky"):
-            finish(samples, 15)
+
+def test_the_plan_shares_out_the_voices() -> None:
+    voices = Counter(job.voice for job in islice(plan.varied(SENTENCES, PRESETS, seed=1), len(SENTENCES)))
+    assert voices["af_heart"] == pytest.approx(600, abs=70)
+    assert voices["am_michael"] == pytest.approx(600, abs=70)
+    assert sum(voices[voice] for voice in PRESETS if voice not in plan.MAIN_VOICES) == pytest.approx(400, abs=60)
+    assert sum(count for voice, count in voices.items() if "+" in voice) == pytest.approx(400, abs=60)
+
+
+def test_no_voice_says_a_sentence_twice() -> None:
+    jobs = list(plan.varied(SENTENCES, PRESETS, seed=1))
+    assert len(jobs) == 4 * len(SENTENCES)
+    assert len({(job.sentence.number, job.voice) for job in jobs}) == len(jobs)
+    assert {job.speed for job in jobs} == set(plan.SPEEDS)
+    assert jobs[:50] == list(islice(plan.varied(SENTENCES, PRESETS, seed=1), 50))
+
+
+def test_the_plain_plan_is_in_order() -> None:
+    assert [job.key for job in plan.plain(SENTENCES[:2], PRESETS)] == [
+        (0, "af_heart", 1.0),
+        (0, "am_michael", 1.0),
+        (1, "af_heart", 1.0),
+        (1, "am_michael", 1.0),
+    ]
+
+
+def test_batches_hold_every_job_and_like_lengths() -> None:
+    jobs = list(plan.plain(SENTENCES[:700], PRESETS))
+    planned = list(batches(iter(jobs), 16, seed=1))
+    assert sorted(job.key for batch in planned for job in batch) == sorted(job.key for job in jobs)
+    spread = [{len(job.sentence.phonemes) for job in batch} for batch in planned]
+    assert max(len(lengths) for lengths in spread) == 2
+    assert [max(lengths) for lengths in spread] != sorted(max(lengths) for lengths in spread)
+
+
+def test_silence_is_trimmed_and_loudness_set() -> None:
+    piece = finish(tone(1.0), characters=15)
+    assert piece.dtype == np.int16
+    assert len(piece) % SAMPLES_PER_TOKEN == 0
+    assert 1.2 <= len(piece) / 24_000 < 1.2 + SAMPLES_PER_TOKEN / 24_000
+    heard = piece[2400:-4000] / 32767
+    assert np.sqrt(np.square(heard).mean()) == pytest.approx(LOUDNESS, rel=0.02)
+    assert piece[0] == piece[-1] == 0
+
+
+def test_without_silence_to_keep_it_is_filled_up() -> None:
+    piece = finish(tone(1.0, quiet=0.0), characters=15)
+    assert len(piece) == SAMPLES_PER_TOKEN * 25
+    assert abs(piece[:24]).max() < 500
+
+
+CLICK = tone(1.0, loudness=0.01)
+CLICK[20_000] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("samples", "characters", "reason"),
+    [
+        (CLICK, 15, "peaky"),
+        (tone(1.0, loudness=1e-5), 15, "silent"),
+        (np.zeros(100, np.float32), 15, "silent"),
+        (tone(0.2), 3, "short"),
+        (tone(16.0), 200, "long"),
+        (tone(2.0), 5, "slow"),
+        (tone(2.0), 80, "fast"),
+    ],
+)
+def test_a_spoilt_recording_is_refused(samples: NDArray[np.float32], characters: int, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        finish(samples, characters)
 
 
 def test_a_shard_goes_on_after_its_last_whole_recording(tmp_path: Path) -> None:
-    first, second, third = (np.full(GRANULE, value, np.int16) for value in (1, 2, 3))
+    first, second, third = (np.full(SAMPLES_PER_TOKEN, value, np.int16) for value in (1, 2, 3))
     with Shard(tmp_path, "00") as shard:
         shard.add([(7, "a", 0.95, first), (8, "b", 1.0, second)])
     with (tmp_path / "00.s16").open("r+b") as audio:
-        audio.truncate(3 * GRANULE)
+        audio.truncate(3 * SAMPLES_PER_TOKEN)
     with (tmp_path / "00.tsv").open("a", encoding="utf-8") as table:
         table.write("9\ta\t1")
     with Shard(tmp_path, "00") as shard:
         shard.add([(10, "c", 1.1, third)])
     assert [(each.sentence, each.voice, each.speed, each.start) for each in recorded(tmp_path)] == [
         (7, "a", 0.95, 0),
-        (10, "c", 1.1, GRANULE),
+        (10, "c", 1.1, SAMPLES_PER_TOKEN),
     ]
     samples = np.fromfile(tmp_path / "00.s16", "<i2")
-    assert samples.tolist() == [1] * GRANULE + [3] * GRANULE
+    assert samples.tolist() == [1] * SAMPLES_PER_TOKEN + [3] * SAMPLES_PER_TOKEN
     assert list(read_recordings(tmp_path / "00.tsv", len(samples))) == list(recorded(tmp_path))
 
 

@@ -8,36 +8,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from recipes.demo_voice.vocoder.recording import RecordingFailed
 
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.generator import Snake
+from recipes.demo_voice.vocoder.recording import RecordingFailed
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import load_vocoder
 from services.token2wav.vocoder.weights import FILE
-from tests.unit.recipes.small_work import VOICES, make
+from tests.unit.recipes.small_work import VOICES, smaller
 
 SOUND = 8
 NARROW = {"base_channels: 192": "base_channels: 32", "cond_channels: 128": "cond_channels: 32"}
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = make(tmp_path_factory.mktemp("work"))
-    directory = layout.model_directory(folder)
-    text = (directory.path / "cosyvoice2.yaml").read_text()
-    for wide, narrow in NARROW.items():
-        assert wide in text
-        text = text.replace(wide, narrow)
-    (directory.path / "cosyvoice2.yaml").write_text(text)
-    return folder
+def work(work: Path) -> Path:
+    smaller(work, NARROW)
+    return work
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +39,23 @@ def config(work: Path) -> VocoderConfig:
 
 
 @pytest.fixture
-def training(work: Path, config: VocoderConfig) -> Training:
-    speech = Speech.read(work)
-    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
+def draws(speech: Speech) -> RandomPieces:
+    return RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
+
+
+@pytest.fixture
+def training(config: VocoderConfig, draws: RandomPieces) -> Training:
     return Training(config, draws, Schedule(minutes=1e9, step=200), torch.device("cpu"), width=2)
 
 
-def test_pitch_of_every_voice_is_found(work: Path) -> None:
-    speech = Speech.read(work)
+@pytest.fixture
+def one_batch(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same segments at every step."""
+    segments = training.draws.next(2)
+    monkeypatch.setattr(training.draws, "next", lambda count: segments)
+
+
+def test_pitch_of_every_voice_is_found(speech: Speech) -> None:
     f0, first = pitch.of_speech(speech)
     for each in speech.utterances:
         tracked = f0[first[each.number] :][: each.samples // 480]
@@ -74,9 +76,7 @@ def test_a_glide_is_followed() -> None:
     assert torch.allclose(tracked[2:-2], hertz[240::480].float()[2:-2], rtol=0.01)
 
 
-def test_segments_are_what_they_say(work: Path) -> None:
-    speech = Speech.read(work)
-    draws = RandomPieces(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
+def test_segments_are_what_they_say(draws: RandomPieces) -> None:
     seen = set()
     for _ in range(40):
         batch = draws.next(3)
@@ -109,11 +109,8 @@ def test_fused_weights_are_the_services_own(config: VocoderConfig) -> None:
     assert all(torch.allclose(ours[name], tensor, atol=1e-6) for name, tensor in theirs.items())
 
 
-def test_gradients_reach_every_tensor_and_spectra_come_nearer(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segments = training.draws.next(2)
-    monkeypatch.setattr(training.draws, "next", lambda count: segments)
+@pytest.mark.usefixtures("one_batch")
+def test_gradients_reach_every_tensor_and_spectra_come_nearer(training: Training) -> None:
     training.adversarial_from = 2.0
     before = {name: tensor.detach().clone() for name, tensor in training.parameters.items()}
     terms = [training.step(2) for _ in range(10)]
@@ -123,9 +120,8 @@ def test_gradients_reach_every_tensor_and_spectra_come_nearer(
     assert terms[-1]["pitch"] < 0.9 * terms[0]["pitch"]
 
 
-def test_judges_learn_and_teach(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    segments = training.draws.next(2)
-    monkeypatch.setattr(training.draws, "next", lambda count: segments)
+@pytest.mark.usefixtures("one_batch")
+def test_judges_learn_and_teach(training: Training) -> None:
     training.adversarial_from = 0.0
     before = [tensor.detach().clone() for tensor in training.discriminators.parameters()]
     terms = [training.step(2) for _ in range(6)]
@@ -147,7 +143,7 @@ def test_a_broken_gradient_changes_nothing(training: Training) -> None:
 def test_what_is_written_is_served_and_gone_on_from(work: Path) -> None:
     options = ["--batch", "2", "--frames", str(SOUND), "--device", "cpu", "--adversarial-from", "2"]
     for steps in (1, 2):
-        assert train.main([str(work), "--name", "v", "--steps", str(steps), *options]) == 0
+        train.main([str(work), "--name", "v", "--steps", str(steps), *options])
     lines = [json.loads(line) for line in (work / "v" / "journal.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 1, 2, 2]
     assert lines[-1]["held_out_mel"] > 0
@@ -170,6 +166,6 @@ def test_what_cannot_be_recorded_goes_on_without(
 
     monkeypatch.setattr(train, "train", fail)
     monkeypatch.setattr(train.os, "execv", lambda program, arguments: started.append(arguments[1:]))
-    assert train.main(["W", "--graphs", "--device", "cpu"]) == 0
+    train.main(["W", "--graphs", "--device", "cpu"])
     assert started == [["-m", "recipes.demo_voice.vocoder.train", "W", "--graphs", "--device", "cpu", "--no-graphs"]]
     assert "reason" in capsys.readouterr().out

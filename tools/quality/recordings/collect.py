@@ -1,5 +1,8 @@
 """Where the recordings come from: a model whose services are started for it, a running server, or a
 folder.
+
+What a server speaks is recorded with the silence at its ends, so that recordings of the same speech
+tokens begin at the same sample.
 """
 
 import contextlib
@@ -8,10 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
+from cosyserve.client.options import StreamOptions
+from cosyserve.client.playback import hear
+from cosyserve.client.speech import Speech
 from cosyserve.errors import NotFound
 from cosyserve.host.supervision.supervisor import local_deployment
-from tools.quality.recordings import collect
 from tools.quality.recordings.recording import Recording, Sentence, read_recordings, voice_folders
 
 _Speak = Callable[[AsyncClient, Sentence, str, int], Awaitable[Recording]]
@@ -61,15 +67,10 @@ async def spoken(
         print(f"{voice}: speaking {len(sentences)} sentences {name}", file=sys.stderr)
         return [await how(client, sentence, voice, seed) for sentence in sentences]
 
-    streamed = await each(collect.stream, "streamed")
+    streamed = await each(stream, "streamed")
     if not offline_too:
         return Recordings(voice, streamed)
-    return Recordings(
-        voice,
-        streamed,
-        await each(collect.stream_in_long_hops, "in long hops"),
-        await each(collect.whole, "as a whole"),
-    )
+    return Recordings(voice, streamed, await each(stream_in_long_hops, "in long hops"), await each(whole, "as a whole"))
 
 
 def from_folder(directory: Path, wanted: Sequence[str] | None, sentences: list[Sentence]) -> list[Recordings]:
@@ -80,3 +81,45 @@ def from_folder(directory: Path, wanted: Sequence[str] | None, sentences: list[S
     if missing := [voice for voice in wanted or () if voice not in folders]:
         raise ValueError(f"{directory} has no folder for {', '.join(missing)}; it has {', '.join(folders)}")
     return [Recordings(voice, read_recordings(folders[voice], sentences)) for voice in wanted or folders]
+
+
+async def stream(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
+    """Streamed with the default settings but for the onset."""
+    return await _listen(client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural"), sentence)
+
+
+async def stream_in_long_hops(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
+    """Streamed with as few cuts as the server allows: the samples must be those of `stream`."""
+    hops: StreamOptions = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
+    speech = client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural", **hops)
+    return await _listen(speech, sentence)
+
+
+async def whole(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:
+    """At once, under full attention: the same speech tokens as `stream`, decoded with all their
+    context.
+    """
+    audio, header, summary = await client.synthesize_unary(sentence.text, voice=voice, seed=seed, onset="natural")
+    return Recording(sentence, from_pcm(audio), header.sample_rate, summary=summary)
+
+
+async def _listen(speech: Speech, sentence: Sentence) -> Recording:
+    pieces: list[bytes] = []
+
+    async def keep(audio: bytes) -> None:
+        pieces.append(audio)
+
+    heard = await hear(speech, keep)
+    ends, total = [], 0
+    for piece in pieces:
+        total += len(piece) // speech.bytes_per_sample
+        ends.append(total)
+    return Recording(
+        sentence,
+        from_pcm(b"".join(pieces)),
+        heard.header.sample_rate,
+        tuple(ends[:-1]),
+        heard.first_sound_seconds,
+        heard.real_time_factor,
+        heard.summary,
+    )

@@ -1,4 +1,13 @@
-"""What was heard of one sentence, and folders of it: DIR/<voice>/<number>.wav."""
+"""What is spoken and what was heard of it: lists of sentences, and folders of their recordings,
+DIR/<voice>/<number>.wav.
+
+`sentences.txt`, the held-out list, holds 170 sentences of Mozilla Common Voice's CC0 lists and 30
+from templates (times, numbers, announcements), 4 to 20 words each, none of which any model here was
+trained on. Drawn in the order of the sentences' SHA-256 within bands of length, from those whose
+words all occur at least 20 times in lower case in the lists (so no names, no rare spellings), at
+most one of each template; a sentence that was no plain English when read through gave its place to
+the next.
+"""
 
 import wave
 from dataclasses import dataclass, field
@@ -10,9 +19,17 @@ from numpy.typing import NDArray
 from cosyserve.audio.encoding import from_pcm, to_pcm
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client.types import Summary
-from tools.quality.recordings.recording import Sentence
 
+HELD_OUT = Path(__file__).parents[1] / "sentences.txt"
 Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A line of the list. number: its line, from 1; it also names the sentence's sound file."""
+
+    number: int
+    text: str
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,30 @@ class Recording:
     @property
     def seconds(self) -> float:
         return len(self.samples) / self.sample_rate
+
+
+def read_sentences(path: Path = HELD_OUT) -> list[Sentence]:
+    """All sentences of a file, one a line; blank lines are left out but counted. Raises ValueError
+    when there are none.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    sentences = [Sentence(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not sentences:
+        raise ValueError(f"{path} holds no sentence")
+    return sentences
+
+
+def spread(sentences: list[Sentence], count: int | None) -> list[Sentence]:
+    """`count` sentences evenly spread over the list, the first among them; all when count is None
+    or no smaller than the list.
+
+    Raises ValueError for a count below 1.
+    """
+    if count is None or count >= len(sentences):
+        return sentences
+    if count < 1:
+        raise ValueError(f"{count} sentences were asked for, must be at least 1")
+    return [sentences[index * len(sentences) // count] for index in range(count)]
 
 
 def file_name(sentence: Sentence) -> str:

@@ -23,10 +23,12 @@ from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.voices.speaker_file import FILE, entry_of, read_voices
 from services.frontend.voices.voice import Voice
 from services.token2wav.vocoder.vocoder import load_vocoder
-from tools.quality.recordings.recording import Recording, Sentence
-from tools.quality.recordings.speech_bounds import REACH_SECONDS, opening
+from tools.quality.recordings.recording import Recording, Samples, Sentence
 
 SECONDS = 5.0
+REACH_SECONDS = 1.0
+"""How far from the wanted length a recording may be cut."""
+_PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,21 @@ def read_originals(
             RecordedSpeaker(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate))
         )
     return originals
+
+
+def opening(samples: Samples, sample_rate: int, seconds: float) -> Samples:
+    """About the first `seconds` of mono `samples`: cut in the middle of the quietest 0.1 s that
+    lies within a second of there.
+
+    All of them when they are not longer than a second more than that.
+    """
+    if len(samples) <= (seconds + REACH_SECONDS) * sample_rate:
+        return samples
+    first = max(0, round((seconds - REACH_SECONDS) * sample_rate))
+    around = samples[first : round((seconds + REACH_SECONDS) * sample_rate)]
+    length = round(_PAUSE_SECONDS * sample_rate)
+    power = np.convolve(np.square(around, dtype=np.float64), np.ones(length), "valid")
+    return samples[: first + int(power.argmin()) + length // 2]
 
 
 def make_voices(directory: ModelDirectory, originals: Sequence[RecordedSpeaker]) -> tuple[list[Voice], list[Voice]]:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,23 +138,22 @@ async def _each(
     say: _Say,
 ) -> list[SpokenReplies]:
     async with client_of(model, server) as client:
-        return [said async for said in _by_voice(client, await voices_of(client, wanted), replies, seeds, say)]
+        voices = await voices_of(client, wanted)
+        return [await _by_voice(client, voice, replies, seed, say) for voice in voices for seed in seeds]
 
 
 async def _by_voice(
-    client: AsyncClient, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
-) -> AsyncIterator[SpokenReplies]:
-    for voice in voices:
-        for seed in seeds:
-            print(f"{voice}: saying {len(replies)} replies, seed {seed}", file=sys.stderr)
-            said = SpokenReplies(voice, seed)
-            for reply in replies:
-                try:
-                    recording, words = await say(client, reply, voice, seed)
-                except SpeechFault as fault:
-                    # Refused as no speech of the text: nothing of it counts as heard.
-                    print(f"{voice}, seed {seed}, {reply.number:03d}: {fault.guard}: {fault.message}", file=sys.stderr)
-                    recording, words = Recording(reply, np.zeros(0, np.float32), SAMPLE_RATE), []
-                said.recordings.append(recording)
-                said.words.append(words)
-            yield said
+    client: AsyncClient, voice: str, replies: Sequence[Sentence], seed: int, say: _Say
+) -> SpokenReplies:
+    print(f"{voice}: saying {len(replies)} replies, seed {seed}", file=sys.stderr)
+    said = SpokenReplies(voice, seed)
+    for reply in replies:
+        try:
+            recording, words = await say(client, reply, voice, seed)
+        except SpeechFault as fault:
+            # Refused as no speech of the text: nothing of it counts as heard.
+            print(f"{voice}, seed {seed}, {reply.number:03d}: {fault.guard}: {fault.message}", file=sys.stderr)
+            recording, words = Recording(reply, np.zeros(0, np.float32), SAMPLE_RATE), []
+        said.recordings.append(recording)
+        said.words.append(words)
+    return said

@@ -4,33 +4,56 @@ sounds.
 Marks and blanks never count. English words are compared without stress, a tap is a t, and
 unstressed ɪ, ᵻ and ə are one sound; words that sound different next to others (the, to, a, read) do
 so alike on both sides, since both are pronounced as one row of words without marks.
+
+The spoken forms that a text may have, written in one line: `at {seven thirty/half past seven} |
+at nineteen thirty`.
+
+` | ` divides whole alternatives. Braces hold the choices at one place, divided by `/`; one of them
+may be empty. Braces do not nest. Outside braces a `/` has no meaning here (`/nwˈɪn/` is a stretch
+of phonemes, which the judge of English reads).
 """
 
+import itertools
 import re
 import unicodedata
-from typing import NamedTuple, Protocol
 
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.tokenizers.phonemes.endings import plural
 from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS, spell
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
-from tools.quality.words.reading_judges import spoken_forms
+
+BETWEEN = " | "
+MOST = 4096
+"""Forms of one line: more are a mistake in it."""
+_CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
-class Judgement(NamedTuple):
-    """What is said of one text, in words, and whether that is one of its spoken forms."""
-
-    said: str
-    right: bool
+Judgement = tuple[str, bool]
+"""What is said of one text, in words, and whether that is one of its spoken forms."""
 
 
-class Judge(Protocol):
-    """Judges the readings of one language."""
+def spoken_forms(line: str) -> list[str]:
+    """Every form that `line` allows, in order, blanks around it taken off and inner ones single.
 
-    def judge(self, text: str, spoken: str) -> Judgement:
-        """spoken: a line of `spoken_forms`; raises ValueError as that does."""
-        ...
+    Raises ValueError for an empty line, a brace without its partner or within another, and for more
+    than 4096 forms.
+    """
+    forms: list[str] = []
+    for alternative in line.split(BETWEEN):
+        # Literal text and choices take turns: the pattern has one group.
+        parts = _CHOICE.split(alternative)
+        if any("{" in part or "}" in part for part in parts):
+            raise ValueError(f"braces do not pair in {line!r}")
+        places = [part.split("/") if place % 2 else [part] for place, part in enumerate(parts)]
+        forms += [
+            " ".join("".join(chosen).split()) for chosen in itertools.islice(itertools.product(*places), MOST + 1)
+        ]
+        if len(forms) > MOST:
+            raise ValueError(f"more than {MOST} forms in {line!r}")
+    if not all(forms):
+        raise ValueError(f"an empty form in {line!r}")
+    return forms
 
 
 class ChineseJudge:
@@ -40,9 +63,10 @@ class ChineseJudge:
         self._analyzer = analyzer
 
     def judge(self, text: str, spoken: str) -> Judgement:
+        """spoken: a line of `spoken_forms`; raises ValueError as that does."""
         said = self._analyzer.normalise(text)
         heard = _bare(said)
-        return Judgement(said, any(_bare(form) == heard for form in spoken_forms(spoken)))
+        return said, any(_bare(form) == heard for form in spoken_forms(spoken))
 
 
 class EnglishJudge:
@@ -55,10 +79,11 @@ class EnglishJudge:
         self._tokenizer = tokenizer
 
     def judge(self, text: str, spoken: str) -> Judgement:
+        """As `ChineseJudge.judge`."""
         words = [word for sentence in self._analyzer.sentences(text) for word, _, _ in sentence.words]
         heard = self._sounds(" ".join(words))
         forms = (wanted for form in spoken_forms(spoken) for wanted in (form, _LETTER_FIRST.sub(_letter, form)))
-        return Judgement(" ".join(words), any(self._sounds(form) == heard for form in forms))
+        return " ".join(words), any(self._sounds(form) == heard for form in forms)
 
     def _sounds(self, words: str) -> str:
         words = _GIVEN.sub(lambda match: f"{BEGIN}{match[1].replace(' ', BLANK)}{END}", _LETTERS.sub(_letters, words))

@@ -1,9 +1,11 @@
-"""Whom does a voice made of a recording sound like: the speaker recorded, or one of the voices that
-the model came with?
+"""Whom a voice sounds like, by speaker embeddings.
 
-Asked twice, since a vocoder leaves a mark of its own, which a speaker encoder hears as well: two
-speakers through the same weak vocoder can be nearer to each other than either is to its own
-recording.
+`similarity`: is it always the same person, and another one with every voice?
+
+`Likeness`: does a voice made of a recording sound like the speaker recorded, or like one of the
+voices that the model came with? Asked twice, since a vocoder leaves a mark of its own, which a
+speaker encoder hears as well: two speakers through the same weak vocoder can be nearer to each
+other than either is to its own recording.
 
 * `recorded`: to the recording itself, against the speech of the presets. What a listener would ask;
   hard, because only the presets share the vocoder's mark with the new voice.
@@ -15,7 +17,33 @@ recording.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tools.quality.sound.speakers import Embeddings, similarity
+import numpy as np
+from numpy.typing import NDArray
+
+Embeddings = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Mean cosines of speaker embeddings, 1 for the same. to_self: each utterance to the mean of
+    the voice's others. to_others: to the mean of another voice, the nearest counting. to_reference:
+    to the mean of the reference's recordings. None without such."""
+
+    to_self: float | None
+    to_others: float | None
+    to_reference: float | None
+
+
+def similarity(own: Embeddings, others: Sequence[Embeddings], reference: Embeddings | None) -> Similarity:
+    """Of a voice's embeddings [n, size], each of length 1, to themselves, to those of each other
+    voice, and to the reference's.
+    """
+    rest = [np.delete(own, place, axis=0) for place in range(len(own))]
+    return Similarity(
+        _mean([row @ _centre(other) for row, other in zip(own, rest, strict=True)]) if len(own) > 1 else None,
+        _mean([max(row @ _centre(other) for other in others) for row in own]) if others else None,
+        None if reference is None else cosine(own, reference),
+    )
 
 
 @dataclass(frozen=True)
@@ -63,9 +91,7 @@ def nearness(speech: Embeddings, own: Embeddings, presets: Mapping[str, Embeddin
 
 def cosine(rows: Embeddings, others: Embeddings) -> float:
     """Mean cosine of rows to the mean of others."""
-    value = similarity(rows, [], others).to_reference
-    assert value is not None  # noqa: S101 - it has a reference
-    return value
+    return _mean(rows @ _centre(others))
 
 
 def as_table(likenesses: Sequence[Likeness]) -> str:
@@ -89,3 +115,12 @@ def _rows(near: Nearness, own: str, other: str) -> list[str]:
 
 def _row(what: str, value: float) -> str:
     return f"  {what:<52}{value:6.3f}"
+
+
+def _centre(rows: Embeddings) -> Embeddings:
+    mean: Embeddings = rows.mean(axis=0)
+    return mean / np.float32(np.linalg.norm(mean))
+
+
+def _mean(cosines: Sequence[np.float32] | Embeddings) -> float:
+    return float(np.mean(cosines))

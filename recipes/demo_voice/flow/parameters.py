@@ -1,4 +1,6 @@
-"""What the flow's tensors are before training: the habits of the layers they belong to, and a
+"""The flow's tensors before training, and as `flow.pt` holds them after it.
+
+Before training: the habits of the layers they belong to, and a
 straight way through the estimator.
 
 The estimator has to give back the noise that it is handed, 80 numbers a frame through layers that
@@ -10,14 +12,16 @@ bias of three keeps Mish where it is a straight line.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from cosyserve.model_directory import check_tensors
 from cosyserve.spec import MEL_BINS
-from recipes.demo_voice.training.parameter_store import uniform_by_inputs
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, expected_tensors
+from recipes.demo_voice.training.parameter_store import halved, save, uniform_by_inputs
+from services.token2wav.flow.weights import ESTIMATOR, FILE, FlowConfig, expected_tensors
 
 TOKENS = "input_embedding.weight"
 _SMALL = 0.1
@@ -118,3 +122,24 @@ def _straight_way(config: FlowConfig, mean: Tensor) -> dict[str, Callable[[Tenso
     for level in ("down_blocks.0.2", "up_blocks.0.2"):
         initialisers[f"{level}.weight"], initialisers[f"{level}.bias"] = tap, torch.zeros_like
     return initialisers
+
+
+def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> dict[str, Tensor]:
+    """The embedding with a row for each of the vocabulary's ids, zeros for those that the tokenizer
+    never puts out.
+    """
+    compact = parameters[TOKENS]
+    rows = compact.new_zeros(config.vocabulary, compact.shape[1])
+    rows[first_id : first_id + compact.shape[0]] = compact.detach()
+    return {**parameters, TOKENS: rows}
+
+
+def write(folder: Path, parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> Path:
+    """Write `flow.pt` into `folder`. Raises ModelError unless names and shapes are those that the
+    service expects.
+    """
+    path = folder / FILE
+    tensors = halved(expanded(parameters, config, first_id))
+    check_tensors(path, tensors, expected_tensors(config))
+    save(path, tensors)
+    return path

@@ -1,1 +1,0 @@
-"""Whom a voice sounds like, by speaker embeddings."""
