@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.gpu import stage_tables
 from bench.gpu.lower_bounds import LowerBounds
-from bench.gpu.sharing.figures import sharing
+from bench.gpu.sharing.rows import sharing
 from bench.gpu.targets import Target, demands, levels, rows
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger

@@ -3,7 +3,6 @@
 Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5.
 """
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -66,11 +65,6 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
         END_LOGIT if ends else -END_LOGIT,
     )
     return tensors
-
-
-def smaller(config: LlmConfig, **changes: int) -> LlmConfig:
-    """The same with other sizes."""
-    return dataclasses.replace(config, **changes)  # type: ignore[arg-type]
 
 
 def sound_tensors(shapes: Mapping[str, list[int]], seed: int) -> dict[str, Tensor]:

@@ -8,19 +8,23 @@ from collections.abc import Callable
 import torch
 
 
+def once(work: Callable[[], object]) -> float:
+    """Milliseconds on the device between two events around `work`: what the host adds while the
+    device waits counts.
+    """
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))
+
+
 def timed(work: Callable[[], object], repeats: int = 20, warm: int = 3) -> float:
     """Milliseconds on the device, the median. warm: runs before that do not count."""
     for _ in range(warm):
         work()
-    spans = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        spans.append(float(begin.elapsed_time(end)))
-    return statistics.median(spans)
+    return statistics.median(once(work) for _ in range(repeats))
 
 
 def ceilings() -> dict[str, float]:

@@ -14,8 +14,7 @@ from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.lower_bounds import LowerBounds, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
-from bench.gpu.sharing.figures import spans
-from bench.gpu.sharing.rows import ROWS
+from bench.gpu.sharing.rows import ROWS, spans
 from bench.gpu.targets import Target, demands, most_without_gap
 from bench.load.flat_memory import verdict
 from bench.load_soak import MemorySamples

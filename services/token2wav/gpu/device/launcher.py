@@ -68,7 +68,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
 }
 """For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
 frames, inner is keys per iteration. This one and feed forward were chosen by the time of whole
-passes (docs/log.md, Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`.
+passes (docs/log.md, Speed on a GPU), the others by the time of their own launches on an H200.
 """
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
