@@ -7,11 +7,12 @@ command goes on where it was stopped: what is done for the same machine, version
 done again. On a machine that does other work too, only the ratios within one run mean something.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from bench.command_line import command
 from bench.cpu.report import write
 from bench.parts.command import add_options, execute
 from bench.parts.part import Part
@@ -22,104 +23,49 @@ QUICK = "quick"
 
 def parts(out: Path, model: Path, seconds: float) -> list[Part]:
     """seconds: of each load of the services."""
-    own = ("--model", str(model))
 
-    def serving(name: str, about: str, arrivals: str) -> Part:
-        loads = (
-            "--arrivals",
-            arrivals,
-            "--streams",
-            LEVELS,
-            "--seconds",
-            f"{seconds:g}",
-            "--json",
-            str(out / f"{name}.json"),
-        )
-        return Part(
-            name, about, (("-m", "bench.serving", *own, *loads),), keeps=True, under=f"{model}, {seconds:g} s a load"
-        )
+    def part(name: str, about: str, module: str, *arguments: str) -> Part:
+        command = ("-m", module, "--model", str(model), "--json", str(out / f"{name}.json"), *arguments)
+        return Part(name, about, (command,), under=str(model))
 
-    offline = (
-        "-m",
-        "bench.offline",
-        *own,
-        "--sentences",
-        "8",
-        "--batches",
-        "1,2,4,8",
-        "--json",
-        str(out / "offline.json"),
-    )
+    def serving(name: str, about: str) -> Part:
+        loads = ("--arrivals", name, "--streams", LEVELS, "--seconds", f"{seconds:g}")
+        return replace(part(name, about, "bench.serving", *loads), keeps=True, under=f"{model}, {seconds:g} s a load")
+
     return [
-        Part(
-            "llm",
-            "a prompt and a token, as served and readable",
-            (("-m", "bench.llm_cost", *own, "--json"),),
-            prints="json",
-            under=str(model),
-        ),
-        Part(
-            "token2wav",
-            "a second of sound by length and profile",
-            (("-m", "bench.token2wav_cost", *own, "--json"),),
-            prints="json",
-            under=str(model),
-        ),
-        Part(
+        part("llm", "a prompt and a token, as served and readable", "bench.llm_cost"),
+        part("token2wav", "a second of sound by length and profile", "bench.token2wav_cost"),
+        part(
             "token2wav-parts",
             "processor time of flow and vocoder, first hop and a second of sound",
-            (("-m", "bench.token2wav_parts", *own),),
-            prints="text",
-            under=str(model),
+            "bench.token2wav_parts",
         ),
-        Part(
-            "prompt",
-            "first sound of token2wav, its prompt kept and not",
-            (("-m", "bench.prompt_cache", *own, "--json"),),
-            prints="json",
-            under=str(model),
-        ),
-        Part(
-            "hold-back",
-            "exactness of the vocoder by frames held back",
-            (("-m", "bench.vocoder_hold_back"),),
-            prints="text",
-        ),
-        Part("frontend", "200 characters to token ids", (("-m", "bench.frontend"),), prints="text"),
-        serving("closed", "the services over gRPC, callers in a closed loop", "closed"),
-        serving("poisson", "the services over gRPC, listeners who come by chance", "poisson"),
-        Part("offline", "whole sentences in batches", (offline,), under=str(model)),
+        part("prompt", "first sound of token2wav, its prompt kept and not", "bench.token2wav_cost", "--prompts"),
+        _frontend(out),
+        serving("closed", "the services over gRPC, callers in a closed loop"),
+        serving("poisson", "the services over gRPC, listeners who come by chance"),
+        part("offline", "whole sentences in batches", "bench.offline", "--sentences", "8", "--batches", "1,2,4,8"),
     ]
+
+
+def _frontend(out: Path, *arguments: str, under: str = "") -> Part:
+    command = ("-m", "bench.frontend", "--json", str(out / "frontend.json"), *arguments)
+    return Part("frontend", "200 characters to token ids", (command,), under=under)
 
 
 def quick(out: Path, model: Path) -> list[Part]:
     """Whether everything still runs, in seconds: figures that mean little."""
     loads = ("--arrivals", "closed", "--streams", "1", "--seconds", "1", "--json", str(out / "closed.json"))
+    command = ("-m", "bench.serving", "--model", str(model), *loads)
     return [
-        Part(
-            "frontend",
-            "200 characters to token ids",
-            (("-m", "bench.frontend", "--requests", "5"),),
-            prints="text",
-            under=QUICK,
-        ),
-        Part(
-            "closed",
-            "the services over gRPC, one asker",
-            (("-m", "bench.serving", "--model", str(model), *loads),),
-            under=QUICK,
-        ),
+        _frontend(out, "--requests", "5", under=QUICK),
+        Part("closed", "the services over gRPC, one asker", (command,), under=QUICK),
     ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.cpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command("bench.cpu", __doc__)
     add_options(parser, "build/bench/cpu")
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
     parser.add_argument(
         "--seconds", type=float, default=15.0, help="of each load of the services (default: %(default)g)"
     )

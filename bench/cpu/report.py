@@ -9,12 +9,22 @@ from typing import Any
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
-from bench.reports.offline_table import HEAD, Cost, row
-from bench.reports.plots import can_plot
-from bench.reports.serving_report import Level, plot
-from bench.reports.tables import first_sound, served, state, table
+from bench.reports.plots import can_plot, plot
+from bench.reports.serving_report import Level
+from bench.reports.tables import columns, first_sound, offline, served, state, table, titled
 
 SERVED = ("closed", "poisson")
+
+
+COLUMNS = {
+    "llm": ("way", "positions", "new_prompt", "known_prompt", "token", "decision"),
+    "token2wav": (
+        "profile", "audio_seconds", "wall_seconds", "wall_per_audio_second", "cpu_seconds", "first_sound_seconds",
+    ),
+    "token2wav-parts": ("part", "first_milliseconds", "milliseconds_per_second"),
+    "prompt": ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm"),
+    "frontend": ("model", "texts", "work", "median", "p95"),
+}  # fmt: skip
 
 
 def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
@@ -27,21 +37,20 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
     drawn = bool(everyone) and can_plot()
     if drawn:
         plot(out / "streams.png", ledger.subject.machine, everyone)
+    stages = {part: columns(results.get(part, {}).get("costs", []), *names) for part, names in COLUMNS.items()}
     sections = {
         "Ratios within this run": table(("what", "times"), compared),
         "Served over gRPC": served(everyone),
         "The first sound, medians in ms": first_sound(everyone),
-        "Speech-token model, ms of CPU": _llm(results),
-        "token2wav": _token2wav(results),
-        "First sound of token2wav by length of the prompt": _prompt(results),
-        "Sentences in batches, without listeners": _offline(results),
-        "Frontend": _verbatim(results, "frontend"),
-        "Exactness of the vocoder by frames held back": _verbatim(results, "hold-back"),
+        "Speech-token model, ms of CPU": stages["llm"],
+        "token2wav": stages["token2wav"],
+        "Flow and vocoder, ms of CPU": stages["token2wav-parts"],
+        "First sound of token2wav by length of the prompt": stages["prompt"],
+        "Sentences in batches, without listeners": offline(results.get("offline", {}).values()),
+        "Frontend, ms for 200 characters": stages["frontend"],
         "Plots": ["![streams.png](streams.png)", ""] if drawn else [],
     }
-    lines = ["# Measured without a GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
-    for title, section in sections.items():
-        lines += [f"## {title}", "", *section] if section else []
+    lines = ["# Measured without a GPU", "", f"{ledger.subject}.", "", *state(parts, ledger), *titled(sections)]
     (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -67,7 +76,7 @@ def ratios(results: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tupl
             )
     if ("continuous", 16) in costs and ("upstream", 16) in costs:
         yield "token2wav, 16 s: upstream by continuous", costs["upstream", 16] / costs["continuous", 16]
-    for one in results.get("prompt", []):
+    for one in results.get("prompt", {}).get("costs", []):
         yield (
             f"first sound of token2wav behind a prompt of {one['prompt_seconds']} s: nothing kept by kept",
             one["cold_by_warm"],
@@ -76,35 +85,3 @@ def ratios(results: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tupl
     for streams in sorted(set(loads) - {1}) if 1 in loads else ():
         yield f"first sound p50, {streams} streams by one", loads[streams].p50 / loads[1].p50
         yield f"audio a second, {streams} streams by one", loads[streams].audio_per_second / loads[1].audio_per_second
-
-
-def _llm(results: Mapping[str, Any]) -> list[str]:
-    names = ("way", "positions", "new_prompt", "known_prompt", "token", "decision")
-    return table(
-        [name.replace("_", " ") for name in names],
-        ([one[name] for name in names] for one in results.get("llm", {}).get("costs", [])),
-    )
-
-
-def _token2wav(results: Mapping[str, Any]) -> list[str]:
-    names = ("profile", "audio_seconds", "wall_seconds", "wall_per_audio_second", "cpu_seconds", "first_sound_seconds")
-    return table(
-        [name.replace("_", " ") for name in names],
-        ([one[name] for name in names] for one in results.get("token2wav", {}).get("costs", [])),
-    )
-
-
-def _prompt(results: Mapping[str, Any]) -> list[str]:
-    names = ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm")
-    return table(
-        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in results.get("prompt", []))
-    )
-
-
-def _offline(results: Mapping[str, Any]) -> list[str]:
-    costs = [Cost(**one) for one in results.get("offline", {}).values()]
-    return [HEAD, *map(row, costs), ""] if costs else []
-
-
-def _verbatim(results: Mapping[str, Any], part: str) -> list[str]:
-    return ["```", results[part].rstrip(), "```", ""] if results.get(part) else []

@@ -15,11 +15,9 @@ class Part:
     stopped.
 
     alone: nothing else runs at the same time, since it takes times. keeps: stopped half way it goes
-    on from its own figures. prints: its standard output is its figures ("json") or text for the
-    report ("text"); "": it writes NAME.json by itself. makes: a file without which it is run again.
-    under: conditions of its figures that options change, as text; done under others it is run
-    again. needs: parts that go before it when it is asked for alone, and without which it is left
-    out.
+    on from its own figures. makes: a file without which it is run again. under: conditions of its
+    figures that options change, as text; done under others it is run again. needs: parts that go
+    before it when it is asked for alone, and without which it is left out.
     """
 
     name: str
@@ -28,14 +26,13 @@ class Part:
     limit: float = LONGEST_SECONDS
     alone: bool = True
     keeps: bool = False
-    prints: str = ""
     makes: Path | None = None
     under: str = ""
     needs: tuple[str, ...] = ()
 
     def figures(self, out: Path) -> Path:
-        """The file with what it measured, complete or not."""
-        return out / (f"{self.name}.txt" if self.prints == "text" else f"{self.name}.json")
+        """The file that it writes, with what it has measured so far."""
+        return out / f"{self.name}.json"
 
     def log(self, out: Path) -> Path:
         return out / LOGS / f"{self.name}.log"

@@ -3,9 +3,10 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-Ask = Callable[[int], Awaitable[None]]
+Ask = Callable[[int], Coroutine[Any, Any, None]]
 
 
 async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
@@ -33,26 +34,15 @@ async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, sp
 async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
     """Requests that know nothing of each other, `per_second` on average, for `seconds` and until
     there are `least`. Returns their number; all are waited for."""
-    number = first
+    rng = random.Random(seed)  # noqa: S311 - arrivals that can be repeated, no secret
+    number, begin, at = first, time.monotonic(), 0.0
     async with asyncio.TaskGroup() as group:
-        async for at in _moments(per_second, random.Random(seed)):  # noqa: S311 - arrivals that can be repeated, no secret
+        while True:
+            at += rng.expovariate(per_second)
+            # A moment that is over already is not skipped: a late request meets the work of the
+            # others, as it would have.
+            await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
             if at >= seconds and number - first >= least:
-                break
-            group.create_task(_awaited(ask(number)))
+                return number - first
+            group.create_task(ask(number))
             number += 1
-    return number - first
-
-
-async def _awaited(asked: Awaitable[None]) -> None:
-    await asked
-
-
-async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float]:
-    """Seconds since the first step, each yielded when it has come."""
-    begin, at = time.monotonic(), 0.0
-    while True:
-        at += rng.expovariate(per_second)
-        # A moment that is over already is not skipped: a late request meets the work of the others,
-        # as it would have.
-        await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
-        yield at

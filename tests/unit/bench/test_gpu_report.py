@@ -17,7 +17,7 @@ from bench.gpu.report import write
 from bench.gpu.sharing.rows import ROWS, spans
 from bench.gpu.targets import Target, demands, most_without_gap
 from bench.load.flat_memory import verdict
-from bench.load_soak import MemorySamples
+from bench.load_soak import Looks
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level
@@ -170,10 +170,10 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
         "grows": [(at, 50.0 + at / 30) for at in seconds],
         "new": [(110.0, 5.0)],
     }
-    looks = MemorySamples(samples, {at: 6 * round(at) for at in seconds})
+    looks = Looks(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert MemorySamples(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
+    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
         "of 55 requests nothing is told"
     )
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}

@@ -206,14 +206,6 @@ def test_who_asks_without_a_part_is_not_kept_from_what_needs_it(tmp_path: Path) 
     assert ledger.runs["speaking"].state == DONE
 
 
-def test_printed_figures_are_kept_when_the_part_is_done(tmp_path: Path) -> None:
-    good = Part("good", "", (("-c", "print('{\"a\": 1}')"),), prints="json")
-    bad = Part("bad", "", (("-c", "print('{}'); raise SystemExit(1)"),), prints="json")
-    done([good, bad], Ledger.go_on(tmp_path, HERE))
-    assert json.loads(good.figures(tmp_path).read_text()) == {"a": 1}
-    assert not bad.figures(tmp_path).exists()
-
-
 def test_parts_that_take_no_times_run_side_by_side() -> None:
     parts = [Part(name, "", (), alone=name.isupper()) for name in ("A", "b", "c", "d", "E", "f")]
     assert [[part.name for part in group] for group in together(parts, 2)] == [["A"], ["b", "c"], ["d"], ["E"], ["f"]]

@@ -11,17 +11,19 @@ from pathlib import Path
 import pytest
 
 from bench import serving
-from bench.reports.serving_report import Level, level, plot, read_json, row, write_json
+from bench.reports.plots import plot
+from bench.reports.serving_report import Level, level, read_json, row, write_json
 from cosyserve.client.types import STAGES, Summary
 from cosyserve.load.arrivals import closed_loop, poisson
-from cosyserve.load.player import Heard, Player
+from cosyserve.load.measurement import Outcome, Refusal
+from cosyserve.load.player import Heard, Player, Stall
 
 NONE = dict.fromkeys(STAGES, 0.0)
 
 
 def heard(first: float, gaps: int = 0, stalls: float = 0.0) -> Heard:
     summary = Summary(2.0, 100.0, 0.1, 1, 50, 0, False, {**NONE, "flow": 20.0}, NONE)
-    return Heard(first, 1.0, 2.0, gaps, stalls, summary)
+    return Heard(first, 1.0, 2.0, summary, dry=(Stall(1, 0.5, stalls),) * gaps)
 
 
 def test_a_player_that_is_fed_in_time_has_no_gap() -> None:
@@ -84,7 +86,7 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
     async def measure(askers: object, arrivals: str, streams: int, seconds: float) -> Level:
         measured.append((arrivals, streams))
         gaps = [heard(0.1, gaps=int(streams > 32 and number % 2)) for number in range(10)]
-        return level(arrivals, streams, gaps, 0, 0, 1.0, None)
+        return level(arrivals, streams, Outcome(gaps, seconds=1.0), None)
 
     monkeypatch.setattr(serving, "measure", measure)
     options = argparse.Namespace(
@@ -117,15 +119,8 @@ async def test_poisson_arrivals_wait_for_nobody() -> None:
 
 
 def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> None:
-    one = level(
-        "closed",
-        4,
-        [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)],
-        refused=2,
-        failed=1,
-        seconds=4.0,
-        megabytes=None,
-    )
+    answers = [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)]
+    one = level("closed", 4, Outcome(answers, [Refusal(0.1, 1.0)] * 2, ["broken"], seconds=4.0), None)
     assert (one.requests, one.refused, one.failed) == (7, 2, 1)
     assert one.p50 == pytest.approx(200.0)
     assert one.gap_free == 0.75
@@ -142,4 +137,4 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
     plot(tmp_path / "found.png", "some GPU", [one])
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="no request of 2 poisson streams was answered: 1 refused, 0 failed"):
-        level("poisson", 2, [], 1, 0, 1.0, None)
+        level("poisson", 2, Outcome(refusals=[Refusal(0.1, 1.0)]), None)
