@@ -11,8 +11,7 @@ import itertools
 import sys
 
 from bench.token2wav_schedule.engines import Times
-from bench.token2wav_schedule.outcome import Outcome
-from bench.token2wav_schedule.simulation import Simulation, closed_loop, poisson
+from bench.token2wav_schedule.simulation import Outcome, Simulation, closed_loop, poisson
 from services.token2wav.inputs.request import MAX_TOKENS
 
 HEAD = (

@@ -39,7 +39,7 @@ from tests.contract.frontend.test_voice_service import (
     refused,
     served,
 )
-from tools.fuzz.upload_seeds import wav
+from tests.fuzz.upload_seeds import wav
 
 TINY = ROOT / "tests" / "golden" / "tiny"
 REFERENCE = TINY / "features.npz"

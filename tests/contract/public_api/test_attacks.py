@@ -11,8 +11,7 @@ import pytest_asyncio
 
 from cosyserve.host.supervision.supervisor import local_deployment
 from tools.attack.__main__ import ATTACKS, attacked, main
-from tools.attack.finding import Finding
-from tools.attack.target import Target
+from tools.attack.target import Finding, Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

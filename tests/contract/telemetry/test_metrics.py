@@ -9,8 +9,8 @@ from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from tests.contract.telemetry.metrics_receiver import metrics_receiver
+from tests.fuzz.upload_seeds import seeds
 from tests.stacks.up_process import TINY
-from tools.fuzz.upload_seeds import seeds
 
 PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
 

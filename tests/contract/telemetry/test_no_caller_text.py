@@ -32,9 +32,9 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
+from tests.fuzz.upload_seeds import seeds
 from tests.stacks.every_request import Put, methods, places, request_of
 from tests.stacks.scripted_stages import until_serving
-from tools.fuzz.upload_seeds import seeds
 
 HERE = "127.0.0.1:0"
 DEMO = Path(__file__).parents[3] / "models" / "demo"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.wav_reader import Sound, read_wav
-from tools.fuzz.upload_seeds import seeds, wav
+from tests.fuzz.upload_seeds import seeds, wav
 
 RATES = st.sampled_from((16_000, 22_050, 24_000, 44_100, 48_000))
 SEEDS = {name: data for name, data in seeds().items() if name.endswith(".wav")}

@@ -21,8 +21,7 @@ from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.recording_limits import MOST_BYTES
 from services.frontend.recordings.trimming import trim_silence
 from services.frontend.recordings.wav_reader import Sound, read_wav
-from tools.fuzz.upload_seeds import seeds, voiced
-from tools.fuzz.uploads import MODEL, fuzz
+from tests.fuzz.upload_seeds import seeds, voiced
 
 FILES = seeds()
 
@@ -199,14 +198,6 @@ def test_a_transcript_has_to_fit_its_duration(text: str, seconds: float, fits: b
         InvalidRequest, match=r"implausible: about \d+ syllables in .* a second, allowed 1 to 10; is it what"
     ):
         require_plausible(text, seconds)
-
-
-def test_three_hundred_mutated_uploads() -> None:
-    """The short form of `make fuzz`."""
-    outcomes, failures = fuzz(MODEL, 300, 5, None)
-    assert failures == []
-    assert sum(outcomes.values()) == 300
-    assert outcomes["voice"] > 20
 
 
 @pytest.mark.parametrize(
