@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from bench.reports.tables import columns
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import DeploymentFailed

@@ -20,7 +20,7 @@ import torch
 
 from bench.command_line import cost_command, show
 from bench.load.engines import Speaker, text_ids
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM, llm_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache

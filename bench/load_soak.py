@@ -21,8 +21,8 @@ from pathlib import Path
 from bench.command_line import add_stack_options, command, user_errors
 from bench.load.flat_memory import look, slopes, verdict
 from bench.load.stack import TEXTS, gpu_megabytes, room_for
+from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
-from bench.parts.results_file import ResultsFile
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment

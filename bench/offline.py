@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.command_line import command
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
 from bench.load.stack import TEXTS
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from bench.reports.tables import offline as table_of
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher

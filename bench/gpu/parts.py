@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.device.service_settings import settings
 from bench.gpu.prepare import COMPLETE
+from bench.gpu.service_settings import settings
 from bench.parts.part import Part
 
 PREPARE = "prepare"

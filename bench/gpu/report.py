@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import stage_tables
-from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.sharing.rows import sharing
 from bench.gpu.targets import Target, demands, levels, rows
+from bench.gpu.timing import LowerBounds
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from bench.gpu.lower_bounds import LowerBounds
+from bench.gpu.timing import LowerBounds
 from bench.reports.tables import table
 
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.stage_tables import WINDOW_FRAMES, windows
+from bench.gpu.timing import LowerBounds
 from bench.load.flat_memory import verdict
 from bench.reports.serving_report import Level
 

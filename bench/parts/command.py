@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.parts.ledger import DONE, Ledger
-from bench.parts.part import Part, chosen
+from bench.parts.part import Part, chosen, write
 from bench.parts.provenance import Subject, subject
-from bench.parts.results_file import write
 from bench.parts.runner import run
 from cosyserve.interrupts import interrupts_enabled
 

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.parts.part import LOGS, Part
+from bench.parts.part import LOGS, Part, write
 from bench.parts.provenance import Subject
-from bench.parts.results_file import write
 
 FILE = "runs.json"
 REPORTS = ("report.md", "report.json", "streams.png", "soak.png")

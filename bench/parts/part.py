@@ -1,9 +1,12 @@
-"""One part of a measurement: what is run, for how long at most, and where its figures lie."""
+"""One part of a measurement: what is run, for how long at most, and the file of its figures."""
 
 import argparse
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 LONGEST_SECONDS = 240.0
 LOGS = "logs"
@@ -59,3 +62,26 @@ def together(parts: Sequence[Part], most: int) -> list[list[Part]]:
         else:
             groups.append([part])
     return groups
+
+
+def write(path: Path, content: Any) -> None:
+    """As JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.part")
+    aside.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(aside, path)  # noqa: PTH105 - the same file system
+
+
+class ResultsFile(dict[str, Any]):
+    """A dictionary that writes its file at every assignment to one of its keys. path: None keeps
+    nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(json.loads(path.read_text()) if path and path.exists() else {})
+        self._path = path
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        if self._path:
+            write(self._path, self)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.parts.results_file import write
+from bench.parts.part import write
 from cosyserve.client.types import STAGES
 from cosyserve.load.measurement import Outcome
 

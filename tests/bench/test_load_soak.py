@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.load.flat_memory import verdict
 from bench.load_soak import soak
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 
 
 async def test_a_short_soak_under_load_watches_every_process(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import ceilings
 from bench.gpu.llm.checks import same
 from bench.gpu.llm.decode_steps import cache_bytes, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
-from bench.parts.results_file import ResultsFile
+from bench.gpu.timing import ceilings
+from bench.parts.part import ResultsFile
 from services.llm.gpu.packing import PackedModel
 
 FIRST_SOUND_TOKENS = 16

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bench.gpu.llm.random_sentences import Heard, capacity, engine_of, random_model, script, speak
-from bench.real_size.tensors import PUBLISHED_LLM
+from bench.real_size import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel

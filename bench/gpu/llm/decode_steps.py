@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import timed
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
+from bench.gpu.timing import timed
+from bench.real_size import PUBLISHED_LLM, llm_tensors
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.kernels.state_table import Column

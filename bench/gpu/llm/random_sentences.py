@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bench.real_size.tensors import PUBLISHED_LLM, llm_tensors
+from bench.real_size import PUBLISHED_LLM, llm_tensors
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox

@@ -20,8 +20,8 @@ from typing import Any
 from bench.gpu.sharing.rows import ROWS, Figures, Row, summary
 from bench.gpu.sharing.service import Service
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
+from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
-from bench.parts.results_file import ResultsFile
 from cosyserve.host.supervision.gpu_sharing import CLIENT_PRIORITIES, finds_a_daemon, shared_gpu
 from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.host.supervision.ports import free_ports

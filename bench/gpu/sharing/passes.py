@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device.timing import once
 from bench.gpu.sharing.rows import AHEAD, APART, COLD
 from bench.gpu.sharing.worker import Answer, serve
+from bench.gpu.timing import once
 
 GAP_SECONDS = 0.003
 """Between two passes, so that they begin at any place of the other process's steps."""

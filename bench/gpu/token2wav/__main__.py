@@ -17,7 +17,7 @@ from bench.gpu.token2wav.decoder import decoder, readable
 from bench.gpu.token2wav.flow import correctness, passes, recompute
 from bench.gpu.token2wav.random_models import RUN
 from bench.gpu.token2wav.vocoder import vocoder
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 
 PARTS: dict[str, Callable[[], None]] = {
     "passes": passes,

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, random_flow, random_vocoder
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import Flow

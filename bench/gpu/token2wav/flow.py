@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu.device.service_settings import state_bytes
-from bench.gpu.device.timing import timed
+from bench.gpu.service_settings import state_bytes
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu.device.launcher import Launcher

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.parts.results_file import ResultsFile
-from bench.real_size.tensors import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.parts.part import ResultsFile
+from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, expected_tensors

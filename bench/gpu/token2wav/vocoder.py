@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
+from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.cpu.__main__ import parts, quick
-from bench.cpu.report import ratios, write
+from bench.cpu import parts, quick, ratios, write
 from bench.parts.ledger import DONE, LATE, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level

@@ -15,7 +15,7 @@ import torch
 from bench import load_soak
 from bench.gpu.llm import __main__ as gpu_llm
 from bench.gpu.parts import Plan, parts
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 
 WORK = ("model", "llm", "sharing_steps", "sharing_passes", "steps", "speed", "same", "measure", "run", "soak")
 """Functions that a command calls when it has understood."""

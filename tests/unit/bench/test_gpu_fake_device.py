@@ -18,12 +18,12 @@ if find_spec("triton") is None:
 
 from bench.gpu import prepare, stage_tables
 from bench.gpu.llm import decode_steps, random_sentences
-from bench.gpu.lower_bounds import LowerBounds
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.sharing import passes
 from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
 from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NORMAL, ONE, ROWS, SEVERAL
+from bench.gpu.timing import LowerBounds
 from bench.gpu.token2wav import __main__ as command
 from bench.gpu.token2wav import decoder, flow, random_models, vocoder
 from services.llm.gpu import decode, factory, runner

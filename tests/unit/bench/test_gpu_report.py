@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from bench.gpu import stage_tables
-from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
-from bench.gpu.lower_bounds import LowerBounds, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
+from bench.gpu.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.sharing.rows import ROWS, spans
 from bench.gpu.targets import Target, demands, most_without_gap
+from bench.gpu.timing import LowerBounds, estimator_weights
 from bench.load.flat_memory import verdict
 from bench.load_soak import Looks
 from bench.parts.ledger import DONE, FAILED, Ledger, Run

@@ -17,7 +17,7 @@ from bench.gpu.sharing.__main__ import SharingProcesses, attempted, failed, meas
 from bench.gpu.sharing.decoding import Ear, Speaker
 from bench.gpu.sharing.rows import ROWS, Decoding, Row, sharing, spans
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import ProcessSpec
 from cosyserve.model_directory import ModelDirectory

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from bench.offline import measure
-from bench.parts.results_file import ResultsFile
+from bench.parts.part import ResultsFile
 from bench.reports.tables import offline
 
 

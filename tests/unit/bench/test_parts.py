@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
-from bench.parts.part import Part, chosen, together
+from bench.parts.part import Part, ResultsFile, chosen, together
 from bench.parts.progress import Progress, bar
 from bench.parts.provenance import Subject, source, subject
-from bench.parts.results_file import ResultsFile
 from bench.parts.runner import run
 from bench.reports.tables import state, table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cpu import __main__ as on_cpu
+from bench import cpu as on_cpu
 from bench.gpu import __main__ as on_gpu
 from bench.gpu.parts import Plan, parts
 from bench.parts.command import add_options, execute

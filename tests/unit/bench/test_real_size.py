@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from bench.real_size.tensors import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.weights import expected_tensors
 from services.token2wav.vocoder.config import read_config

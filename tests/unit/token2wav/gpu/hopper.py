@@ -21,7 +21,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from bench.real_size.tensors import PUBLISHED_FLOW
+from bench.real_size import PUBLISHED_FLOW
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from tests.unit.token2wav.gpu.small_flow import random_tensors
