@@ -1,5 +1,5 @@
-"""How long work takes on a GPU, what the GPU can reach (bytes and operations a second, the time of a
-kernel that does nothing), and what follows from it as the floor of a stage.
+"""How long work takes on a GPU, what the GPU can reach (bytes and operations a second, the time of
+a kernel that does nothing), and the floor of each stage that follows from it.
 """
 
 import json
