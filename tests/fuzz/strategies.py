@@ -142,7 +142,7 @@ def texts(draw: st.DrawFn) -> str:
     pieces = st.builds(operator.mul, st.sampled_from(PIECES), st.sampled_from((1, 1, 2, 30)))
     backwards = part.map(lambda text: text[::-1])
     fragment = st.one_of(seed, part, part.map(str.swapcase), backwards, pieces, st.text(max_size=3))
-    text = "".join(draw(st.lists(fragment, max_size=8)))[:600]
+    text = "".join(draw(st.lists(fragment, min_size=2, max_size=9)))[:600]
     if draw(one_in(200)):
         unit = text[: draw(st.integers(1, 40))] or draw(st.sampled_from(PIECES))
         text = (unit * MOST_CHARACTERS)[: draw(st.integers(1_000, MOST_CHARACTERS))]

@@ -95,19 +95,15 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="one part only")
     parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
     arguments = parser.parse_args()
+    work = {"steps": steps, "engine": speed, "same": lambda _, keep: same(keep)}
     results = ResultsFile(arguments.json)
     results["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     for part in [arguments.part] if arguments.part else PARTS:
         if part == "ceilings" or "ceilings" not in results:
             results["ceilings"] = ceilings()
         bandwidth = results["ceilings"]["read_terabytes_per_second"] * 1e12
-        keep = partial(results.__setitem__, part)
-        if part == "steps":
-            results[part] = steps(bandwidth, keep)
-        elif part == "engine":
-            results[part] = speed(bandwidth, keep)
-        elif part == "same":
-            results[part] = same(keep)
+        if part in work:
+            results[part] = work[part](bandwidth, partial(results.__setitem__, part))
 
 
 if __name__ == "__main__":

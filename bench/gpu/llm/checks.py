@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.llm.random_sentences import Heard, capacity, engine_of, random_model, script, speak
+from bench.gpu.llm.random_sentences import Heard, capacity, ended, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
@@ -54,10 +54,7 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
         time.sleep(0.01)
     for sequence in sequences:
         engine.feed(sequence, None)
-    for one in heard:
-        if not one.over.wait(60) or one.error:
-            raise one.error or TimeoutError("a sentence did not end")
-    return heard
+    return ended(heard)
 
 
 def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
@@ -71,7 +68,7 @@ def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
 def guards(engine: Engine, name: str) -> dict[str, int]:
     """A sentence whose embedding is NaN fails, with its reason; the others are unaffected."""
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
-    heard = [Heard() for _ in range(3)]
+    heard = first, failed, last = Heard(), Heard(), Heard()
     bad = WholeText(
         Prompt((), ()),
         (POISONED,) * 3,
@@ -80,14 +77,10 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
     )
     for program, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
         engine.submit(program, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
-    for one in heard:
-        if not one.over.wait(60):
-            raise TimeoutError("a sentence did not end")
-    if not isinstance(heard[1].error, NonFinite):
-        raise RuntimeError(f"a sentence whose embedding is NaN ended with {heard[1].error!r}")
-    return compared(
-        name, "next to a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
-    )
+    others = [one.tokens for one in ended([first, last])]
+    if not failed.over.wait(60) or not isinstance(failed.error, NonFinite):
+        raise RuntimeError(f"a sentence whose embedding is NaN ended with {failed.error!r}")
+    return compared(name, "next to a poisoned sentence, which failed, against without it", others, good)
 
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:

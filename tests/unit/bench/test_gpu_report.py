@@ -179,9 +179,7 @@ def test_a_soak_that_grows_or_fails_is_reported() -> None:
     looks = Looks(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
-        "55 requests are too few"
-    )
+    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, "55 requests are too few"
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
     assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
     assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []
