@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.command_line import command
+from bench.load.command_line import command
 from bench.parts.command import add_options, execute, figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.command_line import command, user_errors
+from bench.load.command_line import command, user_errors
 from bench.load.stack import ALL_ADMITTED, TEXTS, report
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.command_line import show
+from bench.load.command_line import show
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer

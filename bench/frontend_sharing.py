@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from bench.command_line import command
+from bench.load.command_line import command
 from bench.load.stack import report
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.ports import free_ports

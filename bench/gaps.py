@@ -17,7 +17,7 @@ from typing import cast
 
 import grpc
 
-from bench.command_line import add_stack_options, command, user_errors
+from bench.load.command_line import add_stack_options, command, user_errors
 from bench.load.stack import TEXTS, endpoint, report
 from cosyserve.client import AsyncClient
 from cosyserve.errors import Overloaded

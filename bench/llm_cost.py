@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from bench.command_line import cost_command, show
+from bench.load.command_line import cost_command, show
 from bench.load.engines import Speaker, text_ids
 from bench.real_size import PUBLISHED_LLM, llm_tensors
 from cosyserve.model_directory import ModelDirectory

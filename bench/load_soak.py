@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.command_line import add_stack_options, command, user_errors
+from bench.load.command_line import add_stack_options, command, user_errors
 from bench.load.flat_memory import look, slopes, verdict
 from bench.load.stack import TEXTS, gpu_megabytes, room_for
 from bench.parts.part import ResultsFile

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.command_line import command
+from bench.load.command_line import command
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
 from bench.load.stack import TEXTS
 from bench.parts.part import ResultsFile

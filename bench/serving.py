@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.command_line import add_stack_options, command, user_errors
+from bench.load.command_line import add_stack_options, command, user_errors
 from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
 from bench.reports.plots import plot

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.command_line import command
+from bench.load.command_line import command
 from bench.load.flat_memory import Memory, look
 from bench.load.stack import ALL_ADMITTED
 from cosyserve.client import AsyncClient

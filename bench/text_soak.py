@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from bench.command_line import command
+from bench.load.command_line import command
 from bench.load.flat_memory import Memory, look
 from bench.load.stack import ALL_ADMITTED
 from cosyserve.client import AsyncClient

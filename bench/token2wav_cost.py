@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.command_line import cost_command, show
+from bench.load.command_line import cost_command, show
 from bench.load.engines import batcher, random_tokens, spoken
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SPEECH_VOCABULARY, TOKENS_PER_SECOND
 from services.token2wav.decoders.backend import EngineSettings

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.command_line import cost_command, show
+from bench.load.command_line import cost_command, show
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import (
     CHUNK_TOKENS,

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bench.command_line import command
+from bench.load.command_line import command
 from cosyserve.audio.wav import wav_header
 from cosyserve.client import AsyncClient
 from cosyserve.errors import AlreadyExists, CosyserveError, NotFound
