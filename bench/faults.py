@@ -26,7 +26,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
-from cosyserve.load.arrivals import closed_loop
+from cosyserve.load.measurement import closed_loop
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE
 

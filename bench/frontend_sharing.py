@@ -18,7 +18,7 @@ import grpc
 from bench.load.command_line import command
 from bench.load.stack import report
 from cosyserve.host.supervision.child import Child
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision.layout import free_ports
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 

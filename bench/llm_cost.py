@@ -25,7 +25,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Passes, ReadablePasses
+from services.llm.engine.stepper import Passes, ReadablePasses
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.request import Profile, Prompt

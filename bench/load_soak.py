@@ -26,7 +26,7 @@ from bench.parts.progress import bar
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
-from cosyserve.load.arrivals import closed_loop
+from cosyserve.load.measurement import closed_loop
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2

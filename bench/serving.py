@@ -25,8 +25,7 @@ from bench.parts.provenance import machine
 from bench.reports.plots import plot
 from bench.reports.serving_report import HEAD, Level, level, read_json, row, write_json
 from cosyserve.client import AsyncClient
-from cosyserve.load.arrivals import closed_loop, poisson
-from cosyserve.load.measurement import Outcome, back_off
+from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
 from cosyserve.load.player import listen
 
 ARRIVALS = ("closed", "poisson", "listening")

@@ -28,11 +28,10 @@ from cosyserve.spec import (
     SPEECH_VOCABULARY,
     TOKENS_PER_SECOND,
 )
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.state import FlowState
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.stream_cache import FlowState
+from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
-from services.token2wav.vocoder.window import window_frames
 
 PROMPT_TOKENS = 61
 CPU = torch.device("cpu")

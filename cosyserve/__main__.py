@@ -11,18 +11,18 @@ from typing import Protocol
 
 from cosyserve.commands import bench, convert, demo, doctor, info, model, say, start, up, verify, voices
 from cosyserve.commands.terminal import server_package
-from cosyserve.commands.terminal.error_output import (
+from cosyserve.commands.terminal.output import (
     FAILED,
     WRONG_USAGE,
     Parser,
     WrongUsage,
     describe_error,
     describe_os_error,
+    interrupts_enabled,
     report_failure,
 )
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import DeploymentFailed
-from cosyserve.interrupts import interrupts_enabled
 from cosyserve.rpc.service_info import release
 
 

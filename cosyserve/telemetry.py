@@ -15,7 +15,7 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
 from cosyserve.errors import CosyserveError
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")

@@ -29,8 +29,7 @@ from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.stream import AcousticStream
-from services.token2wav.warm_up import warm_up
+from services.token2wav.stream import AcousticStream, warm_up
 
 MOST_POSITIONS = 1024
 

@@ -9,11 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cosyserve.commands.terminal.output import interrupts_enabled
+
 from bench.parts.ledger import DONE, Ledger
 from bench.parts.part import Part, chosen, write
 from bench.parts.provenance import Subject, subject
 from bench.parts.runner import run
-from cosyserve.interrupts import interrupts_enabled
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]
 """Writes the report of what is in the directory."""

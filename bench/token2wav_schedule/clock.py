@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class VirtualClock:
-    """A `services.token2wav.scheduling.clock.Clock`.
+    """A `services.token2wav.scheduling.measurements.Clock`.
     Everything happens in the thread that waits or works. on_end: called when nothing can
     happen any more although a coroutine waits."""
 
@@ -73,7 +73,7 @@ class _Server:
 
 
 class VirtualServers(VirtualClock):
-    """A `services.token2wav.scheduling.clock.Clock` whose `wait` and `work` may be called by every
+    """A `services.token2wav.scheduling.measurements.Clock` whose `wait` and `work` may be called by every
     server that `run` has started. Events happen in the thread that calls `run`, while no server
     runs. Servers and events of one moment follow each other in a fixed order, so that a run can be
     repeated."""

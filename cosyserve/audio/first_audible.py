@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.audio import g711
+from cosyserve.audio.audibility import AUDIBLE_DBFS, samples_above
 from cosyserve.audio.encoding import Encoding
-from cosyserve.audio.levels import AUDIBLE_DBFS, samples_above
 
 
 class FirstAudible:

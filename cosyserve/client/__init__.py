@@ -1,8 +1,7 @@
 """The clients of the public endpoint; what users import is named here."""
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client.blocking import Client
-from cosyserve.client.blocking_speech import BlockingSpeech, BlockingStreamingSpeech
+from cosyserve.client.blocking import BlockingSpeech, BlockingStreamingSpeech, Client
 from cosyserve.client.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from cosyserve.client.blocking_speech import BlockingSpeech, BlockingStreamingSpeech
+from cosyserve.client.blocking import BlockingSpeech, BlockingStreamingSpeech
 from cosyserve.client.client import AsyncClient
 from cosyserve.client.loop_thread import LoopThread, arriving
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions

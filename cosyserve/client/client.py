@@ -13,13 +13,12 @@ from typing import Any, Self, Unpack, cast
 import grpc
 
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.client import VoiceCalls
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.client.types import Header, Mode, Summary, read_header, read_summary
-from cosyserve.client.voices import VoiceCalls
-from cosyserve.rpc.reachability import connect
-from cosyserve.rpc.transport import channel_options
+from cosyserve.rpc.transport import channel_options, connect
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
 
@@ -46,7 +45,7 @@ class AsyncClient(VoiceCalls):
 
     async def connect(self, seconds: float | None = None) -> None:
         """Wait until the server can be reached. seconds and errors:
-        `cosyserve.rpc.reachability.connect`.
+        `cosyserve.rpc.transport.connect`.
         """
         await connect(self._channel, self.target, seconds)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Header, Summary
-from cosyserve.number_format import plain
+from cosyserve.commands.terminal.output import plain
 
 Play = Callable[[bytes], Awaitable[None]]
 

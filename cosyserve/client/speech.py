@@ -10,7 +10,7 @@ from typing import Any, Self
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.audio.audibility import FirstAudible
 from cosyserve.client.types import (
     Chunk,
     Header,
@@ -22,8 +22,7 @@ from cosyserve.client.types import (
     read_warning,
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
-from cosyserve.rpc.reads import read
-from cosyserve.rpc.status import as_error
+from cosyserve.rpc.calls import as_error, read
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0

@@ -8,11 +8,11 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.client.replay_buffer import MessageReplayBuffer
 from cosyserve.client.speech import Speech
+from cosyserve.client.streaming_speech import MessageReplayBuffer
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
-from cosyserve.rpc.status import as_error
+from cosyserve.rpc.calls import as_error
 from cosyserve.v1 import synthesis_pb2
 
 Request = synthesis_pb2.StreamingSynthesizeRequest

@@ -9,7 +9,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.client.types import VoiceDetails, VoiceLine, read_voice_details, read_voice_line
 from cosyserve.errors import Unavailable
-from cosyserve.rpc.status import as_error
+from cosyserve.rpc.calls import as_error
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
 

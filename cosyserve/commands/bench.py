@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.argument_types import server
-from cosyserve.commands.terminal.arguments import SERVER, add_json
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage
+from cosyserve.commands.terminal.arguments import SERVER, add_json, server
+from cosyserve.commands.terminal.output import FAILED, WrongUsage
 from cosyserve.errors import CosyserveError
 from cosyserve.load.measurement import TEXTS, Load, Outcome, as_dict, measure, percentile
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
-from cosyserve.commands.terminal.error_output import WrongUsage
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
     form_options,

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
-from cosyserve.commands.terminal.arguments import add_json, add_stack
+from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory
 from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.output import FAILED, WrongUsage, report_failure
 from cosyserve.host.starting.measurement import TEXT, measure
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.spec import SAMPLE_RATE

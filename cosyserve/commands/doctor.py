@@ -6,11 +6,10 @@ import argparse
 import asyncio
 import json
 
-from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.arguments import SERVER, add_json, add_model, model_directory
+from cosyserve.commands.terminal.output import plain
 from cosyserve.host.doctor.examination import Examination, examine
 from cosyserve.host.doctor.finding import State
-from cosyserve.number_format import plain
 
 HELP = "say what is wrong with this machine, and which settings suit it"
 _MARKS = {State.OK: "ok", State.NOTE: "note", State.PROBLEM: "PROBLEM"}

@@ -9,10 +9,9 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 
 from cosyserve.commands.terminal.arguments import add_json, add_server
-from cosyserve.number_format import number, plain
-from cosyserve.rpc.reachability import connect
-from cosyserve.rpc.status import as_error
-from cosyserve.rpc.transport import channel_options
+from cosyserve.commands.terminal.output import number, plain
+from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.transport import channel_options, connect
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 HELP = "say which engines serve, which were skipped and why"

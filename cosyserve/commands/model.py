@@ -8,7 +8,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cosyserve.commands.terminal.error_output import FAILED, report_failure
+from cosyserve.commands.terminal.output import FAILED, report_failure
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {

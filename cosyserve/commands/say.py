@@ -7,14 +7,14 @@ import sys
 import time
 from typing import Any, get_args
 
-from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.audio.audibility import FirstAudible
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
-from cosyserve.commands.terminal.argument_types import pair, whole
+from cosyserve.commands.terminal.arguments import pair, whole
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
-from cosyserve.commands.terminal.error_output import WrongUsage
-from cosyserve.commands.terminal.stdin_text import read_text
+from cosyserve.commands.terminal.output import WrongUsage
+from cosyserve.commands.terminal.standard_streams import read_text
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
     form_options,

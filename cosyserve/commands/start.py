@@ -8,19 +8,16 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, serving
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, add_serving, model_directory, serving
 from cosyserve.errors import SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.starting.benchmark_notes import SERVICES, read_notes, write_notes
-from cosyserve.host.starting.build_runner import precompile
+from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
-from cosyserve.host.starting.engine_builds import build_commands
+from cosyserve.host.starting.engine_builds import build_commands, precompile
+from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, run_trial, table, write_notes
 from cosyserve.host.starting.plan import Plan, choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.host.starting.serving import StopSignals, serve, strictness
-from cosyserve.host.starting.trial import Trial, run_trial, table
 from cosyserve.host.supervision.supervisor import local_deployment
 
 STOPPED = 130

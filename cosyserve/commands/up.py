@@ -3,8 +3,7 @@
 import argparse
 import functools
 
-from cosyserve.commands.terminal.arguments import add_serving, add_stack, serving
-from cosyserve.host.defaults import model_directory
+from cosyserve.commands.terminal.arguments import add_serving, add_stack, model_directory, serving
 from cosyserve.host.starting.serving import serve
 
 HELP = "run all services on this machine"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import add_json
-from cosyserve.commands.terminal.error_output import FAILED, report_failure
+from cosyserve.commands.terminal.output import FAILED, report_failure
 
 HELP = "compare the engines with the reference outputs of a model directory"
 

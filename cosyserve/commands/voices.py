@@ -11,13 +11,10 @@ from pathlib import Path
 
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import VoiceDetails, VoiceLine
-from cosyserve.commands.terminal.argument_types import pair
-from cosyserve.commands.terminal.argument_types import server as server_address
-from cosyserve.commands.terminal.arguments import SERVER, add_json
-from cosyserve.commands.terminal.error_output import FAILED, report_failure
+from cosyserve.commands.terminal.arguments import SERVER, add_json, model_directory, pair, voices_url
+from cosyserve.commands.terminal.arguments import server as server_address
+from cosyserve.commands.terminal.output import FAILED, plain, report_failure
 from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
-from cosyserve.host.defaults import model_directory, voices_url
-from cosyserve.number_format import plain
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
 _COLUMNS = ("ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME")

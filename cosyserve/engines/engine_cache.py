@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import cache_directory
 from cosyserve.file_lock import FileLock
+from cosyserve.settings import cache_directory
 
 MANIFEST = "manifest.json"
 _BUILDING, _BROKEN = ".building-", ".broken-"
@@ -29,7 +29,7 @@ Build = Callable[[Path], None]
 
 
 def default_directory() -> Path:
-    """`engines` in the cache directory of `cosyserve.engines.cache_directory`."""
+    """`engines` in the cache directory of `cosyserve.settings`."""
     return cache_directory() / "engines"
 
 

@@ -23,8 +23,8 @@ from collections.abc import MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import VARIABLE, cache_directory
 from cosyserve.engines.gpu_facts import driver_version
+from cosyserve.settings import VARIABLE, cache_directory
 
 log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"

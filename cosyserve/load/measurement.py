@@ -12,7 +12,7 @@ from typing import Any
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.load.arrivals import closed_loop, poisson
+from cosyserve.load.measurement import closed_loop, poisson
 from cosyserve.load.player import Heard, listen
 
 TEXTS = (

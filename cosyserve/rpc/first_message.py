@@ -111,7 +111,7 @@ async def _first(limit: FirstMessageLimit, context: Context) -> bytes | None:
     begun = asyncio.get_running_loop().time()
     async with limit.turn(context.peer()) as turn:
         left = begun + limit.seconds - asyncio.get_running_loop().time()
-        # A cancelled read leaks memory (cosyserve.rpc.reads); this one ends with the call.
+        # A cancelled read leaks memory (cosyserve.rpc.calls); this one ends with the call.
         reading = asyncio.ensure_future(context.read())
         reading.add_done_callback(_seen)
         lost = asyncio.ensure_future(turn.lost.wait())

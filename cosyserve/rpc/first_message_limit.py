@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, Overloaded
-from cosyserve.rpc.fair_queue import FairQueue
+from cosyserve.rpc.first_message_limit import FairQueue
 from cosyserve.rpc.peers import host_of
 
 UNDISTURBED_SECONDS: Final = 1.0

@@ -22,10 +22,10 @@ from cosyserve import telemetry
 from cosyserve.errors import SettingsError
 from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
-from cosyserve.rpc.info_servicer import NAME as INFO
-from cosyserve.rpc.info_servicer import InfoServicer
 from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.rpc.peers import Peers
+from cosyserve.rpc.service_info import NAME as INFO
+from cosyserve.rpc.service_info import InfoServicer
 from cosyserve.rpc.transport import server_options
 from cosyserve.v1 import info_pb2_grpc
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
-from cosyserve.engines.identity import Identity
 from cosyserve.v1 import identity_pb2
 
 

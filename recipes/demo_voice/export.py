@@ -21,7 +21,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.model_files import manifest
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.speaker import onnx_file as speaker_onnx
+from recipes.demo_voice.speaker import network as speaker_onnx
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
@@ -38,9 +38,8 @@ from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
-from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.weights import FILE as FLOW
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.vocoder.config import read_config as read_vocoder_config
 from services.token2wav.vocoder.weights import FILE as VOCODER
 from services.token2wav.vocoder.weights import load_weights

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_TOKEN
-from recipes.demo_voice.training.feature_files import FBANK_PER_TOKEN, STREAMS, feature_file, frames_per_token
+from recipes.demo_voice.features import FBANK_PER_TOKEN, STREAMS, feature_file, frames_per_token
 from recipes.demo_voice.training.speech import Speech, mapped_waves
 from services.frontend.prompts.features import fbank, mel, whisper_mel
 from services.frontend.prompts.features.resample import resample

@@ -30,12 +30,9 @@ import torch
 from tqdm import tqdm
 
 from recipes.demo_voice.teacher import plan
-from recipes.demo_voice.teacher.finish import Refused, finish
-from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
-from recipes.demo_voice.teacher.plan import Job
-from recipes.demo_voice.teacher.shard import Shard, recorded
-from recipes.demo_voice.teacher.symbols import numbers
-from recipes.demo_voice.teacher.voices import Styles
+from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest, numbers
+from recipes.demo_voice.teacher.plan import Job, Styles
+from recipes.demo_voice.teacher.recordings import Refused, Shard, finish, recorded
 from recipes.demo_voice.teacher.weights import load_kokoro
 from recipes.demo_voice.training.speech import SAMPLE_RATE, read_sentences
 

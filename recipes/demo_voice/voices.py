@@ -3,7 +3,7 @@ the voice sounds like on average.
 
 The grid of 25 tokens on which the decoder cuts starts at the first prompt token that it is shown.
 Utterances of 25 k + 11 tokens are chosen, and the decoder is shown six tokens less
-(services/frontend/voices/prompt_cut.py): the first hop of a sentence is short and can be heard.
+(services/frontend/voices/voice.py): the first hop of a sentence is short and can be heard.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,14 +20,12 @@ from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speaker.train import EMBEDDINGS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import codes
-from recipes.demo_voice.tokenizer.phones import distance
-from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer
+from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer, distance
 from recipes.demo_voice.training.speech import Speech, Utterance
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.tokenizers.phonemes.symbols import START, read_symbols
 from services.frontend.voices.speaker_file import cut_entry
-from services.frontend.voices.voice_labels import Labels
-from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
+from services.frontend.voices.voice_notes import FIELD, Labels, Notes, notes_field
 
 PAST_THE_GRID = 11
 PREFERRED_CHUNKS, ALLOWED_CHUNKS = (2, 3), (1, 2, 3, 4)

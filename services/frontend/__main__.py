@@ -23,11 +23,10 @@ from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
 from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
-from services.frontend.voices.preset_voices import PresetVoices
+from services.frontend.voices.speaker_file import PresetVoices
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_labels import is_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
-from services.frontend.voices.voice_notes import Notes
+from services.frontend.voices.voice_notes import Notes, is_given_id
 from services.frontend.voices.voice_store import VoiceStore
 
 SERVICE = "cosyserve.v1.FrontendService"
@@ -60,7 +59,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.loading import read_tokenizer
     from services.frontend.normalization.normalize import Normalizer
-    from services.frontend.segmentation.split_mode import split_mode
+    from services.frontend.segmentation.sentence_splitter import split_mode
     from services.frontend.voices.speaker_file import read_presets
 
     directory = ModelDirectory(Path(settings.model))
@@ -105,7 +104,7 @@ def _presets(voices: list[Voice], settings: FrontendSettings) -> PresetVoices:
 def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore | None:
     if not settings.voices_url:
         return None
-    from services.frontend.prompts.voice_model import voice_model
+    from services.frontend.prompts.prompt_reader import voice_model
     from services.frontend.voices.blobs import open_blobs
 
     try:
@@ -122,7 +121,7 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
 
 def _prompt_reader(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
     from services.frontend.prompts.onnx_network import available_device
-    from services.frontend.prompts.voice_model import has_prompt_networks
+    from services.frontend.prompts.prompt_reader import has_prompt_networks
 
     if not has_prompt_networks(directory):
         return None

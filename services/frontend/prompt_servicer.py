@@ -11,7 +11,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from services.frontend.prompts.instruction import instruction_ids
 from services.frontend.prompts.prompt_recording import PromptRecording

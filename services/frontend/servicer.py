@@ -12,18 +12,16 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_input import StreamingInput
-from services.frontend.analysis.streaming_text import Piece
-from services.frontend.analysis.unspoken import languages
+from services.frontend.analysis.prepared_text import languages
+from services.frontend.analysis.streaming import Piece, StreamingInput
 from services.frontend.analysis.whole_input import parts_of
-from services.frontend.prompt_servicer import PromptMethods
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.text.language import language_of, require_tag
 from services.frontend.text.text_scheduler import Caller, TextScheduler
 from services.frontend.text_call import TextCall
-from services.frontend.voice_servicer import VoiceMethods
+from services.frontend.voice_servicer import PromptMethods, VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -18,13 +18,11 @@ import torch
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
-from services.frontend.prompts.voice_model import voice_model
+from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.voices.voice_file import Origin, StoredVoice, now
-from services.frontend.voices.voice_labels import Labels, require_given_id
-from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
-from services.frontend.voices.voice_store import VoiceStore
+from services.frontend.voices.voice_notes import FIELD, Labels, Notes, notes_field, require_given_id
+from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
 
 _DONE = {"import": "read", "export": "written"}
 

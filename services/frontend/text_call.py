@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.analyzer import Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_input import StreamingInput
+from services.frontend.analysis.prepared_text import Reading
+from services.frontend.analysis.streaming import StreamingInput
 from services.frontend.segmentation.pauses import Pause, added
+from services.frontend.text.characters import scripts_of
 from services.frontend.text.language import traced_language
-from services.frontend.text.meaningful_characters import scripts_of
 from services.frontend.text.text_scheduler import Caller
 from services.frontend.text.text_warnings import Kind, WarningLog
 

@@ -12,17 +12,15 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition, InvalidRequest
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.frontend.prompts.prompt_recording import PromptRecording
+from services.frontend.prompts.prompt_recording import Draft, PromptRecording, make_voice
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.prompts.voice_maker import Draft, make_voice
 from services.frontend.text.language import traced_language
-from services.frontend.voices.prompt_cut import cut_of, tokens_before_sound
-from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice import Voice, cut_of, tokens_before_sound
 from services.frontend.voices.voice_library import Details, VoiceLibrary, VoiceSummary
+from services.frontend.voices.voice_notes import Labels
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,9 +14,8 @@ from cosyserve.rpc.server import Close, Load, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backends.backend import Backend
-from services.llm.candidates import FUSED
 from services.llm.gpu.tuning import BUCKETS
-from services.llm.loading import load_chosen
+from services.llm.loading import FUSED, load_chosen
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
 from services.llm.backends.backend import Backend
-from services.llm.candidates import HOSTED, candidates, hosted_first
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
+from services.llm.loading import HOSTED, candidates, hosted_first
 from services.llm.settings import LlmSettings
 
 

@@ -17,8 +17,7 @@ from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
-from services.llm.backends.backend import Backend
-from services.llm.backends.measured_generation import MeasuredGeneration
+from services.llm.backends.backend import Backend, MeasuredGeneration
 from services.llm.generation.request import (
     MOST_TOKENS,
     FinishReason,

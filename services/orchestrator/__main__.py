@@ -11,7 +11,7 @@ from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.load_control.limit_updater import LimitUpdater
+from services.orchestrator.load_control.adaptive_limit import LimitUpdater
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
@@ -19,9 +19,8 @@ from services.orchestrator.stages.failover import RetryPolicy
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
-from services.orchestrator.stages.voices import VoiceStage
+from services.orchestrator.stages.voices import PromptStage, VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"

@@ -7,8 +7,7 @@ The speech tokens of the recording go straight to the decoder, without the speec
 import asyncio
 
 from services.orchestrator.pipeline import RequestMetrics, Stages
-from services.orchestrator.sound.silence import Play
-from services.orchestrator.sound.silence_trimming import SilenceTrimmer
+from services.orchestrator.speech.silence import Play, SilenceTrimmer
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence, Utterance
 

@@ -15,18 +15,16 @@ from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
 from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
 from services.orchestrator.retries import RetryState
-from services.orchestrator.sound.silence import Play, default_pause
-from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
 from services.orchestrator.speech.conditioning import Conditioning
+from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator.stages.failover import Engines
+from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
+from services.orchestrator.stages.voices import PromptStage
 from services.orchestrator.text.replay_buffer import TextReplayBuffer
-from services.orchestrator.text.text_warnings import TextWarnings
 
 _ANALYZED_AHEAD = 16
 Analyzed = Sentence | OpenSentence | None

@@ -8,19 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import grpc
+from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors, spec
 from cosyserve.audio.encoding import Encoding, OutputStream
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
 from services.orchestrator.request_log import Figures, set_figures
-from services.orchestrator.sound.silence import Play
-from services.orchestrator.sound.silence_trimming import Trimming
+from services.orchestrator.speech.silence import Play, Trimming
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.speech.word_times import WordTime
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.text.text_warnings import TextWarning
+from services.orchestrator.speech.word_alignment import WordTime
+from services.orchestrator.stages.failover import Engines
+from services.orchestrator.stages.frontend import TextWarning
 
 _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import CosyserveError, SpeechFault
-from services.orchestrator.decode_ahead import SoundAhead
-from services.orchestrator.sound.playback import PlaybackClock
-from services.orchestrator.sound.silence_trimming import SilenceTrimmer
+from services.orchestrator.decode_ahead import PlaybackClock, SoundAhead
 from services.orchestrator.speech.conditioning import Conditioning
+from services.orchestrator.speech.silence import SilenceTrimmer
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
-from services.orchestrator.speech.word_times import WordTime, word_times
-from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.speech.word_alignment import WordTime, word_times
+from services.orchestrator.stages.failover import Engines
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage
 

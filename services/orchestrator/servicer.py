@@ -6,26 +6,24 @@ from functools import partial
 from typing import Any
 
 import grpc
+from cosyserve.audio.audibility import FirstAudible
 
 from cosyserve import errors
 from cosyserve.audio.encoding import OutputStream
-from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
-from services.orchestrator.conversion import convert
-from services.orchestrator.load_control.admission import Admission, request_deadline
-from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.admission import Admission, PreemptiblePlace, request_deadline
 from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
-from services.orchestrator.pipeline import RequestMetrics, Stages, refuse_longer, speak
+from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import logged, set_figures
+from services.orchestrator.servicer import VoiceMethods
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.sound.silence import Play
+from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, listen
 from services.orchestrator.text.replay_buffer import TextReplayBuffer
-from services.orchestrator.voice_servicer import VoiceMethods
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000

@@ -12,7 +12,7 @@ from dataclasses import replace
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
-from services.orchestrator import prompt_validation
+from services.orchestrator import validation
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
 from services.orchestrator.speech.conditioning import Prompting
 from services.orchestrator.speech.utterance import Utterance
@@ -68,7 +68,7 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
 
 def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
     """The utterance, without text, of a `ConvertVoice` request. Raises InvalidRequest."""
-    return _in_hops(request, _form(request, prompt_validation.conversion(request), _streaming_profile(request)))
+    return _in_hops(request, _form(request, validation.conversion(request), _streaming_profile(request)))
 
 
 def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
@@ -131,7 +131,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
     if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
         raise InvalidRequest(f"language_code {request.language_code!r} is not a BCP-47 tag such as en-US or zh")
     return replace(
-        _form(request, prompt_validation.prompting(request), profile),
+        _form(request, validation.prompting(request), profile),
         text=request.text,
         language_code=request.language_code,
         retry=request.retry,

@@ -7,8 +7,8 @@ import grpc
 
 from cosyserve.v1 import synthesis_pb2 as pb
 from services.orchestrator.load_control.admission import Admission
-from services.orchestrator.prompt_validation import require_size
 from services.orchestrator.stages.voices import VoiceStage
+from services.orchestrator.validation import require_size
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

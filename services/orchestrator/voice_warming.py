@@ -8,9 +8,8 @@ import logging
 from cosyserve.errors import CosyserveError, NotFound
 from cosyserve.rpc.replicas import Replica
 from services.orchestrator.speech.conditioning import condition
-from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
-from services.orchestrator.stages.voices import VoiceStage
+from services.orchestrator.stages.voices import PromptStage, VoiceStage
 
 log = logging.getLogger(__name__)
 _DEFAULT = ""

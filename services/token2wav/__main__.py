@@ -24,7 +24,7 @@ from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
-from services.token2wav.warm_up import warm_up
+from services.token2wav.stream import warm_up
 
 NAME = "cosyserve.v1.Token2WavService"
 PREFIX = "COSYSERVE_TOKEN2WAV_"

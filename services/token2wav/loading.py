@@ -13,7 +13,7 @@ from cosyserve.engines.gpu_facts import TENSORRT as TENSORRT_DISTRIBUTIONS
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
-from services.token2wav.inputs.prompt_trimming import check_first_hop
+from services.token2wav.inputs.chunking import check_first_hop
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
 NOTED = NotedService("token2wav", (TENSORRT,), ("flow.pt", "hift.pt"), ("torch", "triton", *TENSORRT_DISTRIBUTIONS))

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.inputs.prompt_trimming import trim_prompt
+from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import PROMPT_CACHED
@@ -38,7 +38,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     """Stateless: all state is local to the call or in the batcher.
 
     idle_seconds: how long DecodeStream waits for tokens. first_hop_tokens: see
-    `services.token2wav.inputs.prompt_trimming`.
+    `services.token2wav.inputs.chunking`.
     """
 
     def __init__(

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import InvalidRequest, NonFinite, OutOfRange
-from cosyserve.timing import Timing
-from services.token2wav.guards.saturation import SaturationGuard
-from services.token2wav.guards.silence import SilenceGuard
+from cosyserve.telemetry import Timing
+from services.token2wav.guards.loudness import SaturationGuard, SilenceGuard
 from services.token2wav.inputs.request import MAX_TOKENS, Sentence, checked_tokens
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio

@@ -5,16 +5,15 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_spare
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
-from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.decoders.upstream import UpstreamDecoder
+from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.gpu.device.suitability import Unsuitable, check_device, kernels_compile
 from services.token2wav.inputs.request import Profile

@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
-
-from cosyserve.rpc.reads import answer, messages, read
+from cosyserve.rpc.calls import answer, messages, read
 
 MESSAGE = bytes(100_000)
 READS, WARM_UP = 20, 5
@@ -132,7 +131,7 @@ async def test_an_answer_that_comes_when_its_asker_is_cancelled_is_freed(peer: P
 
 
 async def test_an_asker_who_is_cancelled_hangs_up_after_a_while(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosyserve.rpc.reads._LATE_SECONDS", 0.0)
+    monkeypatch.setattr("cosyserve.rpc.calls._LATE_SECONDS", 0.0)
     call = peer.unary()
     asking = asyncio.ensure_future(answer(call))
     await asyncio.sleep(0)

@@ -13,10 +13,9 @@ from unittest.mock import AsyncMock
 import grpc
 import pytest
 
-from cosyserve.rpc.info_servicer import nothing_to_warm
 from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service, running
-from cosyserve.rpc.service_info import ServiceFacts
+from cosyserve.rpc.service_info import ServiceFacts, nothing_to_warm
 from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings

@@ -18,6 +18,7 @@ import grpc
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from services.frontend.analysis.streaming import Piece, StreamingInput
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
@@ -27,10 +28,8 @@ from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import MOST_RESPELT
-from services.frontend.analysis.streaming_input import StreamingInput
-from services.frontend.analysis.streaming_text import Piece
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
@@ -38,7 +37,7 @@ from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.settings import FrontendSettings
 from services.frontend.text.text_warnings import LONGEST_LEFT_OUT, MOST_LEFT_OUT, MOST_WARNINGS, WarningLog
-from services.frontend.tokenizers.control_tokens import CONTROLS
+from services.frontend.tokenizers.placeholders import CONTROLS
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from tests.fuzz.strategies import INPUTS, LIMITS, ROUNDS, growing, one_in, texts
 

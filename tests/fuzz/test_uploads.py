@@ -24,13 +24,12 @@ from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.prompts.prompt_recording import PromptRecording
+from services.frontend.prompts.prompt_recording import Draft, PromptRecording
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.prompts.voice_maker import Draft
 from services.frontend.recordings.compressed_audio import read_compressed
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.recordings.wav_reader import read_wav
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_notes import Labels
 from tests.fuzz.strategies import LIMITS, ROUNDS, damaged, one_in
 from tests.fuzz.upload_seeds import seeds
 

@@ -10,7 +10,7 @@ import pytest
 from cosyserve.v1 import profile_pb2, synthesis_pb2
 from services.llm.backends import torch_backend
 from services.llm.generation.sampling import GreedyChooser
-from tests.golden.test_token_mode_is_the_reference import TINY, door
+from tests.golden.test_modes_are_the_reference import TINY, door
 from tests.stacks.scripted_stages import LOUDNESS, Script, prompted_voice
 from tests.stacks.whole_stack import whole_stack
 

@@ -16,7 +16,7 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors, load_tensors
 from services.llm.generation.config import read_config
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
 from tools.verify.llm import _Bundle, verify
 from tools.verify.report import Report, Row

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tests.gpu.children import ROOT, environment
+from tests.gpu.compiling import ROOT, environment
 
 DEMO = ROOT / "models" / "demo"
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"

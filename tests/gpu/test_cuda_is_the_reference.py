@@ -5,19 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from services.llm.generation.requested_script import positions_of_whole_text
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
-from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.generation.whole_text import WholeText
-from services.token2wav.flow.flow import load_flow
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.host.hardware.recommendation import TIERS
-from tests.gpu.children import ROOT, environment
+from cosyserve.host.hardware import TIERS
+from tests.gpu.compiling import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,8 +12,8 @@ import torch
 
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
+from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Profile
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.speaking import GOLDEN, golden
 

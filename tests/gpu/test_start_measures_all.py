@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.host.hardware.machine import this_machine
+from cosyserve.host.hardware import this_machine
 from cosyserve.host.starting.configurations import CONFIGURATIONS
-from tests.gpu.children import ROOT, environment
+from tests.gpu.compiling import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,12 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_load import Load
-from cosyserve.engines.identity import Identity
-from cosyserve.rpc.info_servicer import nothing_to_warm
-from cosyserve.rpc.service_info import ServiceFacts
-from cosyserve.rpc.status import retry_delay
+from cosyserve.rpc.service_info import ServiceFacts, nothing_to_warm
 from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
 from tests.pipeline.calling import TEXT, busy, speak, status_of
 from tests.stacks.scripted_stages import Stack, stack

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import identity_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, speak, status_of
 from tests.stacks.scripted_stages import expected_audio, stack, until_serving

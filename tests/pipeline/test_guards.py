@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import as_error
 
 from cosyserve.errors import SpeechFault, Unavailable
-from cosyserve.rpc.status import as_error
 from cosyserve.v1 import synthesis_pb2
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation, Hop

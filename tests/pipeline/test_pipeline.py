@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.pipeline.calling import TEXT, all_idle, busy, hang, speak, status_of
 from tests.stacks.scripted_stages import expected_audio, stack

@@ -5,7 +5,7 @@ token2wav.
 import sys
 from collections.abc import Sequence
 
-from tools.model.stage_choice import TOKEN2WAV, dispatched
+from tools.model.output.command import TOKEN2WAV, dispatched
 
 _STAGES = {"llm": "tools.model.build_llm", TOKEN2WAV: "tools.model.build_plans"}
 _USAGE = """usage: cosyserve model build llm CHECKPOINT [...]

@@ -17,14 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
+from tools.model.output.command import run
 from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest
-from tools.model.output.exit_status import run
 
 COMPONENT = "llm.engine"
 PROGRAM = "trtllm-build"
@@ -151,7 +152,7 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status (`tools.model.output.exit_status`)."""
+    """Run the command; returns its exit status (`tools.model.output.command`)."""
     default = Limits()
     parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
     parser.add_argument(

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
@@ -35,10 +35,9 @@ from services.token2wav.engines.tensorrt import machine_facts, on_device, tensor
 from services.token2wav.flow.weights import FlowConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.plan_progress import Progress, interruptible
-from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
+from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
+from tools.model.output.command import run
 from tools.model.output.complete_directory import check_room
-from tools.model.output.exit_status import run
 
 _GIB = 1 << 30
 _OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}

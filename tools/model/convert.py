@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm
-from tools.model.checkpoints.hugging_face_reader import open_checkpoint
+from tools.model.checkpoints.hugging_face_reader import as_conversion_of, open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint, from_upstream
-from tools.model.checkpoints.same_model import as_conversion_of
 from tools.model.checkpoints.tensor_file import Precision, write
+from tools.model.output.command import run
 from tools.model.output.complete_directory import Assembly, Identity, publish
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Progress, in_units
 
 FORM = "1"

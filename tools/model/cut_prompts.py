@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from services.frontend.voices.prompt_cut import tokens_before_sound
 from services.frontend.voices.speaker_file import FILE, cut_entry
+from services.frontend.voices.voice import tokens_before_sound
 
 _TOKENS = "flow_prompt_speech_token"
 

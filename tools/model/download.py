@@ -13,16 +13,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
-from tools.model.fetch.download_record import RECORD, SizeAndHash, read_record, write_record
 from tools.model.fetch.http_client import Web, WebError
 from tools.model.fetch.hubs import Hub, Mirror, hub_named
 from tools.model.fetch.transfer import Transfer
-from tools.model.fetch.wanted_files import CATALOGUE, Repository, WantedFile, read_catalogue
+from tools.model.fetch.wanted_files import (
+    CATALOGUE,
+    RECORD,
+    Repository,
+    SizeAndHash,
+    WantedFile,
+    read_catalogue,
+    read_record,
+    write_record,
+)
+from tools.model.output.command import run
 from tools.model.output.complete_directory import check_room, sha256_of
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Progress, in_units
 
 _BLOCK = 4 << 20

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPONENTS,
     OWN,
     PRECISIONS,
@@ -26,15 +26,14 @@ from services.token2wav.engines.cache_keys import (
     graphs_key,
     published_estimator,
 )
+from tools.model.export import estimator_weights, flow_weights, model_hash, vocoder_weights
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import encoder_graph
-from tools.model.graphs.estimator_graph import estimator_graph, model_of
+from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
 from tools.model.graphs.graph import Precision, write
-from tools.model.graphs.published_estimator import read_published
 from tools.model.graphs.vocoder_graph import filter_graph, pitch_graph
-from tools.model.graphs.weights import estimator_weights, flow_weights, model_hash, vocoder_weights
+from tools.model.output.command import run
 from tools.model.output.complete_directory import check_room
-from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _ROOM = 16 << 20

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
-from tools.model.checkpoints.directory_description import describe_conversion, describe_model
+from tools.model.inspect import describe_conversion, describe_model
+from tools.model.output.command import run
 from tools.model.output.complete_directory import read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 

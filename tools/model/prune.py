@@ -16,18 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.commands.terminal.output import Parser
+
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
-from cosyserve.engines.engine_lock import exclusive_lock, is_locked
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.errors import ModelError
-from cosyserve.host.hardware.library_versions import BUNDLED_IN
+from cosyserve.file_lock import exclusive_lock, is_locked
+from cosyserve.host.hardware import BUNDLED_IN
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
-from services.token2wav.engines.cache_keys import WRITER
+from services.token2wav.engines.artifacts import WRITER
+from tools.model.output.command import run
 from tools.model.output.complete_directory import leftovers, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")

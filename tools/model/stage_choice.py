@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from cosyserve.commands.terminal.error_output import FAILED, report_failure
+from cosyserve.commands.terminal.output import FAILED, report_failure
 
 TOKEN2WAV = "token2wav"
 

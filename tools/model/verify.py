@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tools.model.stage_choice import TOKEN2WAV, dispatched
+from tools.model.output.command import TOKEN2WAV, dispatched
 
 _STAGES = {"llm": "tools.model.verify_llm", TOKEN2WAV: "tools.model.verify_token2wav"}
 _USAGE = """usage: cosyserve model verify llm MODEL [CONVERSION] [...]

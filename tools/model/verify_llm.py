@@ -16,29 +16,29 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from cosyserve.commands.terminal.output import Parser
 from torch import Tensor
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.loading import read_tokenizer
-from services.llm.candidates import HOSTED
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LlmConfig, read_config
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.loading import HOSTED
 from services.llm.settings import LlmSettings
 from tools.model.checkpoints.tensor_file import Precision, decode, encode
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import listening
+from tools.model.output.command import run
 from tools.model.output.complete_directory import damage, read_manifest
-from tools.model.output.exit_status import run
 from tools.model.output.progress import Step
 from tools.verify.report import Report
 

@@ -16,21 +16,21 @@ from pathlib import Path
 
 import onnx
 import torch
+from cosyserve.commands.terminal.output import Parser
 
-from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine as CachedEngine
 from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import SettingsError
+from cosyserve.file_lock import shared_engine_lock
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.artifacts import build_command
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
     VERSION,
+    build_command,
     graph_file,
     plan_file,
     plan_key,
@@ -43,7 +43,7 @@ from tools.model.comparison.graph_comparison import compare
 from tools.model.export import export
 from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.graphs.graph import Precision
-from tools.model.output.exit_status import run
+from tools.model.output.command import run
 from tools.model.output.progress import Step
 from tools.verify.report import Report
 

@@ -14,16 +14,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
-from tools.quality.recordings.recording import Recording, read_recordings, voice_folders, write_recording
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.reports.limits import Limits
-from tools.quality.reports.quality_report import as_json, as_table
+from tools.quality.recordings.recording import (
+    HELD_OUT,
+    Recording,
+    Sentence,
+    read_recordings,
+    read_sentences,
+    spread,
+    voice_folders,
+    write_recording,
+)
+from tools.quality.reports.report import Limits, as_json, as_table
 from tools.quality.reports.voice_quality import Rate, VoiceQuality, measure
-from tools.quality.speakers.similarity import Similarity, similarity
+from tools.quality.sound.speakers import Similarity, similarity
 from tools.quality.words.recognition import Recogniser
 
 
@@ -153,7 +160,7 @@ def _measure(
     likenesses: dict[str, Similarity] = {}
     if not words_only:
         # Imported here: these take half a minute to load.
-        from tools.quality.sound.naturalness import overall_quality
+        from tools.quality.sound.networks import overall_quality
 
         rate, likenesses = overall_quality, _similarities(recordings, references)
     return [
@@ -163,7 +170,7 @@ def _measure(
 
 
 def _similarities(recordings: Sequence[Recordings], references: dict[str, list[Recording]]) -> dict[str, Similarity]:
-    from tools.quality.speakers.embeddings import SpeakerEncoder
+    from tools.quality.sound.networks import SpeakerEncoder
 
     encoder = SpeakerEncoder()
     own = {voice.voice: encoder.embed(voice.streamed) for voice in recordings}

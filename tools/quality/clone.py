@@ -4,7 +4,7 @@ measure whom it sounds like.
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the
 model directory that is thrown away. The services are started on that, the new voices and those that
 the model came with speak the same held-out sentences, and speaker embeddings say who is near to
-whom (`tools.quality.speakers.likeness`). The speakers recorded should be none of the model's own.
+whom (`tools.quality.sound.speakers`). The speakers recorded should be none of the model's own.
 
 Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one
 is not or it failed, 2 bad arguments. Nearer to the recording itself than to the speech of the
@@ -20,15 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from cosyserve.commands.terminal.arguments import add_json
+from cosyserve.commands.terminal.arguments import add_json, model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.voice import Voice
 from tools.quality.recordings.collect import Recordings, client_of, spoken
-from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
+from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
 from tools.quality.recordings.voice_making import (
     SECONDS,
     RecordedSpeaker,
@@ -37,7 +35,7 @@ from tools.quality.recordings.voice_making import (
     vocoded_prompts,
     with_voices,
 )
-from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
+from tools.quality.sound.speakers import Likeness, as_table, cosine, nearness
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,7 +127,7 @@ def measure(
 ) -> list[Likeness]:
     """Of each new voice, by Resemblyzer. `speech` is of all voices, new and old."""
     # Imported here: it takes seconds to load.
-    from tools.quality.speakers.embeddings import SpeakerEncoder
+    from tools.quality.sound.networks import SpeakerEncoder
 
     encoder = SpeakerEncoder()
     said = {each.voice: encoder.embed(each.streamed) for each in speech}

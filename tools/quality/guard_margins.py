@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.analyzer import Sentence as AnalyzedSentence
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.segmentation.split_mode import split_mode
+from services.frontend.segmentation.sentence_splitter import split_mode
 from services.frontend.voices.speaker_file import read_voices
 from services.llm.backends.backend import Backend
 from services.llm.generation.config import LengthBounds
@@ -36,8 +36,8 @@ from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.words.word_margins import WordMargin, extremes, word_margin
+from tools.quality.guard_margins import WordMargin, extremes, word_margin
+from tools.quality.recordings.recording import HELD_OUT, Sentence, read_sentences, spread
 
 
 @dataclass(frozen=True)

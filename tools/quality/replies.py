@@ -17,11 +17,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed
-from tools.quality.recordings.recording import write_recording
-from tools.quality.recordings.sentences import Sentence, read_sentences, spread
+from tools.quality.recordings.recording import Sentence, read_sentences, spread, write_recording
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
 from tools.quality.short_replies.spoken import SpokenReplies, cloning_model, converted, from_folder, heard, spoken
 

@@ -24,12 +24,11 @@ import numpy as np
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import WordTime
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.host.defaults import model_directory
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
 from cosyserve.spec import SAMPLE_RATE
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence, read_sentences, spread
+from tools.quality.recordings.recording import Recording, Sentence, read_sentences, spread
 from tools.quality.recordings.speech_bounds import sounding
 from tools.quality.words.recognition import HeardWord, Recogniser
 

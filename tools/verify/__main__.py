@@ -19,11 +19,11 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+from cosyserve.commands.terminal.output import WRONG_USAGE, Parser, WrongUsage, report_failure
 
-from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, report_failure
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from tools.verify.accounting import check_all_compared
+from tools.verify.recording import check_all_compared
 from tools.verify.report import Report
 
 STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")

@@ -10,21 +10,19 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from services.llm.generation.requested_script import positions_of_whole_text
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
+from services.llm.engine.stepper import Alone
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import LlmConfig, read_config
-from services.llm.generation.continuous_text import ContinuousText
-from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.lengths import positions_of_whole_text
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
 from services.llm.generation.script import speech_inputs
-from services.llm.generation.upstream_text import UpstreamText
 from services.llm.generation.whole_text import WholeText
 from tools.verify.report import Report
 

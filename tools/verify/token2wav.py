@@ -19,11 +19,10 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
-from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.decoders.whole_hop import UpstreamDecoder
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.inputs.cancellation import Stop
 from services.token2wav.inputs.request import Profile, Sentence, Voice
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits

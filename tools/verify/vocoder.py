@@ -11,9 +11,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.vocoder.crossfade import OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.time_stretch import MelStretch
-from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import OVERLAP_SAMPLES, Vocoder, crossfade, hamming_window, load_vocoder
 from tools.verify.report import Report
 
 Arrays = dict[str, NDArray[np.generic]]

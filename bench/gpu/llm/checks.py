@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from services.llm.generation.outbox import Outbox
 
 from bench.gpu.llm.random_sentences import Heard, capacity, ended, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
-from services.llm.engine.reference_loop import Alone
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.engine.stepper import Alone
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Grouping, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Table

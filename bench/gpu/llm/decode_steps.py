@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from services.llm.gpu.state_table import Column
 
 from bench.gpu.timing import timed
 from bench.real_size import PUBLISHED_LLM, llm_tensors
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
-from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep

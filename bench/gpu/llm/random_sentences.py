@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass, field
 
 import torch
+from services.llm.generation.outbox import Outbox
 
 from bench.real_size import PUBLISHED_LLM, llm_tensors
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw

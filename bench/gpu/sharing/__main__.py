@@ -23,8 +23,7 @@ from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
 from cosyserve.host.supervision.gpu_sharing import CLIENT_PRIORITIES, finds_a_daemon, shared_gpu
-from cosyserve.host.supervision.layout import ProcessSpec
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision.layout import ProcessSpec, free_ports
 
 POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(4 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 30)}
 KERNELS = "TRITON_CACHE_DIR"

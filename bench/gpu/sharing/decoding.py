@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from services.llm.generation.outbox import Outbox
+from services.llm.generation.requested_script import positions_of_whole_text
 
 from bench.gpu.sharing.rows import EARLY, HIGH, NORMAL, SEVERAL
 from bench.gpu.sharing.worker import Answer, serve
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.config import LlmConfig
-from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText

@@ -14,13 +14,12 @@ from torch import Tensor
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, random_flow, random_vocoder
 from services.token2wav.decoders.interface import Decoded, StepInput
-from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.flow import Flow, as_prompt
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.vocoder import Vocoder
 
 PAGES = 60

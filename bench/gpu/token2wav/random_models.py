@@ -10,11 +10,10 @@ from torch import Tensor
 from bench.parts.part import ResultsFile
 from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import fused
 

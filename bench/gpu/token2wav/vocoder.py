@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 import torch
+from services.token2wav.gpu.windowed_vocoder.windows import Render
 from torch import Tensor
 
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
 from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
-from services.token2wav.gpu.windowed_vocoder.window_batches import Render
 from services.token2wav.vocoder.vocoder import Vocoder
 
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from cosyserve.commands.terminal.argument_types import backend, devices, ports, replicas, server
+from cosyserve.commands.terminal.arguments import backend, devices, ports, replicas, server
 from cosyserve.host.starting.serving import Serving
 from cosyserve.host.supervision.gpu_sharing import VARIABLE, WAYS
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, Play
-from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, report_failure
+from cosyserve.commands.terminal.output import FAILED, WrongUsage, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
+from cosyserve.commands.terminal.standard_streams import run_in_daemon_thread
 from cosyserve.errors import DeadlineExceeded
 
 ENDINGS = (".wav", ".wave", "")

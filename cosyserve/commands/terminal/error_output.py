@@ -8,8 +8,8 @@ import sys
 from typing import NoReturn
 
 from cosyserve.commands.terminal.arguments import SERVER
+from cosyserve.commands.terminal.output import plain
 from cosyserve.errors import CosyserveError, NotFound
-from cosyserve.number_format import plain
 
 FAILED, WRONG_USAGE = 1, 2
 

@@ -4,7 +4,7 @@ import codecs
 import os
 from collections.abc import AsyncIterator
 
-from cosyserve.commands.terminal.daemon_thread import run_in_daemon_thread
+from cosyserve.commands.terminal.standard_streams import run_in_daemon_thread
 
 _MOST_BYTES = 4_096
 

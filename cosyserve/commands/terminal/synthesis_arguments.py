@@ -7,8 +7,7 @@ from typing import Any
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.types import Prompt
-from cosyserve.commands.terminal.argument_types import decimal, encoding, seconds, whole
-from cosyserve.commands.terminal.arguments import add_json, add_server
+from cosyserve.commands.terminal.arguments import add_json, add_server, decimal, encoding, seconds, whole
 from cosyserve.commands.terminal.audio_output import unwritable_ending, writable_ending
 from cosyserve.commands.terminal.players import PROGRAMS
 from cosyserve.errors import InvalidRequest

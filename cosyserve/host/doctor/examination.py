@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engines.cache_directory import cache_directory
 from cosyserve.host.doctor.finding import Finding, State
 from cosyserve.host.doctor.gpu_checks import (
     check_compiler,
@@ -27,11 +26,14 @@ from cosyserve.host.doctor.host_checks import (
     check_public_port,
     check_python,
 )
-from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
-from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
-from cosyserve.host.hardware.machine import Machine, this_machine
-from cosyserve.host.hardware.recommendation import Recommendation, recommended
+from cosyserve.host.doctor.installation_checks import (
+    check_library,
+    check_library_combinations,
+    check_model,
+    checkpoint_bytes,
+)
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, Recommendation, recommended, this_machine
+from cosyserve.settings import cache_directory
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from cosyserve.engines.gpu_facts import VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.host.doctor.finding import Finding, State, note, ok, problem
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.hardware.recommendation import AMPERE, TIERS
+from cosyserve.host.hardware import AMPERE, TIERS, Machine
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.supervision.layout import checked_address
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.hardware import Machine
+from cosyserve.host.supervision.layout import checked_address, free_ports
 
 GIB = 1 << 30
 _PROCESSES_BYTES = 2 * GIB

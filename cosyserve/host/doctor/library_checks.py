@@ -4,7 +4,7 @@ other.
 
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware.library_versions import Library, format_version, parse_version
+from cosyserve.host.hardware import Library, format_version, parse_version
 
 
 def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> Finding:

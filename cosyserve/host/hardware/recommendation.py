@@ -9,7 +9,7 @@ of token2wav 116 MB in bfloat16, 231 MB in float32.
 from dataclasses import dataclass
 
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 
 AMPERE = (8, 0)
 """Least compute capability of our own engines: matrix units with bfloat16."""

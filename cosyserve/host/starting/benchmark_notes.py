@@ -10,7 +10,7 @@ from cosyserve.engines.benchmark_note import Note, NotedService, facts, read_not
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.host.starting.configurations import BY_NAME
 from cosyserve.host.starting.engine_builds import LLM_WEIGHTS, PRECISION, WEIGHTS, cache, llm_cache
-from cosyserve.host.starting.trial import Trial
+from cosyserve.host.starting.measurement import Trial
 
 LLM, TOKEN2WAV = "llm", "token2wav"
 SERVICES = {

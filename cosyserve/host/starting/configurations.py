@@ -5,9 +5,17 @@ first, which have been measured, the fastest first, then those of other librarie
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
+from cosyserve.host.hardware import (
+    AMPERE,
+    SUPPORTED_LIBRARIES,
+    TIERS,
+    Machine,
+    Recommendation,
+    format_version,
+    on_cpu,
+    parse_version,
+    recommended,
+)
 
 _LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"

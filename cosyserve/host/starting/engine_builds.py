@@ -4,14 +4,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import cache_directory
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.host.hardware.library_versions import BUNDLED_IN, parse_version
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import BUNDLED_IN, Machine, parse_version
 from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
+from cosyserve.settings import cache_directory
 
 BUILD = "--precompile builds them"
 SERVED_AS_IT_IS = ("hf", "vllm")

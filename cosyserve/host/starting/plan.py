@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
-from cosyserve.host.doctor.model_checks import checkpoint_bytes
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.doctor.installation_checks import checkpoint_bytes
+from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
     BUILD,

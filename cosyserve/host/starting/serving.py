@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.host.defaults import voices_url
+from cosyserve.commands.terminal.arguments import voices_url
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 

@@ -19,8 +19,7 @@ from typing import cast
 
 from cosyserve.engines.gpu_facts import has_nvidia_device
 from cosyserve.errors import SettingsError
-from cosyserve.host.supervision.devices import named_gpus
-from cosyserve.host.supervision.layout import ProcessSpec
+from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
 
 VARIABLE = "COSYSERVE_GPU_SHARING"
 WAYS = ("auto", "off")

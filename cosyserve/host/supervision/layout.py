@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
-from cosyserve.host.supervision.devices import checked_devices, variables
-from cosyserve.host.supervision.ports import chosen_ports
+from cosyserve.host.supervision.layout import checked_devices, chosen_ports, variables
 from cosyserve.settings import require_meant
 
 STAGES = ("frontend", "llm", "token2wav")

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.host.supervision.child import Child, exit_text
+from cosyserve.host.supervision.child import Child, exit_text, until_silent
 from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
 from cosyserve.host.supervision.layout import ORCHESTRATOR, ProcessSpec, lay_out
-from cosyserve.host.supervision.liveness import until_silent
 from cosyserve.model_directory import ModelDirectory
 
 _MOST_RESTARTS = 5

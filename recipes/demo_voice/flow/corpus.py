@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.pieces import Piece, voices
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 
 

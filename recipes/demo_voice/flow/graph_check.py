@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.pieces import Piece, RandomPieces
 from recipes.demo_voice.flow.train import BATCH_TOKENS, Training, ready
 from recipes.demo_voice.flow.update import Slot, Update
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.weights import FlowConfig

@@ -10,7 +10,7 @@ from cosyserve.spec import EULER_STEPS, MEL_BINS
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.objective import RandomDraws, losses, mask_of, mu_of, shown
 from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
-from recipes.demo_voice.training.batches import by_length
+from recipes.demo_voice.training.speech import by_length
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.stream_cache import CachedPass

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
-from recipes.demo_voice.training.feature_files import Features
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.training.speech import Speech
 
 GRANULE = 8

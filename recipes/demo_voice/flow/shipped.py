@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from cosyserve.model_directory import check_tensors
-from recipes.demo_voice.flow.initial import TOKENS
+from recipes.demo_voice.flow.parameters import TOKENS
 from recipes.demo_voice.training.parameter_store import halved, save
 from services.token2wav.flow.weights import FILE, FlowConfig, expected_tensors
 

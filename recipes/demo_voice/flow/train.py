@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS
-from recipes.demo_voice.flow import shipped
+from recipes.demo_voice.features import Features
+from recipes.demo_voice.flow import parameters
 from recipes.demo_voice.flow.corpus import Corpus
-from recipes.demo_voice.flow.held_out import BRIEF, KINDS, HeldOut
-from recipes.demo_voice.flow.initial import Initial, shapes
+from recipes.demo_voice.flow.objective import BRIEF, KINDS, HeldOut
+from recipes.demo_voice.flow.parameters import Initial, shapes
 from recipes.demo_voice.flow.pieces import GRANULE, Piece, RandomPieces
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.network import Network
@@ -188,7 +188,7 @@ def train(
         if not training.finite:
             training.go_back(checkpoint)
         training.save(checkpoint)
-        shipped.write(folder, training.average.values, training.config, corpus.first_id)
+        parameters.write(folder, training.average.values, training.config, corpus.first_id)
 
     while not schedule.over:
         sums += training.step(next(batches))

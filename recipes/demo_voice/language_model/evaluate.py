@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.demo_voice.language_model.generate import Form, Spoken, arriving_form, generate, whole_form
+from recipes.demo_voice.language_model.evaluate import Form, Spoken, arriving_form, generate, whole_form
 from recipes.demo_voice.language_model.layouts import NOTHING, Ids, Layouts
 from recipes.demo_voice.language_model.material import Material
 from recipes.demo_voice.language_model.network import ThinnedModel
 from recipes.demo_voice.language_model.supply import in_batches
-from recipes.demo_voice.tokenizer.phones import distance
-from recipes.demo_voice.tokenizer.trained import TrainedTokenizer
+from recipes.demo_voice.tokenizer.trained import TrainedTokenizer, distance
 
 Metrics = dict[str, float | int | str | list[float]]
 USUAL = (0.8, 1.25)

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from recipes.demo_voice.language_model.layouts import Ids, Layouts
+from recipes.demo_voice.language_model.layouts import START, TASK, Ids, Layouts
 from recipes.demo_voice.language_model.network import ThinnedModel
-from recipes.demo_voice.language_model.vocabulary import START, TASK
 from services.llm.generation.config import LlmConfig, SamplingParameters
 
 _STRIDE = 32

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.demo_voice.language_model.vocabulary import START, TASK, Vocabulary
+from recipes.demo_voice.language_model.layouts import START, TASK, Vocabulary
 
 Ids = NDArray[np.int16]
 NOTHING = -100

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
-from recipes.demo_voice.language_model.vocabulary import Vocabulary
+from recipes.demo_voice.language_model.layouts import Vocabulary
 from recipes.demo_voice.training import parameter_store
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from recipes.demo_voice.language_model.examples import Examples
 from recipes.demo_voice.language_model.layouts import NOTHING, Ids, Layouts
+from recipes.demo_voice.language_model.material import Examples
 
 GRANULE = 16
 """Batches are a multiple of this many positions long, so that few shapes occur."""

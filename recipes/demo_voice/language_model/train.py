@@ -27,13 +27,11 @@ from typing import cast
 import torch
 
 from recipes.demo_voice.language_model.evaluate import HeldOut, Metrics
-from recipes.demo_voice.language_model.examples import Examples, Mixture
-from recipes.demo_voice.language_model.layouts import Layouts
-from recipes.demo_voice.language_model.material import Material
+from recipes.demo_voice.language_model.layouts import Layouts, Vocabulary
+from recipes.demo_voice.language_model.material import Examples, Material, Mixture
 from recipes.demo_voice.language_model.network import build, published
 from recipes.demo_voice.language_model.supply import Batch, EndlessBatches
-from recipes.demo_voice.language_model.training import Options, Training
-from recipes.demo_voice.language_model.vocabulary import Vocabulary
+from recipes.demo_voice.language_model.train import Options, Training
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
 from recipes.demo_voice.training import parameter_store

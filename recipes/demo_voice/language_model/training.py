@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.demo_voice.language_model.layouts import NOTHING
+from recipes.demo_voice.language_model.layouts import NOTHING, Vocabulary
 from recipes.demo_voice.language_model.network import build, initialise
-from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
 from services.llm.generation.config import LlmConfig

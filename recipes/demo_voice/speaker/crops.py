@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training.feature_files import FBANK_PER_TOKEN, Features
+from recipes.demo_voice.features import FBANK_PER_TOKEN, Features
 
 UNFINISHED_FRAMES = 2
 """The last frames of an utterance's filterbank, which `Features` repeats to fill up its last

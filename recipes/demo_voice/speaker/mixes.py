@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from recipes.demo_voice.teacher.voices import Blend
+from recipes.demo_voice.teacher.plan import Blend
 
 
 def mixes(voices: Iterable[str]) -> tuple[list[str], list[str], npt.NDArray[np.float32]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.speaker import mixes
+from recipes.demo_voice.speaker import objective
 from recipes.demo_voice.training.parameter_store import uniform_by_inputs
 
 SCALE = 30.0
@@ -35,12 +35,12 @@ class Voices:
     @classmethod
     def of(cls, voices: list[str], device: torch.device) -> "Voices":
         """voices: voice id of every utterance."""
-        names, _, shares = mixes.mixes(voices)
+        names, _, shares = objective.mixes(voices)
         place = {name: index for index, name in enumerate(names)}
         return cls(
             names=names,
             shares=torch.from_numpy(shares).to(device),
-            overlaps=torch.from_numpy(mixes.overlap(shares)).to(device),
+            overlaps=torch.from_numpy(objective.overlap(shares)).to(device),
             of_utterance=torch.from_numpy(np.array([place[voice] for voice in voices])).to(device),
         )
 

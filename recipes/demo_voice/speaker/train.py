@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SPEAKER_DIMENSION
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, network, objective
-from recipes.demo_voice.speaker.onnx_file import write_onnx
+from recipes.demo_voice.speaker.network import write_onnx
 from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 

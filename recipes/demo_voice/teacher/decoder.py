@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recipes.demo_voice.teacher.layers import STYLE, SnakeBlock, StyledBlock
-from recipes.demo_voice.teacher.spans import Span
+from recipes.demo_voice.teacher.layers import STYLE, SnakeBlock, Span, StyledBlock
 
 SAMPLE_RATE = 24_000
 FRAME = 600

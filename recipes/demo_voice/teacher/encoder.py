@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recipes.demo_voice.teacher.layers import STYLE, AdaLayerNorm, Recurrence, StyledBlock
-from recipes.demo_voice.teacher.spans import Span
+from recipes.demo_voice.teacher.layers import STYLE, AdaLayerNorm, Recurrence, Span, StyledBlock
 
 SYMBOLS = 178
 

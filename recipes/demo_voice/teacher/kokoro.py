@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from recipes.demo_voice.teacher.decoder import FRAME, STYLE_OF_PROSODY, STYLE_OF_SOUND, Decoder
 from recipes.demo_voice.teacher.encoder import Albert, Prosody, TextEncoder
-from recipes.demo_voice.teacher.spans import Span
+from recipes.demo_voice.teacher.layers import Span
 
 MOST_TOKENS = 510
 """Phonemes of one sentence; the boundary symbols at either end come on top."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from recipes.demo_voice.teacher.spans import Span
+from recipes.demo_voice.teacher.layers import Span
 
 STYLE = 128
 EPSILON = 1e-5

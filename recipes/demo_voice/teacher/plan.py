@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from recipes.demo_voice.teacher.voices import random_blends
+from recipes.demo_voice.teacher.plan import random_blends
 from recipes.demo_voice.training.speech import Sentence
 
 MAIN_VOICES = ("af_heart", "am_michael")

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.examples import Batch, Examples
 from recipes.demo_voice.tokenizer.network import Network, mask_of
-from recipes.demo_voice.tokenizer.phones import distance, greedy
-from recipes.demo_voice.training import batches
-from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
+from recipes.demo_voice.tokenizer.trained import distance, greedy
+from recipes.demo_voice.training import speech
 
 _BATCH_TOKENS = 24_000
 _SMALL_NOISE = 0.02
@@ -55,7 +55,7 @@ def evaluate(network: Network, examples: Examples, members: Sequence[int]) -> di
     sums = torch.zeros(4, device=device)
     edits = phones = 0
     with exact():
-        for chosen in batches.by_length(members, examples.features.tokens, _BATCH_TOKENS, np.random.default_rng(0)):
+        for chosen in speech.by_length(members, examples.features.tokens, _BATCH_TOKENS, np.random.default_rng(0)):
             batch = examples.batch(chosen)
             mask = mask_of(batch.lengths, batch.mel.shape[1] // 2)
             frames = LOG_MEL_PER_TOKEN * batch.lengths

@@ -7,11 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from recipes.demo_voice.features import LOG_MEL_PER_TOKEN, Features
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.tokenizer.phones import Phones
-from recipes.demo_voice.training.batches import gather
-from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN, Features
-from recipes.demo_voice.training.speech import Speech
+from recipes.demo_voice.tokenizer.trained import Phones
+from recipes.demo_voice.training.speech import Speech, gather
 from services.frontend.tokenizers.phonemes.symbols import read_symbols
 
 GRANULE = 8

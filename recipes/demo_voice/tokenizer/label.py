@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice.tokenizer.alignment import align
+from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer.evaluate import exact
 from recipes.demo_voice.tokenizer.examples import Examples
+from recipes.demo_voice.tokenizer.label import align
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES, TrainedTokenizer
-from recipes.demo_voice.training import batches
-from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
+from recipes.demo_voice.training import speech
 
 _BATCH_TOKENS = 48_000
 
@@ -37,7 +37,7 @@ def label(tokenizer: TrainedTokenizer, examples: Examples, folder: Path) -> dict
     aligned = np.zeros(len(features.tokens), dtype=bool)
     symbols = [examples.phones.places(each.phonemes) for each in examples.speech.utterances]
     everyone = [member for member, target in enumerate(examples.targets) if target]
-    batched = batches.by_length(everyone, features.tokens, _BATCH_TOKENS, np.random.default_rng(0))
+    batched = speech.by_length(everyone, features.tokens, _BATCH_TOKENS, np.random.default_rng(0))
     with exact():
         for chosen in tqdm(batched, desc="codes and alignment", unit="batch", mininterval=5.0):
             batch = examples.batch(chosen)

@@ -22,17 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
-from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
 from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss
-from recipes.demo_voice.tokenizer.examples import Examples
-from recipes.demo_voice.tokenizer.export import export
-from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
+from recipes.demo_voice.tokenizer.examples import Examples, disguised, stretch, stretched
+from recipes.demo_voice.tokenizer.export import export, read_encoder
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
-from recipes.demo_voice.training import batches, parameter_store
-from recipes.demo_voice.training.feature_files import LOG_MEL_PER_TOKEN
+from recipes.demo_voice.training import parameter_store, speech
 from recipes.demo_voice.training.progress import Journal, Schedule
 
 _LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}
@@ -71,7 +69,7 @@ class Training:
         self.schedule = Schedule(options.minutes, options.steps)
         self._resume()
         self._rng = np.random.default_rng([options.seed, self.schedule.step])
-        self._batches = batches.endless(examples.speech.training, examples.features.tokens, options.batch, self._rng)
+        self._batches = speech.endless(examples.speech.training, examples.features.tokens, options.batch, self._rng)
 
     def step(self) -> Tensor:
         """One update. Returns the losses in the order of `_LOSSES`, float32 [4], on the device."""

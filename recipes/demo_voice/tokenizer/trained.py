@@ -9,7 +9,7 @@ from torch import Tensor
 
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
-from recipes.demo_voice.tokenizer.phones import Phones, greedy
+from recipes.demo_voice.tokenizer.trained import Phones, greedy
 from recipes.demo_voice.training import parameter_store
 
 WEIGHTS, SETTINGS, ONNX = "tokenizer.pt", "settings.json", "speech_tokenizer_v2.onnx"

@@ -21,7 +21,7 @@ from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
-from recipes.demo_voice.vocoder.graphs import WARM_UPS, RecordingFailed, Replayed
+from recipes.demo_voice.vocoder.recording import WARM_UPS, RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.train import FRAMES, on_recording_stream
 from recipes.demo_voice.vocoder.training import HEARD, Kind, Training

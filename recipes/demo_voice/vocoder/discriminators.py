@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
-from recipes.demo_voice.vocoder.losses import hann_window
+from recipes.demo_voice.vocoder.objective import hann_window
 
 PERIODS = (2, 3, 5, 7, 11)
 TRANSFORMS = (2048, 1024, 512)

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.training import parameter_store
+from recipes.demo_voice.vocoder.generator import Snake
 from recipes.demo_voice.vocoder.segments import Stretch
-from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
-from services.token2wav.vocoder.source import Source
+from services.token2wav.vocoder.source import F0Predictor, Source
 from services.token2wav.vocoder.weights import expected_tensors, is_gain
 
 PITCH = "f0_predictor."

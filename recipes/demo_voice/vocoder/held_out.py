@@ -21,7 +21,7 @@ from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
-from recipes.demo_voice.vocoder import losses
+from recipes.demo_voice.vocoder import objective
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -77,7 +77,7 @@ class HeldOut:
         rows, predicted = [], []
         for true, generated, f0 in self._spoken(weights):
             mel = (mel_spectrogram(generated) - mel_spectrogram(true)).abs().mean()
-            rows.append(torch.stack([mel, losses.spectral_distance(generated, true)]))
+            rows.append(torch.stack([mel, objective.spectral_distance(generated, true)]))
             predicted.append(f0[0])
         pitch, wanted = torch.cat(predicted), torch.cat(self._f0)
         both = (pitch > self._config.nsf_voiced_threshold) & (wanted > 0)

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE
-from services.frontend.prompts.features.filterbank import slaney_filterbank
-from services.frontend.prompts.features.mel import mel_spectrogram
+from services.frontend.prompts.features.mel import mel_spectrogram, slaney_filterbank
 
 RESOLUTIONS = ((2048, 120), (1024, 80), (512, 40), (256, 20), (128, 10))
 """Transform length in samples and mel bins from 0 to 12 kHz; the hop is a quarter."""

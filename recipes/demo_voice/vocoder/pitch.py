@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.training.batches import by_length, gather
-from recipes.demo_voice.training.speech import Speech
+from recipes.demo_voice.training.speech import Speech, by_length, gather
 
 LOWEST, HIGHEST = 60.0, 450.0
 """Hz."""

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.training.batches import gather
-from recipes.demo_voice.training.speech import Speech
+from recipes.demo_voice.training.speech import Speech, gather
 from services.frontend.prompts.features.mel import mel_spectrogram
 
 MAIN_VOICES, MAIN_SHARE = ("af_heart", "am_michael"), 0.5

@@ -27,8 +27,8 @@ from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
-from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOut, HeldOutProcess
+from recipes.demo_voice.vocoder.recording import RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config

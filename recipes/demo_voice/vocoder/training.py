@@ -10,11 +10,10 @@ from torch import Tensor
 
 from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
-from recipes.demo_voice.vocoder import generator, losses
-from recipes.demo_voice.vocoder.descent import Descent
-from recipes.demo_voice.vocoder.discriminators import Discriminators
+from recipes.demo_voice.vocoder import generator, objective
 from recipes.demo_voice.vocoder.generator import Generator
-from recipes.demo_voice.vocoder.graphs import Replayed
+from recipes.demo_voice.vocoder.objective import Discriminators
+from recipes.demo_voice.vocoder.recording import Descent, Replayed
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
@@ -114,9 +113,9 @@ class Training:
         follows = torch.rand(predicted.shape[0], 1, device=self.device) < share
         generated = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
 
-        own, others = losses.mel_distance(generated, wave)
+        own, others = objective.mel_distance(generated, wave)
         terms = [own, others, pitch_loss, self.sound.norm]
-        outputs, slopes = [losses.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
+        outputs, slopes = [objective.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
         if kind.judging:
             slope, figures = self._judge(generated, wave, judges_rate)
             outputs.append(generated)
@@ -138,10 +137,10 @@ class Training:
         shown = generated.detach().requires_grad_()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             scores, features = self.discriminators(torch.cat([true.gather(1, places), shown.gather(1, places)]))
-        convincing = losses.convincing(scores, rows)
-        distance = losses.feature_distance(features, rows)
-        (slope,) = torch.autograd.grad(convincing + losses.FEATURE_WEIGHT * distance, shown, retain_graph=True)
-        judged = losses.judged(scores, rows)
+        convincing = objective.convincing(scores, rows)
+        distance = objective.feature_distance(features, rows)
+        (slope,) = torch.autograd.grad(convincing + objective.FEATURE_WEIGHT * distance, shown, retain_graph=True)
+        judged = objective.judged(scores, rows)
         self.judges.step(torch.autograd.grad(judged, self.judges.parameters), rate)
         return slope, [judged, convincing, distance]
 

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.incremental_sentences import IncrementalSentences, NormalizedRun
-from services.frontend.analysis.prepared_text import AnalyzerConfig, PreparedText
+from services.frontend.analysis.prepared_text import DEFAULT_READING, AnalyzerConfig, PreparedText, Reading
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
-from services.frontend.analysis.reading import DEFAULT_READING, Reading
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.normalization.english.unfinished_forms import has_begun
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.language_spans import language_by_script, spans
 from services.frontend.segmentation.pauses import Pause, passages
-from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
-from services.frontend.segmentation.split_mode import Split
+from services.frontend.segmentation.sentence_splitter import Split, Splitter, cut_to_limit, is_only_marks
 from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_scheduler import yield_turn

@@ -4,20 +4,19 @@ placeholders, language chosen.
 
 from typing import NamedTuple
 
+from services.frontend.analysis.prepared_text import Reading, note_ssml_outside, note_unspoken
 from services.frontend.analysis.pronunciations import Dictionary
-from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import ReadingContext
-from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
 from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.sentence_splitter import MOST
-from services.frontend.ssml.inserted import speakable_around, with_inserted
+from services.frontend.ssml.replacements import speakable_around, with_inserted
 from services.frontend.text.characters import speakable, without_emoji
 from services.frontend.text.language import ENGLISH, language_of
 from services.frontend.text.text_scheduler import yield_turn
 from services.frontend.tokenizers import placeholders
-from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.tokenizers.placeholders import without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
 
 MEASURED_CHARACTERS = 512

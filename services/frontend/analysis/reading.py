@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.frontend.analysis.pronunciations import Dictionary
-from services.frontend.ssml.inserted import Inserted
+from services.frontend.ssml.replacements import Inserted
 from services.frontend.text.text_warnings import WarningLog
 
 

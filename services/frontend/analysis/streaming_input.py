@@ -5,11 +5,10 @@ document.
 from collections.abc import Iterator
 
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_ssml import StreamingSsml
-from services.frontend.analysis.streaming_text import Piece, StreamingText
+from services.frontend.analysis.prepared_text import Reading
+from services.frontend.analysis.streaming import Piece, StreamingSsml, StreamingText
 from services.frontend.segmentation.text_units import Units
-from services.frontend.ssml.detection import begins_document
+from services.frontend.ssml.reader import begins_document
 
 
 class StreamingInput:

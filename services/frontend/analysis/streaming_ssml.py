@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
-from services.frontend.analysis.streaming_text import Piece, StreamingText
+from services.frontend.analysis.streaming import Piece, StreamingText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
-from services.frontend.ssml.continuations import ContinuationTracker
-from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
+from services.frontend.ssml.events import Boundary, ContinuationTracker, Event, Notice, SpokenText, Style
 from services.frontend.ssml.reader import Reader
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units

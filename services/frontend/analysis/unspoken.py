@@ -2,7 +2,7 @@
 
 import re
 
-from services.frontend.text.meaningful_characters import has_meaning, stretches
+from services.frontend.text.characters import has_meaning, stretches
 from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.tokenizers.placeholders import PLACEHOLDERS, mark_of
 from services.frontend.tokenizers.tokenizer import Tokenizer

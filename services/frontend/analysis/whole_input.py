@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from services.frontend.analysis.analyzer import Analyzer, Sentence
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.pauses import Pause
-from services.frontend.ssml.continuations import ContinuationTracker
-from services.frontend.ssml.detection import is_document
-from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.reader import Reader
+from services.frontend.ssml.events import Boundary, ContinuationTracker, Event, Notice, SpokenText, Style
+from services.frontend.ssml.reader import Reader, is_document
 from services.frontend.text.text_scheduler import yield_turn
 
 

@@ -7,11 +7,11 @@ the length of the text: every repetition is bounded.
 
 import re
 
+from services.frontend.normalization import chinese_readings as chinese_signs
 from services.frontend.normalization.chinese import arithmetic as chinese_arithmetic
 from services.frontend.normalization.chinese import calendar as chinese_calendar
 from services.frontend.normalization.chinese import codes as chinese_codes
 from services.frontend.normalization.chinese import quantities as chinese_quantities
-from services.frontend.normalization.chinese import signs as chinese_signs
 from services.frontend.text.chinese_numbers import digits
 from services.frontend.text.rules import Rule, apply_rules
 

@@ -5,27 +5,17 @@ Plain text is detected quickly: it costs one search for a character or a word th
 
 import re
 
-from services.frontend.normalization.english import roman
-from services.frontend.normalization.english.names import (
-    abbreviations,
-    identifiers,
-    list_markers,
-    signs,
-    slashes,
-    technical_names,
-    telephone,
-)
+from services.frontend.normalization import english_readings
+from services.frontend.normalization.english import numerals, roman
+from services.frontend.normalization.english.names import abbreviations, identifiers, technical_names
 from services.frontend.normalization.english.numbers import (
     arithmetic,
     dates,
-    grouping,
     money,
     plain_numbers,
-    ratios,
     scientific,
     times,
     units,
-    versions,
 )
 from services.frontend.text.rules import Rule, apply_rules
 
@@ -36,8 +26,8 @@ _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
-    *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
-    *versions.RULES, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
+    *numerals.RULES, *abbreviations.COUNTED, *_FIXED, *identifiers.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
+    *plain_numbers.RULES, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
 _SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
 _FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")
@@ -54,24 +44,24 @@ def rewrite(text: str) -> str:
     """`text` with written forms as words, or in a form that the grammars read correctly."""
     figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
-        text = list_markers.with_markers(text)
+        text = english_readings.with_markers(text)
     if signed:
         text = apply_rules(technical_names.PROGRAMMING, text)
-        text = apply_rules(slashes.RULES, text)
+        text = apply_rules(technical_names.RULES, text)
     elif "." in text and re.search(r"\.[A-Za-z]", text):
-        text = apply_rules(slashes.RULES, apply_rules(technical_names.PROGRAMMING, text))
+        text = apply_rules(technical_names.RULES, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
         text = units.with_inches(apply_rules(units.RULES, apply_rules(_WITH_FIGURES, text)))
     if _UNIT.search(text):
         text = apply_rules(units.WITHOUT_FIGURE, text)
     if figures or signed:
         text = apply_rules(scientific.RULES, text)
-        text = apply_rules(ratios.RULES, text)
+        text = apply_rules(arithmetic.RULES, text)
         text = apply_rules(arithmetic.RULES, text)
     if "/" in text:
-        text = apply_rules(slashes.WORDS, text)
+        text = apply_rules(technical_names.WORDS, text)
     if signed:
-        text = apply_rules(signs.RULES, text)
+        text = apply_rules(english_readings.RULES, text)
     if _may_have_abbreviation(text):
         text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None

@@ -5,7 +5,7 @@ Linear in the length of the text.
 import re
 
 from services.frontend.text.language import is_chinese
-from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.tokenizers.placeholders import without_controls
 
 _RULES = frozenset("|:-*+_=~ \t")
 _FENCES = ("```", "~~~")

@@ -3,7 +3,7 @@ instruct2).
 """
 
 from cosyserve.errors import FailedPrecondition, InvalidRequest
-from services.frontend.tokenizers.control_tokens import END_OF_PROMPT
+from services.frontend.tokenizers.placeholders import END_OF_PROMPT
 from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voices.voice import MOST_PROMPT_TEXT_IDS
 

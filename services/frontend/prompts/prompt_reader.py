@@ -14,7 +14,7 @@ from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.onnx_network import OnnxNetwork, Port
-from services.frontend.recordings.recording_checks import check_recording
+from services.frontend.prompts.recording_checks import check_recording
 from services.frontend.voices.voice import Voice
 
 SPEECH_TOKENIZER = "speech_tokenizer_v2.onnx"

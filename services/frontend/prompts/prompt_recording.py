@@ -20,7 +20,7 @@ class PromptRecording:
     language_code: str = ""
     cut_prompt: bool = False
     """Leave out the start of the decoder's prompt for an earlier first sound
-    (`services.frontend.voices.prompt_cut`).
+    (`services.frontend.voices.voice`).
     """
 
     def require_readable(self) -> None:

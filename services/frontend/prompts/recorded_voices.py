@@ -10,7 +10,7 @@ from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_labels import OF_RECORDING
+from services.frontend.voices.voice_notes import OF_RECORDING
 
 _ID_DIGITS = 16
 _RECORDINGS = telemetry.meter.create_counter(

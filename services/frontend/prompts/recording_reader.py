@@ -13,13 +13,11 @@ from cosyserve.errors import InvalidRequest, Overloaded
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.prompt_recording import PromptRecording
-from services.frontend.prompts.transcript_pace import require_plausible
+from services.frontend.prompts.recording_checks import check_recording, require_plausible
 from services.frontend.recordings.decoding import decode
-from services.frontend.recordings.recording_checks import check_recording
-from services.frontend.recordings.trimming import trim_silence
+from services.frontend.recordings.sound import trim_silence
 from services.frontend.recordings.wav_reader import Sound
-from services.frontend.voices.prompt_cut import cut_of
-from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice import Voice, cut_of
 
 _RETRY_SECONDS = 2.0
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from services.frontend.prompts.prompt_recording import PromptRecording, require_length
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.voices.voice_file import Origin, StoredVoice, now
-from services.frontend.voices.voice_labels import Labels, require_given_id, require_request_id
+from services.frontend.voices.voice_notes import Labels, require_given_id, require_request_id
+from services.frontend.voices.voice_store import Origin, StoredVoice, now
 
 LONGEST_PROVENANCE = 2000
 

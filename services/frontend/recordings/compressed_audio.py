@@ -8,7 +8,7 @@ import numpy as np
 import soundfile
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.recording_limits import (
+from services.frontend.recordings.sound import (
     LONGEST_SECONDS,
     require_channels,
     require_length,

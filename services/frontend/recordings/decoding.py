@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
-from services.frontend.recordings.recording_limits import MOST_BYTES
+from services.frontend.recordings.sound import MOST_BYTES
 from services.frontend.recordings.wav_reader import Sound, read_wav
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.recording_limits import require_length, require_rate
+from services.frontend.recordings.sound import require_length, require_rate
 
 QUIETEST = 0.003
 """Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a silent

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.recording_limits import SHORTEST_SECONDS
+from services.frontend.recordings.sound import SHORTEST_SECONDS
 from services.frontend.recordings.wav_reader import Sound
 
 BELOW_LOUDEST = 0.01

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.recording_limits import require_channels, require_length, require_rate
+from services.frontend.recordings.sound import require_channels, require_length, require_rate
 
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 0x0001, 0x0003, 0x0006, 0x0007, 0xFFFE
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _ALAW: (8,), _MULAW: (8,)}

@@ -13,11 +13,10 @@ from xml.parsers import expat
 from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
-from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
-from services.frontend.ssml.detection import without_declaration
+from services.frontend.ssml.elements import FASTEST, SLOWEST, break_milliseconds, rate_of
 from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.inserted import Inserted
-from services.frontend.ssml.replacements import IsPhonemes, replacement_of, require
+from services.frontend.ssml.reader import without_declaration
+from services.frontend.ssml.replacements import Inserted, IsPhonemes, replacement_of, require
 from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
 from services.frontend.tokenizers.placeholders import inserted_placeholder

@@ -7,13 +7,12 @@ raises ValueError with the problem of an invalid element.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from services.frontend.ssml.attributes import quoted
-from services.frontend.ssml.elements import LONGEST_CONTENT
+from services.frontend.ssml.elements import LONGEST_CONTENT, quoted
 from services.frontend.ssml.events import Notice
-from services.frontend.ssml.inserted import Inserted, Phonemes
-from services.frontend.ssml.ipa import misaki_of
+from services.frontend.ssml.replacements import Inserted, Phonemes
 from services.frontend.ssml.say_as.values import KINDS, value_of
 from services.frontend.text.text_warnings import Kind
+from services.frontend.tokenizers.phonemes.symbols import misaki_of
 
 IsPhonemes = Callable[[str], bool] | None
 """Whether the model has all phonemes of a word; None for a model that reads text."""

@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
+from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
 from services.frontend.tokenizers.tokenizer import FinalIds
 
 FOLDER = "CosyVoice-BlankEN"

@@ -8,7 +8,7 @@ A single character cannot be cut, is not a word to the grammars, and cannot be w
 import re
 from collections.abc import Sequence
 
-from services.frontend.tokenizers.control_tokens import MARKUP
+from services.frontend.tokenizers.placeholders import MARKUP
 
 _FIRST_MARK = 0xE000
 _FIRST_PHONEMES = 0xF0000

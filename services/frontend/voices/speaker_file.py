@@ -19,8 +19,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
-from services.frontend.voices.prompt_cut import cut_of
-from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice import Voice, cut_of
 from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
 
 FILE = "spk2info.pt"
@@ -100,7 +99,7 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound
-    (`services.frontend.voices.prompt_cut`); unchanged when its prompt is already cut, short or
+    (`services.frontend.voices.voice`); unchanged when its prompt is already cut, short or
     missing. Raises ValueError naming an invalid field.
     """
     if "flow_prompt_speech_token" not in entry:
@@ -144,7 +143,7 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
 
 def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
     """Convert an entry to a voice, its prompt trimmed to two mel frames per token; the decoder's
-    part may begin later than the speech-token model's (`services.frontend.voices.prompt_cut`).
+    part may begin later than the speech-token model's (`services.frontend.voices.voice`).
     Raises ValueError naming the field.
     """
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))

@@ -23,7 +23,7 @@ class Voice:
     prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second.
     prompt_mel: little-endian float32 [2 * n, 80], time-major, 50 frames per second, of the last n
     prompt_speech_tokens, which the decoder receives. n is all of them unless the prompt was cut
-    (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not
+    (`services.frontend.voices.voice`). speaker_embedding: little-endian float32 [192], not
     normalised. prompt_text_ids, prompt_speech_tokens and prompt_mel are empty for a voice without a
     prompt. Raises ValueError naming an invalid field.
     """

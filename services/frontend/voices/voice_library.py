@@ -13,12 +13,10 @@ from typing import TypeVar
 
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.preset_voices import PresetVoices
+from services.frontend.voices.speaker_file import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
-from services.frontend.voices.voice_file import StoredVoice
-from services.frontend.voices.voice_labels import Labels, is_given_id, require_given_id
-from services.frontend.voices.voice_notes import Notes
-from services.frontend.voices.voice_store import Entry, VoiceStore
+from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
+from services.frontend.voices.voice_store import Entry, StoredVoice, VoiceStore
 
 MOST_ENTRIES = 10_000
 """Cached index entries, about 500 bytes each."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cosyserve.errors import InvalidRequest
 from services.frontend.text.language import require_tag
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_notes import Labels
 
 FIELD = "cosyserve"
 _TEXTS = {

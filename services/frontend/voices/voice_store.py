@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 
 from cosyserve.errors import AlreadyExists, InternalFault, NotFound
 from services.frontend.voices.blobs import BlobExists, Blobs, sweep_temporary
-from services.frontend.voices.voice_file import StoredVoice, file_hash, from_bytes, to_bytes
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_notes import Labels
+from services.frontend.voices.voice_store import StoredVoice, file_hash, from_bytes, to_bytes
 
 log = logging.getLogger(__name__)
 

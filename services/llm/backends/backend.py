@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Generation, Hop
 from services.llm.guards.alignment import AlignmentTable

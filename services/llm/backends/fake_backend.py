@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 import numpy as np
 
 from cosyserve import philox
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
-from services.llm.engine.outbox import Outbox
 from services.llm.generation.config import PUBLISHED_LENGTHS
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.settings import LlmSettings

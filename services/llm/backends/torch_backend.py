@@ -9,29 +9,26 @@ from collections.abc import AsyncGenerator, Callable
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
-from services.llm.engine.scheduler import Limits
-from services.llm.engine.sequence import Sequence
+from services.llm.engine.scheduler import Limits, Sequence
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.generation.config import LengthBounds, LlmConfig, read_config
-from services.llm.generation.continuous_text import ContinuousText
-from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.lengths import (
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.generation.outbox import Outbox
+from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
+from services.llm.generation.requested_script import (
     limited_text,
     longest_arriving_text,
     positions_of_prompt,
     positions_of_whole_text,
 )
-from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
-from services.llm.generation.upstream_text import UpstreamText
 from services.llm.generation.whole_text import WholeText
 from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
 from services.llm.guards.alignment import FILE as ALIGNMENT

@@ -18,13 +18,11 @@ import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.outbox import Outbox
-from services.llm.engine.passes import Passes, ReadablePasses
-from services.llm.engine.scheduler import Limits, Scheduler, Step
-from services.llm.engine.sequence import Sequence
-from services.llm.engine.stats import EngineStats
-from services.llm.engine.stepper import Stepper
+from services.llm.engine.scheduler import Limits, Scheduler, Sequence, Step
+from services.llm.engine.step_runner import EngineStats
+from services.llm.engine.stepper import Passes, ReadablePasses, Stepper
 from services.llm.generation.config import LlmConfig
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.script import Script
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 
 Deliver = Callable[[Hop | Exception], None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from cosyserve.errors import Overloaded
-from services.llm.engine.sequence import Sequence
+from services.llm.engine.scheduler import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.llm.engine.kv_cache import SequenceCache
-from services.llm.engine.outbox import Outbox
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.script import Script
 
 

@@ -17,10 +17,9 @@ import numpy as np
 from cosyserve.errors import CosyserveError, InternalFault, NonFinite
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import Passes
-from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence
-from services.llm.engine.stats import EngineStats
+from services.llm.engine.scheduler import Scheduler, Sequence, Step
+from services.llm.engine.step_runner import EngineStats
+from services.llm.engine.stepper import Passes
 from services.llm.generation.request import FinishReason
 from services.llm.generation.sampling import Scores
 

@@ -4,7 +4,7 @@ import enum
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 
 MOST_TOKENS = 4096
 """Most speech tokens of one sentence, in every way of sending its text: the limit of the decoder.

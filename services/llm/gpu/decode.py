@@ -12,10 +12,10 @@ from torch import Tensor
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.generation.request import MOST_TOKENS
 from services.llm.generation.script import Table
-from services.llm.gpu.kernels import attention, entry, products, sampling
-from services.llm.gpu.kernels.state_table import COLUMNS
+from services.llm.gpu.kernels import attention, products, sampling
 from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.state_table import COLUMNS
 from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 
 
@@ -134,7 +134,7 @@ class DecodeStep:
             self._model.config.hidden_size,
             self._memory.pages.shape[1],
         )
-        entry.enter[(self.batch,)](
+        sampling.enter[(self.batch,)](
             memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length,
             self._row_pages, self._residual,
             self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden,

@@ -8,8 +8,7 @@ one ends with an error. Sentences of known text have all their pages from the st
 
 from collections.abc import Iterable
 
-from services.llm.engine.scheduler import Scheduler
-from services.llm.engine.sequence import Sequence
+from services.llm.engine.scheduler import Scheduler, Sequence
 from services.llm.gpu.kv_slots import KvSlot, pages_for
 from services.llm.gpu.layout import PAGE
 

@@ -15,11 +15,10 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
-from services.llm.gpu.kernels.state_table import COLUMNS, Column
-from services.llm.gpu.layout import Stretch
+from services.llm.gpu.layout import PendingDecisions, Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.runner_protocol import PendingDecisions
+from services.llm.gpu.state_table import COLUMNS, Column
 from services.llm.gpu.tuning import BUCKETS, EXACT
 
 log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Rules
-from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
 from services.llm.gpu.kv_slots import KvSlot
+from services.llm.gpu.state_table import COLUMNS, Column, Flag
 
 
 def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[int]:

@@ -16,16 +16,12 @@ from dataclasses import dataclass
 from cosyserve.errors import CosyserveError, InternalFault, NonFinite, Overloaded
 from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.engine import Remove
-from services.llm.engine.scheduler import Scheduler, Step
-from services.llm.engine.sequence import Sequence
-from services.llm.engine.stats import EngineStats
+from services.llm.engine.scheduler import Scheduler, Sequence, Step
+from services.llm.engine.step_runner import EngineStats
 from services.llm.generation.request import FinishReason
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING
-from services.llm.gpu.kv_growth import KvGrowth
-from services.llm.gpu.kv_slots import KvSlot, KvSlotPool, pages_for
-from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
-from services.llm.gpu.runner_protocol import PendingDecisions, Runner
-from services.llm.gpu.state_row import state_row
+from services.llm.gpu.kv_slots import KvGrowth, KvSlot, KvSlotPool, pages_for
+from services.llm.gpu.layout import CHUNK, TILE, PendingDecisions, Runner, Stretch, tiles_of
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, state_row
 
 log = logging.getLogger(__name__)
 AHEAD = 1

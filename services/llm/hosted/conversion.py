@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import shared_engine_lock
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 
 MANIFEST = "manifest.json"

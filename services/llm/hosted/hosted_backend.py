@@ -5,7 +5,7 @@ sentence's script.
 
 A sentence of known text is one run. Text that arrives over time needs a run for each block of
 speech: these engines accept no input in the middle of a sequence, so each run begins with all
-earlier inputs. The engine's logits processor (`services.llm.hosted.force_token`) samples by the
+earlier inputs. The engine's logits processor (`services.llm.hosted.run_sampler`) samples by the
 same rules and draws as the other backends, so equal logits give equal tokens.
 """
 
@@ -16,24 +16,22 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL
+from services.llm.backends.backend import Admission
 from services.llm.generation.config import LlmConfig
-from services.llm.generation.continuous_text import ContinuousText
-from services.llm.generation.interleaved_text import ArrivingText
-from services.llm.generation.lengths import limited_text, longest_arriving_text, positions_of_whole_text
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
+from services.llm.generation.requested_script import limited_text, longest_arriving_text, positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Script
 from services.llm.generation.whole_text import WholeText
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.hosted.admission import Admission
-from services.llm.hosted.engine_processes import ProcessWatch
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.hosted_sequence import HostedSequence
+from services.llm.hosted.hosted_backend import HostedSequence
 from services.llm.hosted.run_sampler import RunSampler
-from services.llm.hosted.runtime import Run, Runtime
+from services.llm.hosted.runtime import ProcessWatch, Run, Runtime
 from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)

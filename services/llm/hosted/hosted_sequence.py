@@ -4,7 +4,7 @@ not taken.
 
 from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
-from services.llm.engine.outbox import Outbox
+from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop
 from services.llm.generation.script import Input, Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary

@@ -20,20 +20,19 @@ from typing import Any
 
 import torch
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import library_versions, visible_gpus
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from services.llm.backends.backend import Backend
+from services.llm.engine.weights import ServedModel
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion, hold_directory, side_files
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
-from services.llm.hosted.force_token import force_token
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, imported, tensorrt_llm_refusal
-from services.llm.hosted.run_sampler import RunSampler
+from services.llm.hosted.run_sampler import RunSampler, force_token
 from services.llm.hosted.runtime import Run
-from services.llm.hosted.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from cosyserve.errors import DeadlineExceeded, Overloaded
-from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.admission import PreemptiblePlace
 from services.orchestrator.load_control.wait_estimate import ANYTHING, RequestKind, WaitEstimator
 
 

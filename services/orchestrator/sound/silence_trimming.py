@@ -14,10 +14,10 @@ tail that is kept. Each is bounded by the longest sentence.
 from dataclasses import dataclass, field
 
 import numpy as np
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
 
 from cosyserve import spec
-from cosyserve.audio.levels import LEAD_MILLISECONDS, ONSET_DBFS, samples_above
-from services.orchestrator.sound.silence import Play, play_silence
+from services.orchestrator.speech.silence import Play, play_silence
 
 _LEAD_SAMPLES = spec.SAMPLE_RATE * LEAD_MILLISECONDS // 1000
 _TAIL_SAMPLES = spec.SAMPLE_RATE * 100 // 1000

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import FailedPrecondition
 
 ASSEMBLY = 2

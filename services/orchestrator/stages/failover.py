@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+from cosyserve.rpc.calls import as_error
 
 from cosyserve import errors
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.status import as_error
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5

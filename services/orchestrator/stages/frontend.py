@@ -5,17 +5,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import messages
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault, InvalidRequest
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
-from services.orchestrator.text.deduplication import SentenceDeduplicator
+from services.orchestrator.stages.frontend import SentenceDeduplicator, TextWarning
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
-from services.orchestrator.text.text_warnings import TextWarning
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
 Warn = Callable[[Iterable[TextWarning]], None]

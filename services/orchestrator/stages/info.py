@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar, cast
 
 import grpc
+from cosyserve.rpc.calls import as_error
 
 from cosyserve.engines.engine_load import Load
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.replicas import Replica, ReplicaSet
-from cosyserve.rpc.status import as_error
 from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import StageLoad

@@ -7,19 +7,18 @@ import time
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import messages
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.speech.conditioning import Conditioning
-from services.orchestrator.speech.missing_words import require_all_words
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
+from services.orchestrator.speech.word_alignment import require_all_words
+from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling
 
 GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 

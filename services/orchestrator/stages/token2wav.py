@@ -7,20 +7,18 @@ from dataclasses import dataclass, field
 from typing import cast
 
 import grpc
+from cosyserve.rpc.calls import as_error, messages
 
 from cosyserve import telemetry
 from cosyserve.errors import InternalFault
-from cosyserve.rpc.reads import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
-from cosyserve.rpc.status import as_error
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.orchestrator.sound.silence import Play
 from services.orchestrator.speech.conditioning import Conditioning
+from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling
+from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]

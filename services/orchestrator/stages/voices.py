@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 import grpc
+from cosyserve.rpc.calls import answer
 
 from cosyserve import telemetry
-from cosyserve.rpc.reads import answer
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover

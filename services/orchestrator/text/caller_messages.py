@@ -65,7 +65,7 @@ async def listen(
 
 async def _next(fragments: AsyncIterator[Fragment], text: TextReplayBuffer, waiting: Waiting) -> Fragment | None:
     """The next message, None at the end. One read waits for it and is never cancelled: a cancelled
-    read may lose a message and leaks native memory (cosyserve.rpc.reads). It ends with the call.
+    read may lose a message and leaks native memory (cosyserve.rpc.calls). It ends with the call.
     """
     reading = asyncio.ensure_future(anext(fragments, None))
     reading.add_done_callback(_seen)

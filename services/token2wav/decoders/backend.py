@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from services.token2wav.decoders.interface import Decoder
 from services.token2wav.inputs.request import Profile
 

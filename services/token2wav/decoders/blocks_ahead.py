@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.vocoder.state import VocoderState
 
 Span = tuple[int, int]

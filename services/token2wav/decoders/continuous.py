@@ -18,17 +18,15 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.blocks_ahead import BlocksAhead, Span, take_early
-from services.token2wav.decoders.continuous_state import ContinuousState
+from services.token2wav.decoders.continuous_state import BlocksAhead, ContinuousState, Span, take_early
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCache, PromptCacheStats
-from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.flow import Flow, as_prompt
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
+from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import window_frames
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from services.token2wav.decoders.blocks_ahead import EarlyBlock
-from services.token2wav.flow.state import FlowState
+from services.token2wav.decoders.continuous_state import EarlyBlock
+from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.inputs.chunking import last_border, next_border
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import StretchState

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve import philox
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import (
     MEL_FRAMES_PER_TOKEN,

@@ -17,9 +17,9 @@ import torch
 from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState, WholeFlow
+from services.token2wav.flow.flow import as_prompt
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 

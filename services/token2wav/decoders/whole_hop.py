@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.cancellation import Stop, never
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 @dataclass(eq=False, kw_only=True)

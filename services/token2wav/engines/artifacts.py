@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
-from cosyserve.engines.engine_lock import shared_engine_lock
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.engines.cache_keys import (
+from services.token2wav.engines.artifacts import (
     NO_COMPATIBILITY,
     OWN,
     PUBLISHED,

@@ -8,19 +8,24 @@ from typing import Any
 
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text
 from services.token2wav.decoders.interface import Decoder
-from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.engines.artifacts import CachedEngines
-from services.token2wav.engines.cache_keys import COMPATIBILITIES, COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file
+from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
+from services.token2wav.engines.artifacts import (
+    COMPATIBILITIES,
+    COMPONENTS,
+    OWN,
+    PRECISIONS,
+    PUBLISHED,
+    CachedEngines,
+    graph_file,
+)
 from services.token2wav.engines.flow import EngineFlow
-from services.token2wav.engines.prefix_decoder import PrefixDecoder
-from services.token2wav.engines.refusing_decoder import RefusingDecoder
+from services.token2wav.engines.prefix_decoder import PrefixDecoder, RefusingDecoder
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile as Built
 from services.token2wav.engines.shapes import profiles
@@ -28,8 +33,8 @@ from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.inputs.request import Profile
-from services.token2wav.inputs.tensor_file import read_tensors
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 Load = Callable[[str, CachedEngines, Sequence[Built]], Engine]

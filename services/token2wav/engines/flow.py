@@ -19,14 +19,13 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BIN
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
 from services.token2wav.engines.slots import BoundEngine, Slot, Slots, filled
-from services.token2wav.flow.checks import check_length, check_tokens, check_voice
-from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.encoder import relative_positions
+from services.token2wav.flow.flow import VoicePrompt, check_length, check_tokens, check_voice
 from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.solver import ROWS, SolverStats, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 _LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
 

@@ -22,14 +22,12 @@ from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
-from services.token2wav.flow.checks import check_length, check_tokens, check_voice
+from services.token2wav.flow.flow import as_prompt, check_length, check_tokens, check_voice
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
-from services.token2wav.vocoder.state import VocoderState
+from services.token2wav.vocoder.state import VocoderState, window_frames
 from services.token2wav.vocoder.time_stretch import MelStretch, StretchState
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import window_frames
 
 
 @dataclass(eq=False, kw_only=True)

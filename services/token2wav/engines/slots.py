@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.runtime import Context, Engine, Shape, Shapes, check_tensors
-from services.token2wav.engines.work_queue import Stream, Work, stream_on
+from services.token2wav.engines.slots import Stream, Work, stream_on
 from services.token2wav.inputs.cancellation import Cancelled
 
 RUNS_BEFORE_GRAPH = 2

@@ -19,9 +19,8 @@ from cosyserve.engines.gpu_facts import driver_version
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import device_of
-from services.token2wav.engines.artifacts import CachedEngines
+from services.token2wav.engines.artifacts import VERSION, CachedEngines, plan_file
 from services.token2wav.engines.backend import assemble
-from services.token2wav.engines.cache_keys import VERSION, plan_file
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
 

@@ -10,8 +10,8 @@ from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STR
 from services.token2wav.engines.slots import Slots, filled
 from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import Plan, plan
+from services.token2wav.vocoder.source import F0Predictor
 
 
 class EnginePitch:

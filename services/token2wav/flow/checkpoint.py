@@ -6,7 +6,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from services.token2wav.flow.weights import ESTIMATOR, FILE, FlowConfig, expected_tensors
-from services.token2wav.inputs.tensor_file import read_tensors
+from services.token2wav.inputs.model_files import read_tensors
 
 
 def read_flow_tensors(

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.flow import VoicePrompt
+from services.token2wav.flow.stream_cache import FlowState
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 LARGEST_MEL = 88.0
 """Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies

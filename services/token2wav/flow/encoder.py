@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.conformer import ConformerLayer, relative_positions
+from services.token2wav.flow.encoder import ConformerLayer, relative_positions
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 

@@ -16,8 +16,9 @@ from torch import Tensor
 from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.checks import (
+from services.token2wav.flow.estimator import Mask
+from services.token2wav.flow.flow import (
+    VoicePrompt,
     all_plausible,
     check_block,
     check_length,
@@ -25,14 +26,11 @@ from services.token2wav.flow.checks import (
     check_voice,
     plausible,
 )
-from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
-from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import CachedPass, StreamCache, Workspace, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":

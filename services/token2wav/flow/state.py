@@ -6,8 +6,8 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import EULER_STEPS
+from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.stream_cache import StreamCache
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 EMPTY = StreamCache()
 EMPTY_PER_STEP = (EMPTY,) * EULER_STEPS

@@ -8,18 +8,15 @@ import time
 import torch
 import triton
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.engine_identity import WEIGHTS, WINDOWED_OPERANDS, device_text, paged_precision_text
-from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.decoders.upstream import UpstreamDecoder
-from services.token2wav.flow.checkpoint import read_flow_tensors
+from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.device.suitability import kernels_compile
-from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
+from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile

@@ -18,16 +18,14 @@ from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.flow.checks import LARGEST_MEL, check_length, check_voice
+from services.token2wav.flow.flow import LARGEST_MEL, as_prompt, check_length, check_voice
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
-from services.token2wav.gpu.step_work import StepWork
-from services.token2wav.gpu.stream_state import PagedState, Slots
+from services.token2wav.gpu.stream_state import PagedState, Slots, StepWork
 from services.token2wav.gpu.vocoder_step import ReadableVocoderStep, VocoderStep
 from services.token2wav.inputs.chunking import last_border
 from services.token2wav.inputs.request import Sentence, Voice
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 

@@ -14,8 +14,7 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRA
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages, PromptPages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from services.token2wav.gpu.step_work import StepWork
-from services.token2wav.gpu.stream_state import PagedState
+from services.token2wav.gpu.stream_state import PagedState, StepWork
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.paged_flow.flow import PagedFlow

@@ -8,12 +8,11 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.device.host_staging import DeviceToHost
-from services.token2wav.gpu.step_work import StepWork
-from services.token2wav.gpu.stream_state import PagedState
-from services.token2wav.gpu.windowed_vocoder.window_batches import WINDOW_FRAMES, Render, batches
+from services.token2wav.gpu.stream_state import PagedState, StepWork
+from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, batches
+from services.token2wav.vocoder.state import window_frames
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import window_frames
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder

@@ -1,9 +1,9 @@
 """Where audio becomes audible, for listeners whose player skips leading silence."""
 
 import numpy as np
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS
 from numpy.typing import NDArray
 
-from cosyserve.audio.levels import LEAD_MILLISECONDS, ONSET_DBFS
 from cosyserve.spec import SAMPLE_RATE
 
 AUDIBLE = 10 ** (ONSET_DBFS / 20)

@@ -9,8 +9,8 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.measurements import StepCosts
 from services.token2wav.scheduling.next_step import ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
 
 Results = Sequence[Decoded | CosyserveError | None]
 

@@ -20,19 +20,16 @@ from numpy.typing import NDArray
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
-from services.token2wav.guards.engine_health import EngineHealth, OnFault
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.clock import Clock, MonotonicClock
 from services.token2wav.scheduling.delivery import Delivery
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
 from services.token2wav.scheduling.hop_audio import Deliver
+from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
-from services.token2wav.scheduling.step_runner import StepRunner
+from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
 from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
-from services.token2wav.scheduling.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ filled up to that.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.token2wav.scheduling.step_costs import StepCosts, bucket
+from services.token2wav.scheduling.measurements import StepCosts, bucket
 
 FIRST_SOUND_SECONDS = 0.5
 """Time that a stream without audio may wait before it counts as late as a player that has run

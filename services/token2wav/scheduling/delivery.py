@@ -6,8 +6,8 @@ first chunk plays.
 import threading
 from collections.abc import Callable, Sequence
 
-from services.token2wav.scheduling.clock import Clock
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
+from services.token2wav.scheduling.measurements import Clock
 from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
 

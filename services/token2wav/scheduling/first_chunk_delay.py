@@ -11,12 +11,10 @@ import math
 from collections.abc import Sequence
 
 from services.token2wav.inputs.request import Profile
-from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.first_chunk_delay import SecondChunkForecast
+from services.token2wav.scheduling.measurements import ForecastErrors, StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import ScheduledWork
-from services.token2wav.scheduling.second_chunk_forecast import SecondChunkForecast
-from services.token2wav.scheduling.step_costs import StepCosts
 from services.token2wav.scheduling.stream_slot import StreamSlot
-from services.token2wav.scheduling.token_pace import TokenPace
 
 HOLD_SECONDS = 0.5
 """Default for the longest delay of a first chunk in an engine whose steps batch several streams."""

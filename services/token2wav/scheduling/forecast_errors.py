@@ -4,7 +4,7 @@ it and of the token stream are measured, not modelled.
 
 from collections import deque
 
-from services.token2wav.scheduling.step_costs import bucket
+from services.token2wav.scheduling.measurements import bucket
 
 _REMEMBERED = 32
 _ENOUGH = 8

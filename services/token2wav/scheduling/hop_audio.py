@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded
 from services.token2wav.inputs.chunking import Hop
 

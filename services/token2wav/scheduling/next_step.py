@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from services.token2wav.decoders.interface import StepInput, StreamState
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS, SPARE_SECONDS, PendingBlocks, admitted
+from services.token2wav.scheduling.measurements import StepCosts
 from services.token2wav.scheduling.memory_budget import Budget
-from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.next_step import FIRST_SOUND_SECONDS, SPARE_SECONDS, PendingBlocks, admitted
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
 

@@ -8,10 +8,9 @@ streams that go first.
 from collections.abc import Sequence
 
 from services.token2wav.inputs.chunking import grid_blocks
+from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
 from services.token2wav.scheduling.stream_slot import StreamSlot
-from services.token2wav.scheduling.token_pace import TokenPace
 
 
 class SecondChunkForecast:

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import StreamState
-from services.token2wav.guards.engine_health import EngineHealth
-from services.token2wav.scheduling.accounting import Results, record_step
-from services.token2wav.scheduling.clock import Clock
+from services.token2wav.scheduling.measurements import Clock, StepCosts
 from services.token2wav.scheduling.next_step import ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.step_runner import EngineHealth, Results, record_step
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
 

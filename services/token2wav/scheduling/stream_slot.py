@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, StreamState
-from services.token2wav.guards.audible import audible_from
+from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.scheduling.hop_audio import PROMPT_CACHED, Deliver, HopAudio, decode_timings
+from services.token2wav.scheduling.next_step import FIRST_SOUND_SECONDS
 
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its

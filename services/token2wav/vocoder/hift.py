@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
+from services.token2wav.vocoder.hift import Spectrum
 from services.token2wav.vocoder.receptive_field import LevelPlan, Plan, Span, plan, residual_reach
-from services.token2wav.vocoder.spectrum import Spectrum
 
 LAST_SLOPE = 0.01
 LARGEST_MAGNITUDE = 100.0

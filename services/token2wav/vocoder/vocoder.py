@@ -19,14 +19,19 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.inputs.cancellation import Cancelled, Stop, never, raise_if_stopped
 from services.token2wav.vocoder.config import VocoderConfig, read_config
-from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.receptive_field import context
-from services.token2wav.vocoder.source import Phase, Source, joined_phases, source_noise
-from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
+from services.token2wav.vocoder.source import F0Predictor, Phase, Source, joined_phases, source_noise
+from services.token2wav.vocoder.state import (
+    SHORT_FRAMES,
+    UpstreamVocoderState,
+    VocoderState,
+    Window,
+    first_window,
+    next_window,
+)
+from services.token2wav.vocoder.vocoder import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.weights import load_weights
-from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window, next_window
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS
-from services.token2wav.inputs.tensor_file import read_tensors
+from services.token2wav.inputs.model_files import read_tensors
 from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 
 FILE = "hift.pt"

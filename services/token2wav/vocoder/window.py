@@ -8,7 +8,7 @@ sentence is rendered as one window.
 from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_FRAMES
-from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.state import VocoderState
 
 SHORT_FRAMES = 10

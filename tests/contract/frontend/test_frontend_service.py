@@ -9,14 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
+from services.frontend.analysis.streaming import Piece, StreamingText
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
-from services.frontend.analysis.streaming_text import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings

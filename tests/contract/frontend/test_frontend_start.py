@@ -13,7 +13,7 @@ from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
-from services.frontend.prompts.voice_model import voice_model
+from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.settings import FrontendSettings
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"

@@ -15,10 +15,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from cosyserve.rpc.calls import retry_delay
 
 from cosyserve import telemetry
-from cosyserve.rpc.status import retry_delay
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.prompts.features.whisper_mel import whisper_log_mel

@@ -13,10 +13,10 @@ import grpc
 import hypothesis
 import numpy as np
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.server import running
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.frontend.__main__ import SERVICE, load

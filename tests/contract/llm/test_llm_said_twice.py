@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import as_error
 
 from cosyserve.errors import Repeated
-from cosyserve.rpc.status import as_error
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation
 from services.llm.settings import LlmSettings
 from tests.contract.llm.llm_service import generate, joined, served, status
-from tests.unit.llm.guards.test_repetition import sharp, token
+from tests.unit.llm.guards.test_alignment import sharp, token
 
 IDS = (0, 1, 2, 3, 4, 5)
 ONCE = [token(each) for each in IDS for _ in range(4)]

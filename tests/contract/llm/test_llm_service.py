@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
 from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status

@@ -9,8 +9,7 @@ from cosyserve.audio.encoding import from_pcm
 from cosyserve.audio.wav import wav_header
 from cosyserve.client.types import Prompt
 from tests.stacks.whole_stack import whole_stack
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.words.alignment import align
 from tools.quality.words.recognition import Recogniser
 from tools.quality.words.spelling import words_of

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.child import Child
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision.layout import free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.rpc.server import ServerSettings, Service, running
 

@@ -22,8 +22,7 @@ from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, 
 from cosyserve.host.supervision.supervisor import LocalDeployment, Running, local_deployment
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.words.recognition import Recogniser
 
 ROOT = Path(__file__).parents[3]

@@ -16,17 +16,16 @@ from cosyserve.engines.engine_cache import Engine, EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.engines.cache_keys import graph_file, graphs_key
+from services.token2wav.engines.artifacts import graph_file, graphs_key
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend
-from tools.model.export import export
+from tools.model.export import estimator_weights, export, flow_weights, model_hash
 from tools.model.graphs.estimator_graph import estimator_graph, model_of
 from tools.model.graphs.graph import Precision, write
-from tools.model.graphs.weights import estimator_weights, flow_weights, model_hash
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,10 +7,10 @@ import grpc
 import numpy as np
 import pytest
 import pytest_asyncio
+from cosyserve.rpc.calls import retry_delay
 
 from cosyserve import telemetry
-from cosyserve.rpc.status import retry_delay
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend

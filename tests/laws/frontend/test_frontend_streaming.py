@@ -6,14 +6,13 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from services.frontend.analysis.streaming import StreamingText
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
-from services.frontend.segmentation.split_mode import Split
+from services.frontend.segmentation.sentence_splitter import Split, Splitter, cut_to_limit
 from services.frontend.segmentation.text_units import LONGEST_UNIT, Units, runs_of
 from services.frontend.tokenizers.bpe import TextTokenizer
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine

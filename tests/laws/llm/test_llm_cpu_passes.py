@@ -17,12 +17,11 @@ from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.passes import ReadablePasses
 from services.llm.engine.scheduler import Limits
+from services.llm.engine.stepper import ReadablePasses
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
-from tests.unit.llm.tiny_llm import arriving, backend, sentence, tokens
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import arriving, backend, model, sentence, tokens
 
 VOICE = Prompt(tuple(range(20, 60)), tuple(range(1000, 1045)))
 CACHE_BYTES = 1 << 24

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from cosyserve.errors import NonFinite
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine

@@ -8,7 +8,7 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.llm.generation.request import Generation, Sampling
-from services.llm.gpu.kv_growth import KvGrowth
+from services.llm.gpu.kv_slots import KvGrowth
 from services.llm.gpu.layout import PAGE
 from tests.laws.llm.test_llm_fused_steps import fused
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone

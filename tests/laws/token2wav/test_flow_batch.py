@@ -10,9 +10,8 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.flow.state import FlowState
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
+from services.token2wav.flow.stream_cache import FlowState
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 STORIES = ((20, 61), (0, 40), (30, 5), (25, 75), (1, 25))

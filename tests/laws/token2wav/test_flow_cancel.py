@@ -9,9 +9,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.inputs.cancellation import Cancelled
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 VOICE = VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))

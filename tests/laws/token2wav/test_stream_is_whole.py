@@ -11,19 +11,17 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
+from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import as_prompt, load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
-from services.token2wav.inputs.voice_prompt import as_prompt
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
 from services.token2wav.scheduling.stream_slot import StreamSlot
-from services.token2wav.scheduling.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 

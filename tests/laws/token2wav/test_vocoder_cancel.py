@@ -11,8 +11,7 @@ import torch
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.interface import StepInput
-from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.decoders.upstream import UpstreamDecoder
+from services.token2wav.decoders.whole_hop import OfflineDecoder, UpstreamDecoder
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.inputs.request import Profile, Sentence

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
 from cosyserve.errors import Overloaded
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import synthesis_pb2, voice_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, busy, hang, speak, status_of
 from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice, stack

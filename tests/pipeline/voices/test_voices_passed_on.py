@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import synthesis_pb2, voice_pb2
 from tests.stacks import scripted_stages as scripted

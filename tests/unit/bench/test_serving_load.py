@@ -14,8 +14,7 @@ from bench import serving
 from bench.reports.plots import plot
 from bench.reports.serving_report import Level, level, read_json, row, write_json
 from cosyserve.client.types import STAGES, Summary
-from cosyserve.load.arrivals import closed_loop, poisson
-from cosyserve.load.measurement import Outcome, Refusal
+from cosyserve.load.measurement import Outcome, Refusal, closed_loop, poisson
 from cosyserve.load.player import Heard, Player, Stall
 
 NONE = dict.fromkeys(STAGES, 0.0)

@@ -4,10 +4,9 @@ the sound comes in a later message.
 
 import numpy as np
 import pytest
+from cosyserve.audio.audibility import FirstAudible, samples_above
 
 from cosyserve.audio.encoding import Encoding, encode
-from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.audio.levels import samples_above
 
 
 def pcm(quiet: int, loud: int) -> bytes:

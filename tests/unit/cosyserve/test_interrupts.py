@@ -5,13 +5,13 @@ import subprocess
 import sys
 import threading
 
-from cosyserve.interrupts import interrupts_enabled
+from cosyserve.commands.terminal.output import interrupts_enabled
 
 
 def test_a_child_that_inherited_a_deaf_ear_is_interrupted() -> None:
     program = (
         "import signal, time\n"
-        "from cosyserve.interrupts import interrupts_enabled\n"
+        "from cosyserve.commands.terminal.output import interrupts_enabled\n"
         "assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
         "try:\n"
         "    with interrupts_enabled():\n"

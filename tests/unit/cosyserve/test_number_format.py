@@ -3,8 +3,7 @@
 import json
 
 import pytest
-
-from cosyserve.number_format import number, plain
+from cosyserve.commands.terminal.output import number, plain
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import torch
+from services.llm.generation.requested_script import positions_of_whole_text
 
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.reference_loop import Alone
-from services.llm.generation.lengths import positions_of_whole_text
+from services.llm.engine.stepper import Alone
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
 from services.llm.settings import LlmSettings
-from tests.unit.llm.tiny_model import TINY, model
+from tests.unit.llm.tiny_llm import TINY, model
 
 __all__ = ["PROMPT", "TINY", "arriving", "backend", "hops", "model", "sentence", "settings", "tokens", "tokens_alone"]
 

@@ -18,11 +18,18 @@ import pytest
 from cosyserve.errors import ModelError
 from tests.unit.model.file_server import FileServer, Handler, listing, serving
 from tools.model import download
-from tools.model.fetch.download_record import SizeAndHash, parse_record, read_record
 from tools.model.fetch.http_client import Web
 from tools.model.fetch.hubs import HuggingFace, Mirror, ModelScope
 from tools.model.fetch.transfer import Transfer
-from tools.model.fetch.wanted_files import CATALOGUE, Repository, WantedFile, read_catalogue
+from tools.model.fetch.wanted_files import (
+    CATALOGUE,
+    Repository,
+    SizeAndHash,
+    WantedFile,
+    parse_record,
+    read_catalogue,
+    read_record,
+)
 
 LARGE = bytes(range(256)) * 4096 * 3
 SMALL = b"sample_rate: 24000\n"

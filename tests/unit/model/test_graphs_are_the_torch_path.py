@@ -17,12 +17,10 @@ from onnx import numpy_helper
 from cosyserve.errors import ModelError
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
-from tools.model.export import graphs, main
-from tools.model.graphs.estimator_graph import estimator_graph, model_of
+from tools.model.export import estimator_weights, flow_weights, graphs, main
+from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, layers_of
-from tools.model.graphs.published_estimator import read_published
-from tools.model.graphs.weights import estimator_weights, flow_weights
 
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "tests" / "golden" / "tiny"

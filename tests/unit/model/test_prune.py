@@ -10,8 +10,7 @@ import pytest
 
 from cosyserve.engines import gpu_facts
 from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
-from cosyserve.engines.engine_lock import is_locked, shared_engine_lock
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import FileLock, is_locked, shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.decoders.engine_identity import WEIGHTS

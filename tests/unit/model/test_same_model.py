@@ -15,7 +15,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from tests.unit.llm.tiny_model import TINY
+from tests.unit.llm.tiny_llm import TINY
 from tools.model import verify
 from tools.model.checkpoints.tensor_file import Precision, entries, stored
 from tools.model.convert import convert

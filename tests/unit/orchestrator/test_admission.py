@@ -10,16 +10,16 @@ import pytest
 
 from cosyserve.engines.engine_load import BusyMeter, EngineLoad, Load
 from cosyserve.errors import Overloaded
+from services.orchestrator.decode_ahead import PlaybackClock
 from services.orchestrator.load_control.adaptive_limit import (
     BACK_OFF_SECONDS,
     RECOVER_SECONDS,
     USED_SHARE,
     AdaptiveLimit,
+    LimitUpdater,
     StageLoad,
 )
-from services.orchestrator.load_control.admission import Admission
-from services.orchestrator.load_control.limit_updater import LimitUpdater
-from services.orchestrator.load_control.preemptible_place import PreemptiblePlace
+from services.orchestrator.load_control.admission import Admission, PreemptiblePlace
 from services.orchestrator.load_control.wait_estimate import (
     ANYTHING,
     ARRIVING_TEXT,
@@ -28,7 +28,6 @@ from services.orchestrator.load_control.wait_estimate import (
     TEXT,
     WaitEstimator,
 )
-from services.orchestrator.sound.playback import PlaybackClock
 
 
 class Door:

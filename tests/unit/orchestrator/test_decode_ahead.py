@@ -4,8 +4,9 @@ what is ended with it.
 
 import asyncio
 
+from services.orchestrator.speech.silence import Play
+
 from services.orchestrator.decode_ahead import Decode, sentences_ahead
-from services.orchestrator.sound.silence import Play
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import Sentence
 from services.orchestrator.stages.token2wav import Decoded

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
-from services.orchestrator.text.deduplication import SentenceDeduplicator
+from services.orchestrator.stages.frontend import SentenceDeduplicator
 
 IDS = tuple(range(100, 120))
 WORDS = tuple(

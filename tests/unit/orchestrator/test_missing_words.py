@@ -1,9 +1,9 @@
 """Which sentences have words that nobody can have said in their time."""
 
 import pytest
+from services.orchestrator.speech.word_alignment import require_all_words
 
 from cosyserve.errors import LeftOut
-from services.orchestrator.speech.missing_words import require_all_words
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
 

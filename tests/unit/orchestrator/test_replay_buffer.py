@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from services.orchestrator.speech.utterance import OpenSentence, Sentence
+from services.orchestrator.stages.frontend import SentenceDeduplicator
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
-from services.orchestrator.text.deduplication import SentenceDeduplicator
 from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)

@@ -1,15 +1,15 @@
 """The silence between two sentences, where the request leaves it to us."""
 
 import pytest
-
-from cosyserve.errors import FailedPrecondition
-from services.orchestrator.sound.silence import (
+from services.orchestrator.speech.silence import (
     LONG_TOKENS,
     SENTENCE_PAUSE_MILLISECONDS,
     SHORT_TOKENS,
     default_pause,
 )
-from services.orchestrator.stages import engine_choice as engines
+
+from cosyserve.errors import FailedPrecondition
+from services.orchestrator.stages import failover as engines
 
 
 def test_short_replies_follow_at_once_and_sentences_after_a_breath() -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
+from services.orchestrator.speech.silence import SilenceTrimmer, Trimming
 
 RATE = 24_000
 LOUD = 104

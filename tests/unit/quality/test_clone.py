@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.quality.sound.speakers import Likeness, as_table, nearness
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.model_directory import ModelDirectory
@@ -19,7 +20,6 @@ from tools.quality import clone
 from tools.quality.recordings.recording import Recording, Samples
 from tools.quality.recordings.speech_bounds import opening
 from tools.quality.recordings.voice_making import vocoded_prompts, with_voices
-from tools.quality.speakers.likeness import Likeness, as_table, nearness
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 

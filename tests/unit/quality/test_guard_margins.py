@@ -11,10 +11,9 @@ from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Prompt
 from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import EQUAL_TOKENS, TokenGuards
-from tests.unit.llm.guards.test_repetition import sharp, token
+from tests.unit.llm.guards.test_alignment import sharp, token
 from tools.quality import guard_margins
-from tools.quality.guard_margins import SpokenTokens, margins, repeated
-from tools.quality.words.word_margins import extremes, word_margin
+from tools.quality.guard_margins import SpokenTokens, extremes, margins, repeated, word_margin
 
 PROMPT = random.Random(1).sample(range(3000), 60)
 OTHER = random.Random(2).sample(range(3000, 6000), 80)

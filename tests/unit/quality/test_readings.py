@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tools.quality.readings import Row, judge_of, judged, page_with, read_rows, section
-from tools.quality.words.reading_judges import folded
-from tools.quality.words.spoken_forms import MOST, spoken_forms
+from tools.quality.words.reading_judges import MOST, folded, spoken_forms
 
 
 @pytest.mark.parametrize(

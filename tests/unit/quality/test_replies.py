@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from cosyserve.client.types import WordTime
-from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
+from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, write_recording
 from tools.quality.replies import REPLIES, main
 from tools.quality.short_replies import spoken
-from tools.quality.short_replies.outcome import Reply, judged
-from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
+from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, Reply, as_json, as_table, judged
 from tools.quality.words.alignment import differences
 from tools.quality.words.recognition import Recogniser
 

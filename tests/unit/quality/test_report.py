@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.quality.reports.report import Limits, as_json, as_table
 
 from tests.unit.quality.tones import fading, recording, tone
 from tools.quality.recordings.collect import Recordings, from_folder
-from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.reports.limits import Limits
-from tools.quality.reports.quality_report import as_json, as_table
+from tools.quality.recordings.recording import HELD_OUT, Recording, Sentence, read_sentences, spread, write_recording
 from tools.quality.reports.voice_quality import VoiceQuality, measure
 from tools.quality.words.spelling import words_of
 

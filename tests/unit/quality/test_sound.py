@@ -4,14 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from tools.quality.sound.faults import duration_ratios, ending, fault_of
+from tools.quality.sound.speakers import similarity
 
 from tests.unit.quality.tones import RATE, fading, recording, tone
-from tools.quality.sound.ending import ending
-from tools.quality.sound.pace import duration_ratios
-from tools.quality.sound.seams import seams
-from tools.quality.sound.sentence_faults import fault_of
-from tools.quality.sound.streamed_and_whole import largest_difference, spectral_distance
-from tools.quality.speakers.similarity import similarity
+from tools.quality.sound.seams import largest_difference, seams, spectral_distance
 from tools.quality.words.alignment import Alignment, WordErrors
 
 BORDERS = tuple(second * RATE + 37 for second in range(1, 20))

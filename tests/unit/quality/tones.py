@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from tools.quality.recordings.recording import Recording, Samples
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Samples, Sentence
 
 RATE = 24_000
 

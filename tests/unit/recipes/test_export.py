@@ -12,6 +12,7 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import export, voices
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.model_files import layout, manifest
 from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker import train as speaker_train
@@ -21,7 +22,6 @@ from recipes.demo_voice.tokenizer.export import export as export_tokenizer
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.phonemes.letter_to_sound import (

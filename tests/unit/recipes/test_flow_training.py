@@ -11,25 +11,23 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from recipes.demo_voice.flow.parameters import expanded
 
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
-from recipes.demo_voice.flow.held_out import solve
-from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of
+from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
-from recipes.demo_voice.flow.shipped import expanded
 from recipes.demo_voice.flow.train import Training, train
 from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.model_files import layout
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")

@@ -12,26 +12,24 @@ import torch
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
 from recipes.demo_voice.language_model import train as command
-from recipes.demo_voice.language_model.examples import Examples, Mixture
-from recipes.demo_voice.language_model.generate import choose, whole_form
-from recipes.demo_voice.language_model.layouts import NOTHING, Layouts
-from recipes.demo_voice.language_model.material import Cut, Material, find_cuts
+from recipes.demo_voice.language_model.evaluate import choose, whole_form
+from recipes.demo_voice.language_model.layouts import NOTHING, Layouts, Vocabulary
+from recipes.demo_voice.language_model.material import Cut, Examples, Material, Mixture, find_cuts
 from recipes.demo_voice.language_model.network import NEVER, build, initialise, published
 from recipes.demo_voice.language_model.supply import in_batches
-from recipes.demo_voice.language_model.training import Options, Training, corrupted
-from recipes.demo_voice.language_model.vocabulary import Vocabulary
+from recipes.demo_voice.language_model.train import Options, Training, corrupted
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes
-from recipes.demo_voice.tokenizer.phones import Phones
+from recipes.demo_voice.tokenizer.trained import Phones
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import LlmConfig, SamplingParameters, read_config
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Script, Table

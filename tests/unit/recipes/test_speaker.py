@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import torch
 
-from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
+from recipes.demo_voice.features import Features
+from recipes.demo_voice.speaker import crops, network, objective, train
 from recipes.demo_voice.training import parameter_store
-from recipes.demo_voice.training.feature_files import Features
 from recipes.demo_voice.training.speech import Speech
 from services.frontend.prompts.features.fbank import speaker_features
 from services.frontend.prompts.features.resample import resample
@@ -32,9 +32,9 @@ def network_drawn() -> dict[str, torch.Tensor]:
 
 
 def test_a_blend_overlaps_with_its_parts() -> None:
-    names, bases, shares = mixes.mixes(["b", "a", "a:0.75+b:0.25", "b"])
+    names, bases, shares = objective.mixes(["b", "a", "a:0.75+b:0.25", "b"])
     assert (names, bases) == (["a", "a:0.75+b:0.25", "b"], ["a", "b"])
-    np.testing.assert_allclose(mixes.overlap(shares), [[1, 0.75, 0], [0.75, 1, 0.25], [0, 0.25, 1]])
+    np.testing.assert_allclose(objective.overlap(shares), [[1, 0.75, 0], [0.75, 1, 0.25], [0, 0.25, 1]])
 
 
 def test_equal_error() -> None:
@@ -76,17 +76,17 @@ def test_a_row_does_not_depend_on_its_batch(network_drawn: dict[str, torch.Tenso
 
 def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], work: Path, tmp_path: Path) -> None:
     path = tmp_path / "campplus.onnx"
-    onnx_file.write_onnx(path, network_drawn)
+    network.write_onnx(path, network_drawn)
     assert path.stat().st_size < 1.6e6
     for batch, frames in ((1, 7), (2, 130)):
-        assert onnx_file.largest_difference(path, network_drawn, torch.randn(batch, frames, 80)) < 1e-4
+        assert network.largest_difference(path, network_drawn, torch.randn(batch, frames, 80)) < 1e-4
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [(each.name, each.type, each.shape[2]) for each in session.get_inputs()] == [("input", "tensor(float)", 80)]
     assert [(each.name, each.type, each.shape[1]) for each in session.get_outputs()] == [
         ("output", "tensor(float)", 192)
     ]
     first = path.read_bytes()
-    onnx_file.write_onnx(path, network_drawn)
+    network.write_onnx(path, network_drawn)
     assert path.read_bytes() == first
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from recipes.demo_voice.teacher.recordings import Shard, recorded
 
 from recipes.demo_voice.synthesise import speak
 from recipes.demo_voice.teacher.kokoro import Kokoro, SpeechRequest
-from recipes.demo_voice.teacher.plan import Job
-from recipes.demo_voice.teacher.shard import Shard, recorded
-from recipes.demo_voice.teacher.spans import Span
-from recipes.demo_voice.teacher.voices import Styles
+from recipes.demo_voice.teacher.layers import Span
+from recipes.demo_voice.teacher.plan import Job, Styles
 from recipes.demo_voice.training.speech import Sentence
 
 FASTEST = 40.0

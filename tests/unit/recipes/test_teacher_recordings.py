@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from recipes.demo_voice.teacher.recordings import LOUDNESS, Refused, Shard, finish, recorded
 
 from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
-from recipes.demo_voice.teacher.finish import LOUDNESS, Refused, finish
-from recipes.demo_voice.teacher.shard import Shard, recorded
-from recipes.demo_voice.teacher.symbols import numbers
-from recipes.demo_voice.teacher.voices import Blend, Styles, random_blends
+from recipes.demo_voice.teacher.kokoro import numbers
+from recipes.demo_voice.teacher.plan import Blend, Styles, random_blends
 from recipes.demo_voice.training.speech import GRANULE, Sentence, read_recordings
 
 PRESETS = ["af_bella", "af_heart", "af_nicole", "am_fenrir", "am_michael", "am_puck", "bf_emma"]

@@ -14,13 +14,22 @@ import torch
 from torch import Tensor
 
 from recipes.demo_voice.tokenizer import codes, train
-from recipes.demo_voice.tokenizer.alignment import align
-from recipes.demo_voice.tokenizer.augment import disguised, stretched
-from recipes.demo_voice.tokenizer.examples import Examples
-from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
+from recipes.demo_voice.tokenizer.examples import Examples, disguised, stretched
+from recipes.demo_voice.tokenizer.export import read_encoder
+from recipes.demo_voice.tokenizer.label import align
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
-from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
-from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
+from recipes.demo_voice.tokenizer.trained import (
+    ALIGNED,
+    CODES,
+    ONNX,
+    PLACES,
+    SETTINGS,
+    WEIGHTS,
+    Phones,
+    TrainedTokenizer,
+    distance,
+    greedy,
+)
 from recipes.demo_voice.training import parameter_store, progress
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from tests.unit.recipes import small_work

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from recipes.demo_voice.vocoder.recording import RecordingFailed
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
-from recipes.demo_voice.vocoder.graphs import RecordingFailed
+from recipes.demo_voice.vocoder.generator import Snake
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
-from recipes.demo_voice.vocoder.snake import Snake
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
 from services.token2wav.vocoder.config import VocoderConfig, read_config

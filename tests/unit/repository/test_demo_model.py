@@ -27,7 +27,7 @@ from recipes.demo_voice.model_files import layout, manifest
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
-from services.frontend.voices import prompt_cut
+from services.frontend.voices import voice
 from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.voices.voice import Voice
 from services.llm.engine.weights import load_tensors
@@ -119,7 +119,7 @@ def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
         # The first hop goes to the grid's next border; the decoder's part of the prompt ends where
         # it is short and can be heard.
         assert len(voice.prompt_mel) == 4 * MEL_BINS * MEL_FRAMES_PER_TOKEN * voice.decoder_tokens
-        assert 25 - voice.decoder_tokens % 25 == prompt_cut.FIRST_HOP_TOKENS
+        assert 25 - voice.decoder_tokens % 25 == voice.FIRST_HOP_TOKENS
     assert spoken["am_michael"].pitch < 150 < spoken["af_heart"].pitch
 
 

@@ -15,9 +15,7 @@ import pytest
 import yaml
 
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
-from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.hardware.recommendation import recommended
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, recommended
 from cosyserve.settings import load
 from services.frontend.settings import FrontendSettings
 from services.llm.settings import LlmSettings

@@ -16,7 +16,7 @@ from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.warm_up import warm_up
+from services.token2wav.stream import warm_up
 
 async def speak(model):
     decoders = load_backend("torch", EngineSettings(model=model)).decoders

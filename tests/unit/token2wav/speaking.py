@@ -11,11 +11,11 @@ import numpy as np
 
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.interface import Decoder
-from services.token2wav.guards.engine_health import OnFault
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.step_runner import OnFault
 from services.token2wav.stream import AcousticStream, Piece
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"

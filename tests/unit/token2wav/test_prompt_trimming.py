@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import SettingsError
-from services.token2wav.inputs.chunking import schedule
-from services.token2wav.inputs.prompt_trimming import LEAST_PROMPT, check_first_hop, trim_prompt
+from services.token2wav.inputs.chunking import LEAST_PROMPT, check_first_hop, schedule, trim_prompt
 from services.token2wav.inputs.request import Hops, Profile, Voice
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from services.token2wav.guards.loudness import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.checks import LARGEST_MEL, all_plausible, plausible
-from services.token2wav.guards.saturation import LIMIT, MAX_SHARE, WINDOW_SAMPLES, SaturationGuard
+from services.token2wav.flow.flow import LARGEST_MEL, all_plausible, plausible
 
 RATE = 24_000
 

@@ -7,10 +7,10 @@ import contextlib
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from services.token2wav.guards.loudness import FRAME_SAMPLES, QUIET, SilenceGuard
 
 from cosyserve.errors import NonFinite, Silence
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.guards.silence import FRAME_SAMPLES, QUIET, SilenceGuard
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.loading import load_backend
 from services.token2wav.stream import AcousticStream

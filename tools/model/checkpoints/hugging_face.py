@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
+from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
     HEAD_BIAS_TENSOR,

@@ -14,8 +14,7 @@ import json
 from typing import Any
 
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE
-from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT, WEIGHTS_FILE
+from services.llm.hosted.extended_vocabulary import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT, VOCABULARY_FILE, WEIGHTS_FILE
 from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.checkpoints.hugging_face import Weights, model_config
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint

@@ -22,10 +22,12 @@ from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import (
     HEAD_BIAS_FILE,
     HEAD_BIAS_TENSOR,
+    MARKS,
+    PROMPT_EMBEDDINGS_FILE,
+    TEXT,
     VOCABULARY_FILE,
     ExtendedVocabulary,
 )
-from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT
 from tools.model.checkpoints.tensor_file import entries, stored
 
 

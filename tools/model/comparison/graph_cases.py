@@ -16,7 +16,7 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from tools.model.comparison.graph_cases import Case, Reference
-from tools.model.comparison.torch_layers import heard_layers
+from tools.model.comparison.graph_comparison import heard_layers
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Precision, layers_of
 from tools.verify.report import Report

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.shapes import SOURCE_MARGIN
-from services.token2wav.flow.conformer import ConformerLayer
-from services.token2wav.flow.encoder import Encoder
+from services.token2wav.flow.encoder import ConformerLayer, Encoder
 from services.token2wav.flow.estimator import Mask, Resnet, Transformer
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
+from services.token2wav.vocoder.source import F0Predictor
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.method_outputs import Heard, listening
 from tools.model.graphs.graph import Array, Layer

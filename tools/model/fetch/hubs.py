@@ -12,9 +12,8 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from cosyserve.errors import ModelError
-from tools.model.fetch.download_record import RECORD, SizeAndHash, parse_record
 from tools.model.fetch.http_client import Web, WebError
-from tools.model.fetch.wanted_files import Repository
+from tools.model.fetch.wanted_files import RECORD, Repository, SizeAndHash, parse_record
 
 _MOST_LISTING = 16 << 20
 

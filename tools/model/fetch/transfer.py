@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.errors import ModelError
-from tools.model.fetch.download_record import SizeAndHash
 from tools.model.fetch.http_client import Answer, Web, WebError
+from tools.model.fetch.wanted_files import SizeAndHash
 
 _BLOCK = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")

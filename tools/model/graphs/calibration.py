@@ -15,11 +15,10 @@ from onnx import TensorProto, helper
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tools.model.graphs.estimator_graph import estimator_graph, largest_inputs_needed
 from tools.model.graphs.graph import Array
 

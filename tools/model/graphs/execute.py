@@ -11,7 +11,7 @@ import onnx
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.engines.cache_keys import COMPONENTS
+from services.token2wav.engines.artifacts import COMPONENTS
 from services.token2wav.engines.onnx_runtime import onnx_library
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.slots import Slots, filled

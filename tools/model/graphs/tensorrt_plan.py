@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cosyserve.errors import ModelError
-from services.token2wav.engines.cache_keys import HARDWARE, NO_COMPATIBILITY, VERSION
+from services.token2wav.engines.artifacts import HARDWARE, NO_COMPATIBILITY, VERSION
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.tensorrt import NO_START
-from tools.model.graphs.plan_progress import Progress, monitor
+from tools.model.graphs.tensorrt_plan import Progress, monitor
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -32,7 +32,7 @@ class PlanError(ModelError):
 class PlanOptions:
     """workspace_bytes: scratch memory that a layer may ask for. timing_cache: file of measured
     kernels, read and written, None: not kept. level: 0 to 5, how long the builder searches.
-    compatibility: `services.token2wav.engines.cache_keys`."""
+    compatibility: `services.token2wav.engines.artifacts`."""
 
     workspace_bytes: int = 4 << 30
     timing_cache: Path | None = None

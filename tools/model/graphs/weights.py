@@ -6,8 +6,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
-from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import load_weights
 from tools.model.graphs.graph import Array

@@ -7,9 +7,9 @@ import errno
 import sys
 from collections.abc import Callable
 
-from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, WrongUsage, report_failure
+from cosyserve.commands.terminal.output import FAILED, WRONG_USAGE, WrongUsage, interrupts_enabled, report_failure
+
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.interrupts import interrupts_enabled
 
 _INTERRUPTED = 130
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from cosyserve.client import AsyncClient
 from cosyserve.errors import NotFound
 from cosyserve.host.supervision.supervisor import local_deployment
-from tools.quality.recordings import speak
-from tools.quality.recordings.recording import Recording, read_recordings, voice_folders
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings import collect
+from tools.quality.recordings.recording import Recording, Sentence, read_recordings, voice_folders
 
 _Speak = Callable[[AsyncClient, Sentence, str, int], Awaitable[Recording]]
 
@@ -62,11 +61,14 @@ async def spoken(
         print(f"{voice}: speaking {len(sentences)} sentences {name}", file=sys.stderr)
         return [await how(client, sentence, voice, seed) for sentence in sentences]
 
-    streamed = await each(speak.stream, "streamed")
+    streamed = await each(collect.stream, "streamed")
     if not offline_too:
         return Recordings(voice, streamed)
     return Recordings(
-        voice, streamed, await each(speak.stream_in_long_hops, "in long hops"), await each(speak.whole, "as a whole")
+        voice,
+        streamed,
+        await each(collect.stream_in_long_hops, "in long hops"),
+        await each(collect.whole, "as a whole"),
     )
 
 

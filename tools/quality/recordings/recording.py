@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cosyserve.audio.encoding import from_pcm, to_pcm
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client.types import Summary
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Sentence
 
 Samples = NDArray[np.float32]
 

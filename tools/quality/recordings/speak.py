@@ -6,8 +6,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.options import StreamOptions
 from cosyserve.client.playback import hear
 from cosyserve.client.speech import Speech
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence
 
 
 async def stream(client: AsyncClient, sentence: Sentence, voice: str, seed: int) -> Recording:

@@ -23,8 +23,7 @@ from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.voices.speaker_file import FILE, entry_of, read_voices
 from services.frontend.voices.voice import Voice
 from services.token2wav.vocoder.vocoder import load_vocoder
-from tools.quality.recordings.recording import Recording
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.recordings.speech_bounds import REACH_SECONDS, opening
 
 SECONDS = 5.0

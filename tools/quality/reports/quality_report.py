@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tools.quality.reports.voice_quality import SentenceQuality, VoiceQuality
-from tools.quality.sound.sentence_faults import FAULTS
+from tools.quality.sound.faults import FAULTS
 
 _WORST = 10
 _LONGEST_LINE = 140

@@ -7,12 +7,9 @@ from statistics import fmean, median
 from cosyserve.client.types import STAGES
 from tools.quality.recordings.collect import Recordings
 from tools.quality.recordings.recording import Recording
-from tools.quality.sound.ending import Ending, ending
-from tools.quality.sound.pace import duration_ratios
-from tools.quality.sound.seams import Seams, seams
-from tools.quality.sound.sentence_faults import Fault, fault_of
-from tools.quality.sound.streamed_and_whole import largest_difference, spectral_distance
-from tools.quality.speakers.similarity import Similarity
+from tools.quality.sound.faults import Ending, Fault, duration_ratios, ending, fault_of
+from tools.quality.sound.seams import Seams, largest_difference, seams, spectral_distance
+from tools.quality.sound.speakers import Similarity
 from tools.quality.words.alignment import Alignment, WordErrors, align
 from tools.quality.words.spelling import words_of
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tools.quality.short_replies.outcome import Reply
+from tools.quality.short_replies.report import Reply
 from tools.quality.words.alignment import WordErrors
 
 _COLUMNS = (

@@ -17,11 +17,9 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from tools.quality.recordings.collect import client_of, voices_of
 from tools.quality.recordings.collect import from_folder as recordings_of
-from tools.quality.recordings.recording import Recording, file_name
-from tools.quality.recordings.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Sentence, file_name
 from tools.quality.recordings.voice_making import SECONDS, make_voices, read_originals, with_voices
-from tools.quality.short_replies.outcome import judged
-from tools.quality.short_replies.report import RepliesQuality
+from tools.quality.short_replies.report import RepliesQuality, judged
 from tools.quality.words.recognition import Recogniser, base_weights
 
 Ear = Callable[[Recording], str]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tools.quality.recordings.recording import Recording
-from tools.quality.sound.sentence_faults import loudness
+from tools.quality.sound.faults import loudness
 
 _TAIL_SECONDS = 0.100
 _LAST_SECONDS = 0.020

@@ -9,7 +9,7 @@ import soxr
 from resemblyzer import VoiceEncoder, preprocess_wav
 
 from tools.quality.recordings.recording import Recording
-from tools.quality.speakers.similarity import Embeddings
+from tools.quality.sound.speakers import Embeddings
 
 _SAMPLE_RATE = 16_000
 

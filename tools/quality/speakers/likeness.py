@@ -15,7 +15,7 @@ recording.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tools.quality.speakers.similarity import Embeddings, similarity
+from tools.quality.sound.speakers import Embeddings, similarity
 
 
 @dataclass(frozen=True)

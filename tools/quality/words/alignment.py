@@ -5,7 +5,7 @@ what was to be said.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.quality.words.homophones import same_sound
+from tools.quality.words.alignment import same_sound
 
 _GO_BACK = {
     "insertion": (0, 1),

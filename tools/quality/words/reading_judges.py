@@ -12,11 +12,10 @@ from typing import NamedTuple, Protocol
 
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.tokenizers.phonemes.endings import plural
-from services.frontend.tokenizers.phonemes.spelling import spell
-from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS
+from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS, spell
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
-from tools.quality.words.spoken_forms import spoken_forms
+from tools.quality.words.reading_judges import spoken_forms
 
 
 class Judgement(NamedTuple):

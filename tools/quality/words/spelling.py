@@ -10,7 +10,7 @@ in two ("some one"), the alignment takes care of it.
 
 import re
 
-from tools.quality.words.spoken_numbers import digits_of
+from tools.quality.words.spelling import digits_of
 
 _SIGNS = {"%": " percent ", "+": " plus ", "=": " equals ", "&": " and ", "°": " degrees ", "#": " number "}
 _MONEY = re.compile(r"([$£€])\s?(\d[\d,]*)")

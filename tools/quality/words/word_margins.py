@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.orchestrator.speech.word_alignment import FEWEST_LETTERS, fewest_tokens, tokens_of
+
 from services.frontend.analysis.analyzer import Sentence
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.guards.repetition import step_back_gain
-from services.orchestrator.speech.missing_words import FEWEST_LETTERS, fewest_tokens, tokens_of
 from services.orchestrator.speech.utterance import SpokenWord
 
 

@@ -4,7 +4,7 @@ length of the text.
 
 import re
 
-from services.frontend.normalization.chinese.units import CURRENCIES, CURRENCY, UNIT, UNITS
+from services.frontend.normalization.chinese.quantities import CURRENCIES, CURRENCY, UNIT, UNITS
 from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, range_word
 from services.frontend.text.rules import Rule
 

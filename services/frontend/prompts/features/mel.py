@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from services.frontend.prompts.features.filterbank import slaney_filterbank
+from services.frontend.prompts.features.mel import slaney_filterbank
 
 N_FFT = 1920
 HIGHEST_HERTZ = 8000.0

@@ -5,7 +5,7 @@ import functools
 import torch
 from torch import Tensor
 
-from services.frontend.prompts.features.filterbank import slaney_filterbank
+from services.frontend.prompts.features.mel import slaney_filterbank
 
 RATE = 16_000
 BINS = 128

@@ -5,7 +5,7 @@ empty.
 from collections.abc import Callable
 
 from services.frontend.text import english_numbers as numbers
-from services.frontend.tokenizers.phonemes.spelling import spell as letters_by_name
+from services.frontend.tokenizers.phonemes.symbols import spell as letters_by_name
 
 CURRENCIES = {
     "$": "USD", "USD": "USD", "€": "EUR", "EUR": "EUR", "£": "GBP", "GBP": "GBP", "¥": "CNY", "￥": "CNY", "CNY": "CNY",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.frontend.ssml.say_as import chinese, english
-from services.frontend.ssml.say_as.dates import date_of
+from services.frontend.ssml.say_as.values import date_of
 from services.frontend.text.language import CHINESE, ENGLISH
 
 KINDS = {

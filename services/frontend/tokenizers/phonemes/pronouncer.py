@@ -10,8 +10,7 @@ from services.frontend.tokenizers.phonemes.homographs import form_of, word_set
 from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.lexicon import Lexicon
 from services.frontend.tokenizers.phonemes.reading import GIVEN, Word
-from services.frontend.tokenizers.phonemes.spelling import spell
-from services.frontend.tokenizers.phonemes.symbols import BLANK, starts_with_vowel
+from services.frontend.tokenizers.phonemes.symbols import BLANK, spell, starts_with_vowel
 
 MOST_LETTERS = 40
 """Longer runs of letters are not words: they are spelled."""

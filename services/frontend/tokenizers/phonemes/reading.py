@@ -9,8 +9,7 @@ import unicodedata
 from typing import NamedTuple
 
 from services.frontend.text import english_numbers as numbers
-from services.frontend.tokenizers.control_tokens import MARKUP
-from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
+from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END, MARKUP
 
 GIVEN = BEGIN
 

@@ -14,14 +14,13 @@ are delimited by `placeholders.BEGIN` and `placeholders.END` and are used as the
 import re
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.control_tokens import CONTROLS
-from services.frontend.tokenizers.phonemes.incremental import IncrementalPhonemes
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
-from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
+from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words, unread
 from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
-from services.frontend.tokenizers.phonemes.unread import unread
+from services.frontend.tokenizers.phonemes.tokenizer import IncrementalPhonemes
+from services.frontend.tokenizers.placeholders import CONTROLS
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
 _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))

@@ -5,7 +5,7 @@ reading.
 import re
 from functools import lru_cache
 
-from services.frontend.text.meaningful_characters import has_meaning, stretches
+from services.frontend.text.characters import has_meaning, stretches
 from services.frontend.tokenizers.phonemes.reading import read_words
 
 _DIGIT = re.compile(r" ?\d")

@@ -5,11 +5,10 @@ Equal to `ReadablePasses` within rounding. The prompt always runs in a pass of i
 cached prompt changes no bit.
 """
 
-from services.llm.engine.cpu.head import PrunedHead
 from services.llm.engine.cpu.many_positions import ManyPositions
 from services.llm.engine.cpu.one_position import OnePosition
-from services.llm.engine.cpu.prompt_states import PromptStates
-from services.llm.engine.kv_cache import SequenceCache
+from services.llm.engine.cpu.passes import PrunedHead
+from services.llm.engine.kv_cache import PromptStates, SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Input

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from services.llm.gpu.kernels.dependent_launch import launch_dependents
-from services.llm.gpu.kernels.state_table import COLUMNS, Column
+from services.llm.gpu.state_table import COLUMNS, Column
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
 INPUT = tl.constexpr(int(Column.INPUT))

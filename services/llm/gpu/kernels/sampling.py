@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
-from services.llm.gpu.kernels.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
 INPUT = tl.constexpr(int(Column.INPUT))

@@ -18,20 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cosyserve.engines.compatibility import Identity
 from cosyserve.engines.fallback import EngineUnavailable
 from cosyserve.engines.gpu_facts import gpus
-from cosyserve.engines.identity import Identity
 from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
+from services.llm.engine.weights import ServedModel
 from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, hold_directory
-from services.llm.hosted.engine_processes import load_with_processes
-from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary, PromptEmbeddings
 from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.installed_libraries import VLLM, imported, vllm_refusal
-from services.llm.hosted.runtime import Run
-from services.llm.hosted.served_model import ServedModel
-from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings
+from services.llm.hosted.runtime import Run, load_with_processes
 from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from services.llm.hosted.force_token import force_token
-from services.llm.hosted.run_sampler import RunSampler
+from services.llm.hosted.run_sampler import RunSampler, force_token
 from services.llm.hosted.vllm.vllm_backend import ARGUMENT
 
 Processor = Callable[[list[int], torch.Tensor], torch.Tensor]

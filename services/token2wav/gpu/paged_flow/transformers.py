@@ -9,10 +9,8 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
-from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
-from services.token2wav.gpu.kernels.feed_forward import feed_forward
-from services.token2wav.gpu.kernels.head_attention import attend_by_head
-from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
+from services.token2wav.gpu.kernels.attention import attend_by_head, joined_parts, paged_attention
+from services.token2wav.gpu.kernels.linear import GELU, feed_forward, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product, Transformer

@@ -9,7 +9,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from services.token2wav.gpu.device.launcher import ceil
-from services.token2wav.gpu.windowed_vocoder.weights import Snakes
+from services.token2wav.gpu.windowed_vocoder.convolutions import Snakes
 
 MARGIN = 64
 """Columns before and after a buffer, because convolutions read beyond its edges; results there are

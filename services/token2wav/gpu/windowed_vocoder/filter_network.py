@@ -12,27 +12,24 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.gpu.device.launcher import Launcher, ceil
+from services.token2wav.gpu.device.launcher import EXACT_SOUND_TILES, SOUND_TILES, Launcher, ceil
 from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNAKE, windowed_convolution
-from services.token2wav.gpu.windowed_vocoder.convolution_operands import (
+from services.token2wav.gpu.windowed_vocoder.convolutions import (
     MARGIN,
+    OPERANDS,
     Columns,
+    Convolution,
     Input,
     Output,
     OutputColumns,
     Residual,
-)
-from services.token2wav.gpu.windowed_vocoder.tiles import EXACT_SOUND_TILES, SOUND_TILES
-from services.token2wav.gpu.windowed_vocoder.weights import (
-    OPERANDS,
-    Convolution,
     ResidualBlocks,
     Weights,
     raising,
     strided,
     wide,
 )
-from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.windows import WindowShape, count
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.hift import LAST_SLOPE
 from services.token2wav.vocoder.receptive_field import Span

@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.gpu.device.launcher import Launcher, ceil, power
+from services.token2wav.gpu.device.launcher import SOUND_TILES, Launcher, ceil, power
 from services.token2wav.gpu.kernels.pitch import from_ring, pitch, pitch_layer
-from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
-from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape
+from services.token2wav.gpu.windowed_vocoder.windows import WindowShape
 from services.token2wav.vocoder.config import F0_LAYERS
 
 _MARGIN = 1

@@ -15,18 +15,16 @@ from torch import Tensor
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.device.host_staging import HostToDevice
-from services.token2wav.gpu.device.launcher import Launcher, ceil, power
+from services.token2wav.gpu.device.launcher import SOUND_TILES, Launcher, ceil, power
 from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.kernels.pitch import phases
 from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
 from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
-from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
-from services.token2wav.gpu.windowed_vocoder.window_batches import WINDOW_FRAMES, Render
-from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, WindowShape, count
 from services.token2wav.vocoder.config import VocoderConfig
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
 from services.token2wav.vocoder.receptive_field import context
+from services.token2wav.vocoder.source import F0Predictor
 
 RING_FRAMES = 128
 ENDLESS = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 
 from cosyserve import errors
 from cosyserve.client import AsyncClient
-from cosyserve.client import replay_buffer as written
+from cosyserve.client import streaming_speech as written
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 

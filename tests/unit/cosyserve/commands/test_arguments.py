@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.argument_types import backend, replicas
+from cosyserve.commands.terminal.arguments import backend, replicas
 from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.layout import lay_out
 

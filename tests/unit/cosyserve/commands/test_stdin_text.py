@@ -3,8 +3,7 @@
 import os
 
 import pytest
-
-from cosyserve.commands.terminal.stdin_text import read_text
+from cosyserve.commands.terminal.standard_streams import read_text
 
 
 async def test_characters_come_whole_however_their_bytes_are_cut() -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey, Refused
-from cosyserve.engines.engine_lock import exclusive_lock
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import FileLock, exclusive_lock
 
 ROOT = Path(__file__).parents[4]
 KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from cosyserve.engines.engine_load import WINDOW_SECONDS, BusyMeter, EngineLoad
-from services.llm.backends.measured_generation import MeasuredGeneration
+from services.llm.backends.backend import MeasuredGeneration
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 
 

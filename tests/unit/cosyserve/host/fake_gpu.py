@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 
 _PROGRAM = """#!{python}
 import json, os, sys

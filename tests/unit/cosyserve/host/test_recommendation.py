@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cosyserve.host.hardware.recommendation import LARGE_MODEL, recommended
+from cosyserve.host.hardware import LARGE_MODEL, recommended
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.orchestrator.settings import OrchestratorSettings

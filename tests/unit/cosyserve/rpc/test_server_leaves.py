@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 import pytest
+from cosyserve.rpc.calls import retry_delay
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import errors
 from cosyserve.rpc.server import ServerSettings, Service, ServiceBroken, running, serve
-from cosyserve.rpc.status import retry_delay
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.unit.cosyserve.rpc.small_service import (
     NAME,

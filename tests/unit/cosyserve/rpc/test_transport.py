@@ -7,7 +7,7 @@ from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_option
 
 ROOT = Path(__file__).parents[4]
 _MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
-_OWN_DEADLINES = {"cosyserve/probe.py", "cosyserve/host/supervision/liveness.py"}
+_OWN_DEADLINES = {"cosyserve/probe.py", "cosyserve/host/supervision/child.py"}
 """They ask for the health with deadlines of their own: to those who judge a process its silence
 must not look like a lost connection.
 """

@@ -7,7 +7,7 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer, Sentence
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.tokenizers.bpe import TextTokenizer

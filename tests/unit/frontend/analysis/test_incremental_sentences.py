@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from services.frontend.analysis.streaming import StreamingText
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import SentencePart
-from services.frontend.analysis.reading import Reading
-from services.frontend.analysis.streaming_text import StreamingText
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText

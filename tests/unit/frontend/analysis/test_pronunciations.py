@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from services.frontend.analysis.streaming import StreamingText
 
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.model_directory import ModelDirectory
@@ -12,13 +13,12 @@ from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
-from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.tokenizers.phonemes import incremental
+from services.frontend.tokenizers.phonemes import tokenizer
 from services.frontend.tokenizers.phonemes.reading import Word, read_words
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
@@ -184,7 +184,7 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
         read += len(text)
         return read_words(text)
 
-    monkeypatch.setattr(incremental, "read_words", counted)
+    monkeypatch.setattr(tokenizer, "read_words", counted)
     analyzer = Analyzer(Normalizer(None), phonemes)
     unit = "a " * 199
     assert streamed(analyzer, unit, {"a": "la" * 9}, partial=True)

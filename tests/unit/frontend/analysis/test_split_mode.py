@@ -8,9 +8,9 @@ import pytest
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.reading import Reading
+from services.frontend.analysis.prepared_text import Reading
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.segmentation.split_mode import Split, split_mode
+from services.frontend.segmentation.sentence_splitter import Split, split_mode
 from services.frontend.tokenizers.bpe import TextTokenizer
 
 ROOT = Path(__file__).parents[4]

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from services.frontend.analysis.streaming import StreamingText
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming_text import StreamingText
 from services.frontend.normalization import english_readings as readings
 from services.frontend.normalization.english import unfinished_forms
 from services.frontend.normalization.normalize import Normalizer

@@ -6,7 +6,7 @@ from services.frontend.normalization.addresses import spoken_addresses
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script, spans
 from services.frontend.text.characters import speakable, without_emoji
-from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.tokenizers.placeholders import without_controls
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cosyserve.errors import CosyserveError, FailedPrecondition, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.instruction import instruction_ids
-from services.frontend.tokenizers.control_tokens import CONTROLS, END_OF_PROMPT
+from services.frontend.tokenizers.placeholders import CONTROLS, END_OF_PROMPT
 from services.frontend.tokenizers.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[4]

@@ -10,9 +10,8 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.loading import read_tokenizer
-from services.frontend.voices.prompt_cut import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, cut_of, tokens_before_sound
 from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
-from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, Voice, cut_of, tokens_before_sound
 from tools.model import cut_prompts
 
 DEMO = Path(__file__).parents[4] / "models" / "demo"

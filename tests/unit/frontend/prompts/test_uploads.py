@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
+from services.frontend.prompts.recording_checks import require_plausible, syllables
+from services.frontend.recordings.sound import MOST_BYTES, trim_silence
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
-from services.frontend.prompts.transcript_pace import require_plausible, syllables
 from services.frontend.recordings import decoding
 from services.frontend.recordings.decoding import decode, kind_of
-from services.frontend.recordings.recording_limits import MOST_BYTES
-from services.frontend.recordings.trimming import trim_silence
 from services.frontend.recordings.wav_reader import Sound, read_wav
 from tests.fuzz.upload_seeds import seeds, voiced
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.frontend.ssml.detection import begins_document, is_document, without_declaration
+from services.frontend.ssml.reader import begins_document, is_document, without_declaration
 
 
 @pytest.mark.parametrize(

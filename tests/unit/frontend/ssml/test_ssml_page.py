@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from services.frontend.ssml import elements
-from services.frontend.ssml.attributes import RATES, STRENGTHS
+from services.frontend.ssml.elements import RATES, STRENGTHS
 from services.frontend.ssml.reader import Reader
-from services.frontend.ssml.say_as.dates import FORMATS
-from services.frontend.ssml.say_as.values import KINDS, value_of
+from services.frontend.ssml.say_as.values import FORMATS, KINDS, value_of
 
 PAGE = (
     (Path(__file__).parents[4] / "docs" / "text.md")

@@ -9,11 +9,10 @@ import pytest
 
 from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
-from services.frontend.ssml.detection import is_document
 from services.frontend.ssml.elements import LONGEST_DOCUMENT
 from services.frontend.ssml.events import Boundary, Event, Notice, SpokenText, Style
-from services.frontend.ssml.inserted import Inserted, Phonemes
-from services.frontend.ssml.reader import Reader
+from services.frontend.ssml.reader import Reader, is_document
+from services.frontend.ssml.replacements import Inserted, Phonemes
 from services.frontend.ssml.say_as.values import Value
 from services.frontend.text.text_warnings import Kind
 from services.frontend.tokenizers.phonemes.symbols import is_pronunciation

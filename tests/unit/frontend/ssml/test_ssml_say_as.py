@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.frontend.ssml.ipa import misaki_of
 from services.frontend.ssml.say_as.values import KINDS, value_of
+from services.frontend.tokenizers.phonemes.symbols import misaki_of
 
 ENGLISH = (
     ("cardinal", "", "2024", "two thousand and twenty four"),

@@ -13,7 +13,7 @@ from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
-from services.frontend.text.meaningful_characters import scripts_of, stretches
+from services.frontend.text.characters import scripts_of, stretches
 from services.frontend.text.text_warnings import (
     LONGEST_LEFT_OUT,
     MOST_LEFT_OUT,

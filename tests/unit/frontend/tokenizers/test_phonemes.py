@@ -13,10 +13,10 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
 from services.frontend.tokenizers.phonemes.reading import end_sentence, read_words
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
+from services.frontend.tokenizers.placeholders import CONTROLS, MARKUP
 
 DEMO = Path(__file__).parents[4] / "models" / "demo"
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.prompts.voice_model import voice_model
+from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.speaker_transfer import main
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import Origin, StoredVoice
-from services.frontend.voices.voice_labels import Labels
-from services.frontend.voices.voice_store import VoiceStore
+from services.frontend.voices.voice_notes import Labels
+from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
 
 TRITON = {

@@ -19,9 +19,8 @@ import pytest
 from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.blobs import BlobExists, Blobs, open_blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_file import Origin, StoredVoice, file_hash, from_bytes, now, to_bytes
-from services.frontend.voices.voice_labels import Labels
-from services.frontend.voices.voice_store import VoiceStore
+from services.frontend.voices.voice_notes import Labels
+from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, file_hash, from_bytes, now, to_bytes
 
 ROOT = Path(__file__).parents[4]
 
@@ -228,7 +227,7 @@ WRITER = """
 import sys
 from tests.unit.frontend.voices.test_voice_store import stored_voice
 from services.frontend.voices.blobs import open_blobs
-from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_notes import Labels
 from services.frontend.voices.voice_store import VoiceStore
 store = VoiceStore(open_blobs(sys.argv[1], "model"))
 print("ready", flush=True)

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH, SPEECH_ROWS
-from services.llm.engine.cpu.head import PrunedHead
+from services.llm.engine.cpu.passes import PrunedHead
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import mask, nucleus
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import model
 
 
 def with_biases(*changes: tuple[slice, float]) -> SpeechTokenModel:

@@ -5,7 +5,7 @@ the same.
 import pytest
 import torch
 
-from cosyserve.engines.identity import Identity
+from cosyserve.engines.compatibility import Identity
 from services.llm.backends.torch_backend import TorchBackend, fused_precision_text
 from tests.unit.llm.tiny_llm import settings
 

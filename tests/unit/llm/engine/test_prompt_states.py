@@ -4,8 +4,7 @@ first.
 
 import torch
 
-from services.llm.engine.cpu.prompt_states import PromptStates
-from services.llm.engine.kv_cache import SequenceCache, cache_bytes
+from services.llm.engine.kv_cache import PromptStates, SequenceCache, cache_bytes
 from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.generation.script import START, Input, text_inputs
 

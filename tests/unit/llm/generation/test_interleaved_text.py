@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from cosyserve.errors import InternalFault
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
 from services.llm.generation.config import LlmConfig, SamplingParameters
-from services.llm.generation.continuous_text import ContinuousText
-from services.llm.generation.interleaved_text import ArrivingText
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import FinishReason, Prompt
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
-from services.llm.generation.upstream_text import UpstreamText
 
 CONFIG = LlmConfig(
     **dict.fromkeys(

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from services.llm.generation.outbox import Outbox
+from services.llm.generation.requested_script import longest_arriving_text, positions_of_whole_text
 
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.settings import load
-from services.llm.engine.outbox import Outbox
-from services.llm.generation.lengths import longest_arriving_text, positions_of_whole_text
 from services.llm.generation.request import FinishReason, Grouping, Hop, Prompt
 from services.llm.settings import LlmSettings
 from tests.unit.llm.generation.test_interleaved_text import CONFIG

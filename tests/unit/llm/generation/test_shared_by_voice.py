@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ContinuousText, UpstreamText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser
-from services.llm.generation.upstream_text import UpstreamText
 from services.llm.generation.whole_text import WholeText
 from tests.unit.llm.generation.test_interleaved_text import CONFIG
 

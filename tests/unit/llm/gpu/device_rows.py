@@ -3,12 +3,12 @@ state table.
 """
 
 import torch
+from services.llm.gpu.state_table import Column
 from torch import Tensor
 
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import Memory
-from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.layout import PAGE
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.generation.script import Input, Table, speech_inputs
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, tiles_of
 
 POSITIONS = 2048

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from services.llm.gpu.state_table import Column, Flag, state_row
 
 from cosyserve.errors import SettingsError
 from services.llm.backends import torch_backend
@@ -19,15 +20,12 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
-from services.llm.gpu.kernels.state_table import Column, Flag
 from services.llm.gpu.kv_slots import KvSlot, KvSlotPool
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
-from services.llm.gpu.state_row import state_row
 from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
-from tests.unit.llm.tiny_llm import PROMPT, sentence, settings, tokens, tokens_alone
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import PROMPT, model, sentence, settings, tokens, tokens_alone
 
 CONFIG = model().config
 

@@ -13,18 +13,19 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device or Triton's interpreter", allow_module_level=True)
 
+from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
+
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.generation.script import Table, speech_inputs
 from services.llm.gpu.decode import DecodeStep, Memory
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
 from tests.unit.llm.gpu.device_rows import begin, cached, paired
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256

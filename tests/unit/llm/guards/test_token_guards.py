@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import Absurd, PromptSpoken, Runaway, TooShort
-from cosyserve.timing import Timing
+from cosyserve.telemetry import Timing
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import FinishReason, Hop, Outcome, Prompt
 from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, LONGEST_RUN, RUN_TOKENS, TokenGuards

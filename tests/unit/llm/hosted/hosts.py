@@ -16,8 +16,7 @@ from services.llm.hosted.hosted_backend import HostedBackend
 from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
 from tests.unit.llm.hosted.step_engine import StepEngine
-from tests.unit.llm.tiny_llm import settings
-from tests.unit.llm.tiny_model import TINY
+from tests.unit.llm.tiny_llm import TINY, settings
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 

@@ -13,9 +13,8 @@ from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.backends.torch_backend import TorchBackend
-from services.llm.candidates import candidates, hosted_first
 from services.llm.hosted import installed_libraries
-from services.llm.loading import load_chosen
+from services.llm.loading import candidates, hosted_first, load_chosen
 from services.llm.settings import NOTED
 from tests.unit.llm.hosted.hosts import GPU, library
 from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.engines.engine_lock import is_locked
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
+from cosyserve.file_lock import is_locked
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
 from services.llm.hosted import conversion, hosted_backend

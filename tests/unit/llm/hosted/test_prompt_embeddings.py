@@ -13,14 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import (
+    PROMPT_EMBEDDINGS_FILE,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+    PromptEmbeddings,
+)
 from services.llm.hosted.vllm import vllm_plugin
-from services.llm.hosted.vllm.prompt_embeddings import PROMPT_EMBEDDINGS_FILE, PromptEmbeddings
 from services.llm.loading import load_chosen
 from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
-from tests.unit.llm.tiny_llm import settings
-from tests.unit.llm.tiny_model import model
+from tests.unit.llm.tiny_llm import model, settings
 
 ROOT = Path(__file__).parents[4]
 

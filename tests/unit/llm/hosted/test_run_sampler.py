@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
-from services.llm.generation.continuous_text import ContinuousText
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, Scores, SeededDraw
 from services.llm.generation.script import Script

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from cosyserve.commands.terminal.output import WrongUsage
 
-from cosyserve.commands.terminal.error_output import WrongUsage
 from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from tests.unit.llm.hosted.hosts import library
-from tests.unit.llm.tiny_model import TINY
+from tests.unit.llm.tiny_llm import TINY
 from tools.model import verify, verify_llm
 from tools.model.comparison import engine_decisions as spoken
 from tools.model.comparison.converted_model import Question

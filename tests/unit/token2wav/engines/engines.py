@@ -12,9 +12,8 @@ import torch
 
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.engines.artifacts import CachedEngines
+from services.token2wav.engines.artifacts import CachedEngines, graph_file, plan_file, plan_key
 from services.token2wav.engines.backend import assemble
-from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.loading import load_backend

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from cosyserve.commands.terminal.output import WrongUsage
 
-from cosyserve.commands.terminal.error_output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.engines import backend, tensorrt
-from services.token2wav.engines.cache_keys import PUBLISHED_FILE
+from services.token2wav.engines.artifacts import PUBLISHED_FILE
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, settings
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tools.model import build_plans
+from tools.model.export import estimator_weights, flow_weights
 from tools.model.export import main as export_main
 from tools.model.graphs.estimator_graph import estimator_graph
 from tools.model.graphs.graph import write
 from tools.model.graphs.tensorrt_plan import PlanError
-from tools.model.graphs.weights import estimator_weights, flow_weights
 from tools.model.prune import Inventory, judge_engines
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
@@ -26,8 +26,7 @@ from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_ba
 from tests.unit.token2wav.engines.fake_tensorrt import record
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.plan_progress import Progress
-from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, build_plan
+from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, Progress, build_plan
 
 
 @pytest.fixture(autouse=True)

@@ -11,14 +11,11 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
-from services.token2wav.flow.checkpoint import read_flow_tensors
-from services.token2wav.flow.conformer import relative_positions
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.encoder import relative_positions
+from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
-from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.stream_cache import CachedPass, StreamCache, chunk_mask
-from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, chunk_mask
+from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 
 TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
 CPU = torch.device("cpu")

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.inputs.voice_prompt import VoicePrompt
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 CPU = torch.device("cpu")

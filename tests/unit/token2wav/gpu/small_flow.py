@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 SMALL = FlowConfig(
     vocabulary=6561, speaker=192, input_width=32, encoder_width=48, encoder_heads=4, encoder_feed_forward=64,

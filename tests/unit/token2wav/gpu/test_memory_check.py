@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.gpu.memory_check import pages_within, reporting_out_of_memory
+from services.token2wav.gpu.device.suitability import pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from tests.unit.token2wav.gpu.small_flow import SMALL
 

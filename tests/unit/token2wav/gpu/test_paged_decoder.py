@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from services.token2wav.gpu.windowed_vocoder.windows import Render
+from services.token2wav.scheduling.measurements import StepCosts
 from torch import Tensor
 
 from cosyserve.errors import NonFinite, Overloaded
@@ -20,12 +22,10 @@ from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.page_pool import Pages
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.gpu.stream_state import PagedState
-from services.token2wav.gpu.windowed_vocoder.window_batches import Render
 from services.token2wav.inputs.chunking import Schedule
 from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.memory_budget import Budget, Limits
 from services.token2wav.scheduling.next_step import NextStep
-from services.token2wav.scheduling.step_costs import StepCosts
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder

@@ -13,15 +13,13 @@ if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 import torch
+from services.token2wav.gpu.windowed_vocoder.convolutions import Convolution
+from services.token2wav.gpu.windowed_vocoder.windows import Render, WindowShape, batches
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile, Tiles
-from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
+from services.token2wav.gpu.device.launcher import MANY, SOUND_TILES, Launcher, Tile, Tiles
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
-from services.token2wav.gpu.windowed_vocoder.weights import Convolution
-from services.token2wav.gpu.windowed_vocoder.window_batches import Render, batches
-from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import expected_tensors

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from services.token2wav.scheduling.measurements import StepCosts
 
 from cosyserve.engines.engine_load import EngineLoad
 from services.token2wav.decoders.fake import FakeDecoder
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.scheduling.accounting import record_step
-from services.token2wav.scheduling.deadlines import PendingBlocks
-from services.token2wav.scheduling.next_step import ScheduledWork
-from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.next_step import PendingBlocks, ScheduledWork
+from services.token2wav.scheduling.step_runner import record_step
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.speaking import voice
 

@@ -3,9 +3,9 @@ making promised audio late.
 """
 
 import pytest
+from services.token2wav.scheduling.measurements import StepCosts, bucket
 
-from services.token2wav.scheduling.deadlines import PendingBlocks, admitted
-from services.token2wav.scheduling.step_costs import StepCosts, bucket
+from services.token2wav.scheduling.next_step import PendingBlocks, admitted
 
 SEEN = {1: 0.015, 2: 0.018, 4: 0.025, 8: 0.032, 16: 0.046, 32: 0.076}
 NOW = 100.0

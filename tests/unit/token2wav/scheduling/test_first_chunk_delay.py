@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+from services.token2wav.scheduling.measurements import ForecastErrors
 
 from bench.token2wav_schedule.clock import VirtualClock
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledState, Times
@@ -13,7 +14,6 @@ from cosyserve.errors import CosyserveError
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.forecast_errors import ForecastErrors
 from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
 from tests.unit.token2wav.speaking import voice

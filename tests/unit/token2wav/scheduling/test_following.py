@@ -12,9 +12,9 @@ from services.token2wav.decoders.fake import FakeDecoder
 from services.token2wav.inputs.chunking import Hop
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
+from services.token2wav.scheduling.first_chunk_delay import SecondChunkForecast
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.second_chunk_forecast import SecondChunkForecast
+from services.token2wav.scheduling.next_step import FIRST_SOUND_SECONDS
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.unit.token2wav.speaking import voice
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.config import VocoderConfig, read_config
-from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import context
+from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights
 

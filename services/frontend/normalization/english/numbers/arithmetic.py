@@ -2,8 +2,7 @@
 
 import re
 
-from services.frontend.normalization.english.numerals import amount, plural, short
-from services.frontend.normalization.english.quantities import NUMBER
+from services.frontend.normalization.english.numerals import NUMBER, amount, plural, short
 from services.frontend.text.rules import Rule, any_of
 
 _BETWEEN = {

@@ -5,7 +5,7 @@ letters and figures.
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.quantities import NUMBER
+from services.frontend.normalization.english.numerals import NUMBER
 from services.frontend.text.rules import Rule
 
 _TENS = {

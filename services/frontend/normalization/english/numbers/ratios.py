@@ -5,7 +5,7 @@ ranges.
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.quantities import ALONE, FRACTION_SIGNS, NUMBER, QUANTITY, spoken_quantity
+from services.frontend.normalization.english.numerals import ALONE, FRACTION_SIGNS, NUMBER, QUANTITY, spoken_quantity
 from services.frontend.text.rules import Rule
 
 _MARKED = re.compile(

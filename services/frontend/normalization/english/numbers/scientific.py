@@ -3,7 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.quantities import NUMBER
+from services.frontend.normalization.english.numerals import NUMBER
 from services.frontend.normalization.english.unit_names import NAMES
 from services.frontend.text.rules import Rule, any_of
 

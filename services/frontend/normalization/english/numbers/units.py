@@ -2,7 +2,7 @@
 
 import re
 
-from services.frontend.normalization.english.quantities import ALONE, NUMBER, QUANTITY, is_singular, spoken_quantity
+from services.frontend.normalization.english.numerals import ALONE, NUMBER, QUANTITY, is_singular, spoken_quantity
 from services.frontend.normalization.english.unit_names import LENGTHS, NAMES, POWERS
 from services.frontend.text.rules import Rule, any_of
 

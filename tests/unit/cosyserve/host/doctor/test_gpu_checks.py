@@ -15,7 +15,7 @@ from cosyserve.host.doctor.gpu_checks import (
     check_sharing,
     check_torch_build,
 )
-from cosyserve.host.hardware.machine import c_compiler, this_machine
+from cosyserve.host.hardware import c_compiler, this_machine
 from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
 
 

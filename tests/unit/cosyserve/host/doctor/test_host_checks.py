@@ -21,7 +21,7 @@ from cosyserve.host.doctor.host_checks import (
     check_python,
     clock_is_held,
 )
-from cosyserve.host.hardware.machine import memory_bytes, usable_cores
+from cosyserve.host.hardware import memory_bytes, usable_cores
 from tests.unit.cosyserve.host.fake_gpu import machine
 
 Usage = namedtuple("Usage", "total used free")

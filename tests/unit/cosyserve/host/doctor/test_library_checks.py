@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from cosyserve.host.doctor.installation_checks import check_library, check_library_combinations
 
-from cosyserve.host.doctor.library_checks import check_library, check_library_combinations
-from cosyserve.host.hardware.library_versions import SUPPORTED_LIBRARIES, format_version, parse_version
+from cosyserve.host.hardware import SUPPORTED_LIBRARIES, format_version, parse_version
 
 LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
 PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"

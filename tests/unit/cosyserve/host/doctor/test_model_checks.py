@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cosyserve.host.doctor.installation_checks import check_model, checkpoint_bytes
 
 from cosyserve.host.doctor.finding import State
-from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
 
 ROOT = Path(__file__).parents[5]
 

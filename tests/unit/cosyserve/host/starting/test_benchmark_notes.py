@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from cosyserve.engines import benchmark_note as engine_note
-from cosyserve.host.starting.benchmark_notes import SERVICES, read_notes, write_notes
-from cosyserve.host.starting.trial import Trial
+from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, write_notes
 from services.llm.settings import NOTED as OF_LLM
 from services.token2wav.loading import NOTED as OF_TOKEN2WAV
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import ModelError
-from cosyserve.host.starting import build_runner as precompiling
-from cosyserve.host.starting.build_runner import precompile
+from cosyserve.host.starting import engine_builds as precompiling
+from cosyserve.host.starting.engine_builds import precompile
 
 
 async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, rating
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings

@@ -6,14 +6,14 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import SettingsError
-from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, Configuration
 from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
-from services.token2wav.engines import cache_keys as keys
+from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from cosyserve.commands.terminal.argument_types import devices, ports
+from cosyserve.commands.terminal.arguments import devices, ports
 from cosyserve.errors import SettingsError
-from cosyserve.host.supervision import devices as module
-from cosyserve.host.supervision.layout import ProcessSpec, lay_out
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision import layout as module
+from cosyserve.host.supervision.layout import ProcessSpec, free_ports, lay_out
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 LISTEN = "127.0.0.1:0"

@@ -12,17 +12,17 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.host.supervision import liveness
-from cosyserve.host.supervision.liveness import until_silent
-from cosyserve.host.supervision.ports import free_ports
+from cosyserve.host.supervision import child
+from cosyserve.host.supervision.child import until_silent
+from cosyserve.host.supervision.layout import free_ports
 
 State = health_pb2.HealthCheckResponse
 
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "_ASK_SECONDS", 0.2)
-    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.8)
+    monkeypatch.setattr(child, "_ASK_SECONDS", 0.2)
+    monkeypatch.setattr(child, "SILENT_SECONDS", 0.8)
 
 
 class Health(health_pb2_grpc.HealthServicer):
