@@ -69,9 +69,8 @@ soak: setup ## Requests with random hang-ups, an hour of text, operations on voi
 	$(BIN)/python -m bench.text_soak
 	$(BIN)/python -m bench.voices_soak
 
-fuzz: setup ## A hundred thousand mutated inputs for each module of tools/fuzz that runs (long)
-	@for module in $$(grep --files-with-matches __main__ tools/fuzz/*.py); do \
-		module=$${module%.py}; echo "$(BIN)/python -m $${module//\//.}"; $(BIN)/python -m $${module//\//.}; done
+fuzz: setup ## A hundred thousand odd texts and as many damaged uploads, others each time (long; PYTEST_ARGS="--hypothesis-seed N" repeats)
+	FUZZ_INPUTS=100000 $(BIN)/python -m pytest tests/fuzz --timeout 0 --hypothesis-show-statistics -rP $(PYTEST_ARGS)
 
 demo: $(VENV)/.ready ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav

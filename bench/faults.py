@@ -19,13 +19,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from bench.load.stack import TEXTS
+from bench.load.command_line import command, user_errors
+from bench.load.stack import ALL_ADMITTED, TEXTS, report
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
+from cosyserve.load.measurement import closed_loop
 from cosyserve.load.player import Player
 from cosyserve.spec import SAMPLE_RATE
 
@@ -37,8 +38,6 @@ RESUMPTIONS = 20
 the end.
 """
 REPLICAS = dict.fromkeys(STAGES, 2)
-ENVIRON = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
-"""The load is chosen here: who is refused says nothing about a fault."""
 WHOLE_SECONDS = 90.0
 """For all processes to serve again behind a run."""
 
@@ -114,17 +113,11 @@ async def ask(client: AsyncClient, number: int, voices: Sequence[str], run: Run)
 async def listen(address: str, voices: Sequence[str], streams: int, seconds: float, requests: int | None = None) -> Run:
     """As many askers as `streams`, for so long. voices: taken in turn. requests: how many different
     ones there are; None: each is another one."""
-    run, over, number = Run(), time.monotonic() + seconds, 0
-
-    async def asker(client: AsyncClient) -> None:
-        nonlocal number
-        while time.monotonic() < over:
-            mine, number = number, number + 1
-            await ask(client, mine if requests is None else mine % requests, voices, run)
-
-    async with AsyncClient(address) as client, asyncio.TaskGroup() as group:
-        for _ in range(streams):
-            group.create_task(asker(client))
+    run = Run()
+    async with AsyncClient(address) as client:
+        await closed_loop(
+            lambda number: ask(client, number if requests is None else number % requests, voices, run), streams, seconds
+        )
     return run
 
 
@@ -175,7 +168,7 @@ async def measure(options: argparse.Namespace) -> bool:
     """Print the table; returns whether every limit holds."""
     every, voices = True, options.voices.split(",")
     services = local_deployment(
-        options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ENVIRON, report=_report
+        options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ALL_ADMITTED, report=report
     )
     async with services as stack:
         control = await listen(stack.address, voices, options.streams, options.control_seconds)
@@ -196,17 +189,8 @@ async def measure(options: argparse.Namespace) -> bool:
     return every
 
 
-def _report(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
+    parser = command("bench.faults", __doc__)
     parser.add_argument("--backend", default="torch", help="of both engines (default: %(default)s)")
     parser.add_argument("--voices", default="af_heart,am_michael", help="taken in turn (default: %(default)s)")
     parser.add_argument("--only", choices=(*STAGES, ORCHESTRATOR), help="faults of this one")
@@ -214,11 +198,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run (default: %(default)g)")
     parser.add_argument("--control-seconds", type=float, default=40.0, help="of the control (default: %(default)g)")
     options = parser.parse_args(arguments)
-    with contextlib.suppress(KeyboardInterrupt):
-        try:
-            return 0 if asyncio.run(measure(options)) else 1
-        except (CosyserveError, DeploymentFailed, OSError, TimeoutError) as error:
-            print(f"bench.faults: {error}", file=sys.stderr)
+    with user_errors("bench.faults"), contextlib.suppress(KeyboardInterrupt):
+        return 0 if asyncio.run(measure(options)) else 1
     return 1
 
 

@@ -11,9 +11,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
+from bench.load.command_line import show
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer
@@ -21,6 +22,8 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 
 CHARACTERS = 200
+WARM_UP = 20
+"""Requests before those that count."""
 MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN_ENGLISH = (
     "Nobody had expected that so many would come on such a day. ",
@@ -51,6 +54,14 @@ FIVE_CHINESE = (
 DENSE_CHINESE = ("2024年5月{n}日下午7:30，", "花了12{n}.5元，", "大约{n}个人跑了5-10公里，", "电话13800138{n}0，")
 DENSE = ("It cost $1,2{n}.50 on 2024-05-{n}. ", "About {n} people ran 5-10 km at 7:30pm. ", "Call +1 555 010 99{n}. ")
 """Hardly a word without a number: the worst that people write."""
+TEXTS = {
+    "English, plain words": PLAIN_ENGLISH,
+    "Chinese, plain words": PLAIN_CHINESE,
+    "English, five numbers": FIVE_ENGLISH,
+    "Chinese, five numbers": FIVE_CHINESE,
+    "English, all numbers": DENSE,
+    "Chinese, all numbers": DENSE_CHINESE,
+}
 
 
 def request(number: int, sentences: tuple[str, ...]) -> str:
@@ -75,45 +86,46 @@ def milliseconds(work: Callable[[str], int], texts: list[str]) -> list[float]:
     return spent
 
 
-def normalised(analyzer: Analyzer, text: str) -> int:
-    return len(analyzer.normalise(text))
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of a text of CHARACTERS characters."""
+
+    model: str
+    texts: str
+    work: str
+    median: float
+    p95: float
 
 
-def tokenised(analyzer: Analyzer, text: str) -> int:
-    return sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
+def measure(requests: int) -> list[Cost]:
+    """For each model, kind of texts and extent of the work one row."""
+    costs = []
+    for model in MODELS:
+        analyzer = Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
 
+        def tokenised(text: str, analyzer: Analyzer = analyzer) -> int:
+            return sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
 
-def described(spent: list[float]) -> str:
-    """Median and 95th percentile."""
-    return f"median {statistics.median(spent):.2f} ms, p95 {statistics.quantiles(spent, n=20)[-1]:.2f} ms"
+        def normalised(text: str, analyzer: Analyzer = analyzer) -> int:
+            return len(analyzer.normalise(text))
+
+        for name, sentences in TEXTS.items():
+            if name.startswith("Chinese") and analyzer.tokenizer.is_phonemes is not None:
+                continue
+            texts = [request(number, sentences) for number in range(requests + WARM_UP)]
+            for what, work in (("normalised", normalised), ("split and tokenised too", tokenised)):
+                spent = milliseconds(work, texts)[WARM_UP:]
+                p95 = statistics.quantiles(spent, n=20)[-1]
+                costs.append(Cost(model, name, what, round(statistics.median(spent), 2), round(p95, 2)))
+    return costs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=300, help="of each language (300)")
+    parser = argparse.ArgumentParser(prog="python -m bench.frontend", description=__doc__)
+    parser.add_argument("--requests", type=int, default=300, help="of each language (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go as well")
     options = parser.parse_args(arguments)
-    for model in MODELS:
-        analyzer = Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
-        for language, sentences in (
-            ("English, plain words", PLAIN_ENGLISH),
-            ("Chinese, plain words", PLAIN_CHINESE),
-            ("English, five numbers", FIVE_ENGLISH),
-            ("Chinese, five numbers", FIVE_CHINESE),
-            ("English, all numbers", DENSE),
-            ("Chinese, all numbers", DENSE_CHINESE),
-        ):
-            if language.startswith("Chinese") and analyzer.tokenizer.is_phonemes is not None:
-                continue
-            texts = [request(number, sentences) for number in range(options.requests + 20)]
-            for kind, work in (
-                ("normalised", partial(normalised, analyzer)),
-                ("split and tokenised too", partial(tokenised, analyzer)),
-            ):
-                milliseconds(work, texts[:20])
-                print(
-                    f"{model}: {CHARACTERS} characters, {language}, {kind}: {described(milliseconds(work, texts[20:]))}"
-                )
-    return 0
+    return show("bench.frontend", lambda: measure(options.requests), options.json)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend while there are
-callers with long ones, through its gRPC service in a process of its own.
+"""How long a short text waits for the frontend while there are callers with long ones, through its
+gRPC service in a process of its own: `python -m bench.frontend_sharing`.
 
 Each of eight callers sends 20,000 characters of numbers again and again; "Hello." is sent once
 before them and then while they run.
@@ -7,15 +7,17 @@ before them and then while they run.
 
 import argparse
 import asyncio
+import signal
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from bench.load.command_line import command
+from bench.load.stack import report
+from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.layout import free_ports
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
@@ -72,23 +74,18 @@ async def measure(options: argparse.Namespace) -> int:
     environ = {
         "COSYSERVE_FRONTEND_LISTEN": address,
         "COSYSERVE_FRONTEND_MODEL": str(options.model),
+        "COSYSERVE_FRONTEND_TEXT_WORKERS": str(options.workers),
         "PATH": "/usr/bin:/bin",
     }
-    environ["COSYSERVE_FRONTEND_TEXT_WORKERS"] = str(options.workers)
-    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "services.frontend", env=environ)
+    child = await Child.start("services.frontend", "frontend.0", address, environ, report)
     worst = 0.0
     try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)  # type: ignore[attr-defined]
-            async for health in watch:
-                if health.status == health_pb2.HealthCheckResponse.SERVING:
-                    break
-            watch.cancel()
+        await child.until_serving()
         for name, unit, callers in (
-            ("no other", "", 0),
+            ("no other", " ", 0),
             *((name, unit, options.callers) for name, unit in TEXTS.items()),
         ):
-            spent = await waits_among(address, unit or " ", callers, options.requests)
+            spent = await waits_among(address, unit, callers, options.requests)
             p95 = statistics.quantiles(spent, n=20)[-1]
             worst = max(worst, p95 if name in ("no other", "decimals") else 0.0)
             crowd = f"{callers} callers with {name}" if callers else "no other caller"
@@ -97,17 +94,16 @@ async def measure(options: argparse.Namespace) -> int:
                 f"{max(spent):.1f} ms"
             )
     finally:
-        child.terminate()
-        await child.wait()
+        child.send(signal.SIGTERM)
+        await child.ended()
     return int(worst > LONGEST_P95_MILLISECONDS)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path("models/demo"))
-    parser.add_argument("--callers", type=int, default=8, help="with long texts (8)")
-    parser.add_argument("--requests", type=int, default=100, help="short texts of each kind (100)")
-    parser.add_argument("--workers", type=int, default=1, help="COSYSERVE_FRONTEND_TEXT_WORKERS (1)")
+    parser = command("bench.frontend_sharing", __doc__)
+    parser.add_argument("--callers", type=int, default=8, help="with long texts (default: %(default)s)")
+    parser.add_argument("--requests", type=int, default=100, help="short texts of each kind (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=1, help="COSYSERVE_FRONTEND_TEXT_WORKERS (default: %(default)s)")
     return asyncio.run(measure(parser.parse_args()))
 
 

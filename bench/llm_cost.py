@@ -1,5 +1,5 @@
-"""`python -m bench.llm_cost [--model DIR | --published LAYERS] [--json]`: what a prompt and a token
-cost the speech-token model on a CPU.
+"""What a prompt and a token cost the speech-token model on a CPU: `python -m bench.llm_cost
+[--model DIR | --published LAYERS] [--json FILE]`.
 
 One sentence behind the prompt of the model's first voice, without engine and services: the readable
 way next to the one that serves. CPU time of the thread, so that other work on the machine counts
@@ -9,22 +9,18 @@ median of all tokens. A prompt whose voice was heard before has its first positi
 s.
 """
 
-import argparse
-import dataclasses
-import json
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from bench.load.command_line import cost_command, show
 from bench.load.engines import Speaker, text_ids
 from bench.real_size import PUBLISHED_LLM, llm_tensors
-from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache
@@ -111,7 +107,7 @@ def _speak(
 
 
 def _published(layers: int) -> tuple[SpeechTokenModel, Prompt, tuple[int, ...]]:
-    config = dataclasses.replace(PUBLISHED_LLM, layers=layers, text_vocabulary=1000)
+    config = replace(PUBLISHED_LLM, layers=layers, text_vocabulary=1000)
     model = SpeechTokenModel.build(config, llm_tensors(config, torch.device("cpu")), torch.device("cpu"))
     return model, Prompt(tuple(range(40)), tuple(range(250))), tuple(range(100, 120))
 
@@ -123,51 +119,20 @@ def _bundled(path: Path) -> tuple[SpeechTokenModel, Prompt, tuple[int, ...]]:
     return model, Speaker.first_of(path).prompt, text_ids(path, [TEXT])[0]
 
 
-def render(costs: Sequence[Cost]) -> str:
-    lines = [
-        f"{'':<10}{'positions':>10}{'new prompt':>18}{'known prompt':>18}{'a token':>10}{'a decision':>12}   ms of CPU "
-        "(median / least)"
-    ]
-    for c in costs:
-        new, known = (
-            f"{c.new_prompt:.2f} / {c.least_new_prompt:.2f}",
-            f"{c.known_prompt:.2f} / {c.least_known_prompt:.2f}",
-        )
-        lines.append(f"{c.way:<10}{c.positions:>10}{new:>18}{known:>18}{c.token:>10.3f}{c.decision:>12.3f}")
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.llm_cost", description="CPU time of the speech-token model.")
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)"
-    )
+    parser = cost_command("bench.llm_cost", __doc__)
     parser.add_argument(
         "--published", type=int, metavar="LAYERS", help="random weights of the published sizes, so many of 24 layers"
     )
-    parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default 1)")
-    parser.add_argument("--repeats", type=int, default=9, help="sentences each way (default 9)")
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    parser.add_argument("--repeats", type=int, default=9, help="sentences each way (default: %(default)s)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    try:
-        costs = measure(
-            *(_published(options.published) if options.published else _bundled(options.model)), options.repeats
-        )
-    except ModelError as error:
-        print(error, file=sys.stderr)
-        return 3
-    if options.json:
-        model_name = f"published sizes, {options.published} layers" if options.published else str(options.model)
-        print(
-            json.dumps(
-                {"model": model_name, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]},
-                indent=1,
-            )
-        )
-    else:
-        print(render(costs))
-    return 0
+
+    def costs() -> list[Cost]:
+        subject = _published(options.published) if options.published else _bundled(options.model)
+        return measure(*subject, options.repeats)
+
+    return show("bench.llm_cost", costs, options.json)
 
 
 if __name__ == "__main__":

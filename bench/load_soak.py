@@ -18,13 +18,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.load.flat_memory import sample, slopes, verdict
-from bench.load.stack import TEXTS, gpu_megabytes, room_for, setting
+from bench.load.command_line import add_stack_options, command, user_errors
+from bench.load.flat_memory import look, slopes, verdict
+from bench.load.stack import TEXTS, gpu_megabytes, room_for
 from bench.parts.part import ResultsFile
 from bench.parts.progress import bar
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
-from cosyserve.host.supervision.supervisor import DeploymentFailed, LocalDeployment, local_deployment
+from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.load.measurement import closed_loop
 
 HANG_UPS = 1 / 3
@@ -51,32 +52,28 @@ class Tally:
 
 
 @dataclass
-class MemorySamples:
-    """samples: (second, megabytes) by process. requests: how many were over at each look, by its
-    second.
-    """
+class Looks:
+    """samples: by second. requests: how many were over at each look, by its second."""
 
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     requests: dict[float, int] = field(default_factory=dict)
 
     def slopes(self, after: float) -> dict[str, float]:
         """Megabytes a minute by process, from second `after` on."""
-        return slopes(
-            {name: [(second / 60, held) for second, held in self._from(name, after)] for name in self.samples}
-        )
+        return slopes(self._from(after), 60)
 
     def by_requests(self, after: float) -> dict[str, float]:
         """Megabytes in 100 requests by process, from second `after` on; nothing where there were
         fewer than a hundred.
         """
-        hundreds = {
-            name: [(self.requests[second] / 100, held) for second, held in self._from(name, after)]
-            for name in self.samples
-        }
-        return slopes(hundreds, least=1.0)
+        return slopes(
+            {name: [(self.requests[at], held) for at, held in line] for name, line in self._from(after).items()},
+            per=100,
+            least=100,
+        )
 
-    def _from(self, name: str, after: float) -> list[tuple[float, float]]:
-        return [point for point in self.samples[name] if point[0] >= after]
+    def _from(self, after: float) -> dict[str, list[tuple[float, float]]]:
+        return {name: [point for point in line if point[0] >= after] for name, line in self.samples.items()}
 
 
 async def ask(client: AsyncClient, number: int, rng: random.Random, tally: Tally) -> None:
@@ -95,10 +92,11 @@ async def ask(client: AsyncClient, number: int, rng: random.Random, tally: Tally
 
 async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
     """Samples and counts are in `results` after each look."""
-    looks, tally, rng, seconds = MemorySamples(), Tally(), random.Random(options.seed), 60 * options.minutes
+    looks, tally, rng, seconds = Looks(), Tally(), random.Random(options.seed), 60 * options.minutes
     environ = room_for(2 * options.streams) | dict(options.set)
-    async with local_deployment(options.model, device=options.device, environ=environ) as stack:
-        clients = [AsyncClient(stack.address) for _ in range(options.connections)]
+    async with contextlib.AsyncExitStack() as exits:
+        stack = await exits.enter_async_context(local_deployment(options.model, device=options.device, environ=environ))
+        clients = [await exits.enter_async_context(AsyncClient(stack.address)) for _ in range(options.connections)]
         began = time.monotonic()
         watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, results))
         try:
@@ -107,8 +105,6 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
             )
         finally:
             watching.cancel()
-            for client in clients:
-                await client.close()
         # Whatever ended the watching early is raised: a slope of a part of the time would say
         # little.
         with contextlib.suppress(asyncio.CancelledError):
@@ -118,11 +114,11 @@ async def soak(options: argparse.Namespace, results: ResultsFile) -> None:
 
 
 async def _watch(
-    stack: LocalDeployment, began: float, seconds: float, looks: MemorySamples, tally: Tally, results: ResultsFile
+    stack: LocalDeployment, began: float, seconds: float, looks: Looks, tally: Tally, results: ResultsFile
 ) -> None:
     while True:
         passed = time.monotonic() - began
-        sample(stack, passed, looks.samples)
+        look(stack, passed, looks.samples)
         looks.requests[passed] = tally.requests
         used = await asyncio.to_thread(gpu_megabytes)
         if used is not None:
@@ -135,7 +131,7 @@ async def _watch(
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(results: ResultsFile, looks: MemorySamples, tally: Tally, passed: float) -> None:
+def _note(results: ResultsFile, looks: Looks, tally: Tally, passed: float) -> None:
     after = WARM_UP_SHARE * passed
     # Written with the last of them, all at once.
     results.update(
@@ -150,21 +146,8 @@ def _note(results: ResultsFile, looks: MemorySamples, tally: Tally, passed: floa
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.load_soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
-    parser.add_argument("--device", help="device of the engines (default: the services')")
-    parser.add_argument(
-        "--set",
-        type=setting,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of a service; repeatable",
-    )
+    parser = command("bench.load_soak", __doc__)
+    add_stack_options(parser)
     parser.add_argument("--streams", type=int, default=32, help="callers at once (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="(default: %(default)g)")
     parser.add_argument(
@@ -175,11 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     results = ResultsFile(options.json)
     results.clear()
-    try:
+    with user_errors("bench.load_soak"):
         asyncio.run(soak(options, results))
-    except (DeploymentFailed, CosyserveError) as error:
-        print(f"bench.load_soak: {error}", file=sys.stderr)
-        return 1
     print(
         f"{results['seconds']:.0f} s: {results['heard_out']} heard out, {results['hung_up']} hung up, "
         f"{results['failed']} errors"
@@ -191,9 +171,10 @@ def main(arguments: list[str] | None = None) -> int:
             f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a "
             f"minute{hundred}"
         )
-    for wrong in verdict(results):
-        print(wrong, file=sys.stderr)
-    return int(bool(verdict(results)))
+    wrong = verdict(results)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -12,17 +12,16 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+from bench.load.command_line import command
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
 from bench.load.stack import TEXTS
 from bench.parts.part import ResultsFile
-from bench.reports.offline_table import HEAD, Cost, row
+from bench.reports.tables import offline as table_of
 from services.token2wav.inputs.request import Profile
 from services.token2wav.scheduling.batcher import Batcher
 
-BATCHES = (1, 2, 4, 8, 16)
 STATE_BYTES = 16 << 30
 
 
@@ -32,11 +31,8 @@ async def sound(
     """Seconds that all batches took, and of audio."""
     began, audio = time.perf_counter(), 0.0
     for batch in batches:
-        audio += sum(
-            await asyncio.gather(
-                *(spoken(batcher, speaker.voice, tokens, at, profile) for at, tokens in enumerate(batch))
-            )
-        )
+        sentences = (spoken(batcher, speaker.voice, tokens, at, profile) for at, tokens in enumerate(batch))
+        audio += sum(one.audio for one in await asyncio.gather(*sentences))
     return time.perf_counter() - began, audio
 
 
@@ -70,19 +66,16 @@ async def measure(options: argparse.Namespace, results: ResultsFile) -> None:
     async with batcher(engine, STATE_BYTES) as running:
         await sound(running, speaker, tokens_by_batch[options.batches[0]][1][:1], profile)
         for batch, (llm, batches) in tokens_by_batch.items():
+            print(f"{options.engines}: sound of {counts[batch]} sentences in batches of {batch}", file=sys.stderr)
             spent, audio = await sound(running, speaker, batches, profile)
-            cost = Cost(options.engines, batch, counts[batch], audio, llm, spent)
-            results[str(batch)] = asdict(cost)
-            print(row(cost), flush=True)
+            results[str(batch)] = {
+                "engines": options.engines, "batch": batch, "sentences": counts[batch], "audio": audio, "llm": llm,
+                "token2wav": spent,
+            }  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.offline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
+    parser = command("bench.offline", __doc__)
     parser.add_argument("--device", default="cpu", help="(default: %(default)s)")
     parser.add_argument(
         "--engines", choices=("fast", "readable"), default="readable", help="on a GPU (default: %(default)s)"
@@ -90,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--batches",
         type=lambda text: [int(part) for part in text.split(",")],
-        default=list(BATCHES),
+        default=[1, 2, 4, 8, 16],
         help="(default: 1,2,4,8,16)",
     )
     parser.add_argument(
@@ -98,8 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, each as soon as it is known")
     options = parser.parse_args(arguments)
-    print(HEAD)
-    asyncio.run(measure(options, ResultsFile(options.json)))
+    results = ResultsFile(options.json)
+    asyncio.run(measure(options, results))
+    print("\n".join(table_of(results.values())))
     return 0
 
 

@@ -11,36 +11,24 @@ run again: model and settings have to be the same.
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.load.stack import TEXTS, gpu_megabytes, room_for, setting
+from bench.load.command_line import add_stack_options, command, user_errors
+from bench.load.stack import TEXTS, endpoint, gpu_megabytes, room_for
 from bench.parts.provenance import machine
-from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
+from bench.reports.plots import plot
+from bench.reports.serving_report import HEAD, Level, level, read_json, row, write_json
 from cosyserve.client import AsyncClient
-from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
-from cosyserve.load.measurement import closed_loop, poisson
-from cosyserve.load.player import Heard, listen
+from cosyserve.load.measurement import Outcome, back_off, closed_loop, poisson
+from cosyserve.load.player import listen
 
-_BACK_OFF_SECONDS = 0.2
 ARRIVALS = ("closed", "poisson", "listening")
-
-
-@dataclass
-class Tally:
-    """What became of the requests of one load."""
-
-    heard: list[Heard] = field(default_factory=list)
-    refused: int = 0
-    failed: int = 0
-    messages: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -50,58 +38,38 @@ class LoadCallers:
     clients: tuple[AsyncClient, ...]
     voice: str
 
-    async def ask(self, number: int, tally: Tally, *, out: bool = False) -> None:
+    async def ask(self, number: int, outcome: Outcome, *, out: bool = False) -> None:
         """out: return when the player is at the end, not the answer."""
         client = self.clients[number % len(self.clients)]
         speech = client.synthesize(TEXTS[number % len(TEXTS)], voice=self.voice, seed=number)
-        try:
-            tally.heard.append(heard := await listen(speech))
-            await asyncio.sleep(heard.left if out else 0.0)
-        except Overloaded as error:
-            tally.refused += 1
-            await asyncio.sleep(error.retry_after or _BACK_OFF_SECONDS)
-        except CosyserveError as error:
-            tally.failed += 1
-            tally.messages.add(error.message)
+        answer = await outcome.count(listen(speech))
+        if isinstance(answer, Exception):
+            await asyncio.sleep(back_off(answer))
+        elif out:
+            await asyncio.sleep(answer.left)
 
 
 async def measure(askers: LoadCallers, arrivals: str, streams: int, seconds: float) -> Level:
-    """One load, after a warm-up with the same number of askers. Raises ValueError when nothing
-    could be heard.
+    """One load, after a warm-up with the same number of askers. Raises ValueError when no answer
+    came.
     """
-    before = Tally()
+    before = Outcome()
     await asyncio.gather(*(askers.ask(number, before) for number in range(streams)))
-    tally, first, begin = Tally(), 1_000_000, time.monotonic()
+    outcome, first, begin = Outcome(), 1_000_000, time.monotonic()
     if not before.heard:
-        raise ValueError(f"no request of {streams} was answered: {sorted(before.messages)}")
+        raise ValueError(f"no request of {streams} was answered: {sorted(set(before.failures))}")
     spoken = statistics.fmean(one.audio for one in before.heard)
     if arrivals == "closed":
-        await closed_loop(lambda number: askers.ask(number, tally), streams, seconds, first)
+        await closed_loop(lambda number: askers.ask(number, outcome), streams, seconds, first)
     elif arrivals == "listening":
-        await closed_loop(lambda number: askers.ask(number, tally, out=True), streams, seconds, first, spread=spoken)
+        await closed_loop(lambda number: askers.ask(number, outcome, out=True), streams, seconds, first, spread=spoken)
     else:
         per_second = streams / spoken
-        await poisson(lambda number: askers.ask(number, tally), per_second, seconds, streams, first, least=streams)
-    for message in sorted(tally.messages)[:3]:
+        await poisson(lambda number: askers.ask(number, outcome), per_second, seconds, streams, first, least=streams)
+    outcome.seconds = time.monotonic() - begin
+    for message in sorted(set(outcome.failures))[:3]:
         print(f"failed: {message}", file=sys.stderr)
-    return level(arrivals, streams, tally.heard, tally.refused, tally.failed, time.monotonic() - begin, gpu_megabytes())
-
-
-@asynccontextmanager
-async def endpoint(options: argparse.Namespace) -> AsyncIterator[str]:
-    """The address to ask: of --server, or of services that live as long as the block."""
-    if options.server:
-        yield options.server
-        return
-    most = max(options.streams) * 2 + 8
-    async with local_deployment(
-        options.model, device=options.device, environ=room_for(most) | dict(options.set), report=_report
-    ) as stack:
-        yield stack.address
-
-
-def _report(line: str) -> None:
-    print(line, file=sys.stderr)
+    return level(arrivals, streams, outcome, gpu_megabytes())
 
 
 async def run(options: argparse.Namespace) -> list[Level]:
@@ -122,26 +90,20 @@ async def run(options: argparse.Namespace) -> list[Level]:
         print(row(one))
     if not wanted:
         return levels
-    async with endpoint(options) as address:
-        clients = tuple(AsyncClient(address) for _ in range(options.connections))
-        askers = LoadCallers(clients, options.voice)
-        try:
-            over: set[str] = set()
-            for number, (arrivals, streams) in enumerate(wanted):
-                if arrivals in over:
-                    continue
-                print(
-                    f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True
-                )
-                levels.append(await measure(askers, arrivals, streams, options.seconds))
-                print(row(levels[-1]), flush=True)
-                if options.json:
-                    write_json(options.json, machine(), levels)
-                if levels[-1].gap_free < options.stop_below:
-                    over.add(arrivals)
-        finally:
-            for client in clients:
-                await client.close()
+    async with contextlib.AsyncExitStack() as exits:
+        address = await exits.enter_async_context(endpoint(options, room_for(max(options.streams) * 2 + 8)))
+        clients = [await exits.enter_async_context(AsyncClient(address)) for _ in range(options.connections)]
+        askers, over = LoadCallers(tuple(clients), options.voice), set[str]()
+        for number, (arrivals, streams) in enumerate(wanted):
+            if arrivals in over:
+                continue
+            print(f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True)
+            levels.append(await measure(askers, arrivals, streams, options.seconds))
+            print(row(levels[-1]), flush=True)
+            if options.json:
+                write_json(options.json, machine(), levels)
+            if levels[-1].gap_free < options.stop_below:
+                over.add(arrivals)
     return levels
 
 
@@ -160,22 +122,9 @@ def _ways(text: str) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.serving", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
+    parser = command("bench.serving", __doc__)
+    add_stack_options(parser)
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
-    parser.add_argument("--device", help="device of the engines (default: the services')")
-    parser.add_argument(
-        "--set",
-        type=setting,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of a service; repeatable",
-    )
     parser.add_argument("--voice", default="", help="(default: the server's)")
     parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
     parser.add_argument(
@@ -200,11 +149,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
     options = parser.parse_args(arguments)
-    try:
+    with user_errors("bench.serving"):
         levels = asyncio.run(run(options))
-    except (CosyserveError, DeploymentFailed, ValueError, OSError) as error:
-        print(f"bench.serving: {error}", file=sys.stderr)
-        return 1
     if options.plot:
         plot(options.plot, machine(), levels)
     return 0

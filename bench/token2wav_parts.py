@@ -1,5 +1,5 @@
-"""`python -m bench.token2wav_parts [--model DIR] [--seconds 7] [--repeats 5] [--json]`: processor
-time of token2wav by part, one stream.
+"""Processor time of token2wav by part, one stream: `python -m bench.token2wav_parts [--model DIR]
+[--seconds 7] [--repeats 5] [--json FILE]`.
 
 A sentence behind a prompt of 61 tokens goes block by block through flow and vocoder, one after the
 other; the state behind the prompt is kept. Processor time, not wall time, and the least of all
@@ -7,18 +7,16 @@ repeats: where the machine does other work too, two states of the code can be co
 them in turns.
 """
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from cosyserve.errors import ModelError
+from bench.load.command_line import cost_command, show
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import (
     CHUNK_TOKENS,
@@ -102,29 +100,15 @@ def _block(flow: Flow, state: FlowState, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.token2wav_parts", description="Processor time of flow and vocoder."
-    )
-    parser.add_argument(
-        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default: %(default)s)")
+    parser = cost_command("bench.token2wav_parts", __doc__)
     parser.add_argument("--seconds", type=float, default=6.8, help="of the sentence (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="of which the least counts (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
-    try:
-        costs = measure(options.model, options.threads, options.seconds, options.repeats)
-    except ModelError as error:
-        print(error, file=sys.stderr)
-        return 3
-    if options.json:
-        print(json.dumps([asdict(cost) for cost in costs], indent=1))
-        return 0
-    print(f"{'CPU ms':<10}{'first hop':>12}{'a second of sound':>20}")
-    for cost in costs:
-        print(f"{cost.part:<10}{cost.first_milliseconds:>12.1f}{cost.milliseconds_per_second:>20.1f}")
-    return 0
+
+    def costs() -> list[Cost]:
+        return measure(options.model, options.threads, options.seconds, options.repeats)
+
+    return show("bench.token2wav_parts", costs, options.json)
 
 
 if __name__ == "__main__":

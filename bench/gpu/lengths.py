@@ -9,16 +9,13 @@ less once it is loaded, with its pools, graphs and share of the CUDA context.
 import argparse
 import asyncio
 import statistics
-import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from bench.gpu.service_settings import ENGINES
-from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
+from bench.load.engines import Speaker, batcher, generated, random_tokens, sound_engine, speech_tokens, spoken
 from bench.parts.part import ResultsFile
-from cosyserve.spec import SPEECH_VOCABULARY, TOKENS_PER_SECOND
 
 SECONDS = (4, 10, 30)
 TEXT_IDS = 20
@@ -57,16 +54,12 @@ async def measure(model: Path, engines: str, results: ResultsFile) -> None:
     results["token2wav_megabytes"] = (before - free()) / MEGABYTE
     results["token2wav_pool_megabytes"] = (STATE_BYTES + PROMPT_BYTES) / MEGABYTE if token2wav == "paged" else 0.0
     for seconds in SECONDS:
-        ids = np.random.default_rng(seconds).integers(0, SPEECH_VOCABULARY, seconds * TOKENS_PER_SECOND).tolist()
+        ids = random_tokens(seconds, seed=seconds)
         async with batcher(backend, STATE_BYTES) as running:
-            await spoken(running, speaker.voice, ids, 0)
-            spans = []
-            for seed in range(REPEATS):
-                began = time.perf_counter()
-                await spoken(running, speaker.voice, ids, seed)
-                spans.append(time.perf_counter() - began)
+            await spoken(running, speaker.voice, ids)
+            walls = [(await spoken(running, speaker.voice, ids, seed)).wall for seed in range(REPEATS)]
             results[str(seconds)] = figures = {
-                "milliseconds_per_second": 1000 * statistics.median(spans) / seconds,
+                "milliseconds_per_second": 1000 * statistics.median(walls) / seconds,
                 "state_megabytes": running.stats().peak_state_bytes / MEGABYTE,
             }
             print(f"{seconds} s: {figures}", flush=True)

@@ -48,7 +48,7 @@ def _prepare(plan: Plan) -> Part:
     token2wav = ("-m", "bench.gpu.token2wav", "--out", str(plan.out), "--compile", "--part")
     compiled += [(*token2wav, "passes", "--shard", *units.split()) for units in ("1 2", "4", "8", "16 32")]
     compiled += [(*token2wav, VOCODER, "--shard", *shard.split()) for shard in VOCODER_SHARDS]
-    compiled += [("-m", "bench.gpu.prepare", "sharing"), (*token2wav, "variants", "--shard", "0")]
+    compiled += [("-m", "bench.gpu.prepare", "sharing", what) for what in ("steps", "passes")]
     about = "random weights of the published sizes on the disk, kernels compiled"
     return Part(PREPARE, about, (("-m", "bench.gpu.prepare", str(plan.model)), *compiled), makes=plan.model / COMPLETE)
 

@@ -2,8 +2,8 @@
 [kernels ...]`.
 
 Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`:
-the kernels of decode steps of so many rows (0: of a chunk of prompts). With `sharing`: those of the
-steps that only the part of this name runs.
+the kernels of decode steps of so many rows (0: of a chunk of prompts). With `sharing steps` or
+`sharing passes`: those that only the part `sharing` runs.
 """
 
 import hashlib
@@ -22,8 +22,7 @@ def model(target: Path) -> None:
     from bench import real_size
 
     mark = target / COMPLETE
-    sources = b"".join(Path(source).read_bytes() for source in (real_size.__file__, real_size.__file__))
-    source_hash = hashlib.sha256(sources).hexdigest()
+    source_hash = hashlib.sha256(Path(real_size.__file__).read_bytes()).hexdigest()
     if mark.exists() and mark.read_text() == source_hash:
         print(f"{target} is there")
         return
@@ -36,12 +35,10 @@ def model(target: Path) -> None:
 def llm(rows: list[int]) -> None:
     import torch
 
-    from bench.gpu.llm.decode_steps import captured
-    from bench.gpu.llm.tuning import filled, model_on
-    from bench.real_size import PUBLISHED_LLM
+    from bench.gpu.llm.decode_steps import captured, filled, published_model
     from services.llm.gpu.prefill import PrefillStep
 
-    packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
+    packed = published_model()
     for count in rows:
         if count:
             captured(packed, count, 300)
@@ -50,18 +47,32 @@ def llm(rows: list[int]) -> None:
     torch.cuda.synchronize()
 
 
-def sharing() -> None:
+def sharing_steps() -> None:
     import torch
 
-    from bench.gpu.llm.tuning import filled, model_on
+    from bench.gpu.llm.decode_steps import filled, published_model
     from bench.gpu.sharing.decoding import blocks_of
     from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 
-    packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
+    packed = published_model()
     for way in (EARLY, SEVERAL):
         DecodeStep(packed, filled(packed, 300), 1, blocks_of(way)).launch()
+    torch.cuda.synchronize()
+
+
+def sharing_passes() -> None:
+    import torch
+
+    from bench.gpu.sharing.passes import BUCKETS
+    from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, random_flow
+    from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+
+    with torch.inference_mode():
+        paged = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=2, buckets=BUCKETS, barrier_units=0)
+        for batch in BUCKETS:
+            paged._table.fill([paged._padding_unit()], batch)
+            paged._launch(batch, Way.SHORT)
     torch.cuda.synchronize()
 
 
@@ -69,8 +80,10 @@ def main() -> None:
     match sys.argv[1:]:
         case ["llm", *rows] if rows:
             llm([int(count) for count in rows])
-        case ["sharing"]:
-            sharing()
+        case ["sharing", "steps"]:
+            sharing_steps()
+        case ["sharing", "passes"]:
+            sharing_passes()
         case [target]:
             model(Path(target))
         case _:

@@ -13,11 +13,10 @@ from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
 from bench.reports import plots
-from bench.reports.offline_table import HEAD, Cost, row
-from bench.reports.serving_report import plot
-from bench.reports.tables import Cell, first_sound, served, state, table
+from bench.reports.tables import Cell, first_sound, offline, served, state, table, titled
 
 SERVED = ("closed", "poisson", "most", "slow")
+OFFLINE = ("offline", "offline-readable")
 
 
 def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
@@ -51,18 +50,13 @@ def text(
         "A first pass next to the speech-token model": sharing(results),
         "Served over gRPC": [line for part in SERVED for line in served(levels(results, part))],
         "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(results, part))],
-        "Sentences in batches, without listeners": offline(results),
+        "Sentences in batches, without listeners": offline(
+            one for part in OFFLINE for one in results.get(part, {}).values()
+        ),
         "Soak": soak(results),
         "Plots": [f"![{name}]({name})" for name in drawn] + [""] * bool(drawn),
     }
-    for title, section in sections.items():
-        lines += [f"## {title}", "", *section] if section else []
-    return lines
-
-
-def offline(results: Mapping[str, Any]) -> list[str]:
-    costs = [Cost(**one) for part in ("offline", "offline-readable") for one in results.get(part, {}).values()]
-    return [HEAD, *map(row, costs), ""] if costs else []
+    return [*lines, *titled(sections)]
 
 
 def soak(results: Mapping[str, Any]) -> list[str]:
@@ -83,7 +77,7 @@ def _plots(results: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]
     drawn: dict[str, Callable[[Path, str], None]] = {}
     loads = [one for part in SERVED[:3] for one in levels(results, part)]
     if loads:
-        drawn["streams.png"] = lambda path, machine: plot(path, machine, loads)
+        drawn["streams.png"] = lambda path, machine: plots.plot(path, machine, loads)
     if results.get("soak", {}).get("samples"):
         drawn["soak.png"] = lambda path, machine: plots.memory(path, machine, results["soak"])
     return drawn if drawn and plots.can_plot() else {}

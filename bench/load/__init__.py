@@ -1,1 +1,3 @@
-"""Load on the services: when requests come, what a player hears, and engines without services."""
+"""What the commands of the bench share: their options, load on the services, and engines without
+services.
+"""

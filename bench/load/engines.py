@@ -5,6 +5,7 @@ or a length costs.
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 
 from cosyserve.load.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import SAMPLE_RATE
+from cosyserve.spec import SAMPLE_RATE, SPEECH_VOCABULARY, TOKENS_PER_SECOND
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
@@ -120,14 +121,36 @@ async def batcher(backend: Backend, state_bytes: int, most: int = 64) -> AsyncIt
         await asyncio.to_thread(running.close)
 
 
+@dataclass(frozen=True)
+class Spoken:
+    """Of one sentence whose tokens are all there. audio: its seconds. first, wall: seconds until
+    the first audio and until the end. cpu: seconds of all threads of this process meanwhile.
+    """
+
+    audio: float
+    first: float
+    wall: float
+    cpu: float
+
+
 async def spoken(
-    batcher: Batcher, voice: Voice, tokens: Sequence[int], seed: int, profile: Profile = Profile.CONTINUOUS
-) -> float:
-    """Seconds of audio of one sentence whose tokens are all there."""
-    size = 0
+    batcher: Batcher, voice: Voice, tokens: Sequence[int], seed: int = 0, profile: Profile = Profile.CONTINUOUS
+) -> Spoken:
+    size, first = 0, None
     async with AcousticStream(batcher, Sentence(voice, profile=profile, seed=seed)) as stream:
+        began, cpu = time.perf_counter(), time.process_time()
         await stream.feed(list(tokens))
         await stream.finish()
         async for piece in stream:
             size += len(piece.audio)
-    return size / BYTES_PER_SAMPLE / SAMPLE_RATE
+            if first is None and size:
+                first = time.perf_counter() - began
+    wall = time.perf_counter() - began
+    audio = size / BYTES_PER_SAMPLE / SAMPLE_RATE
+    return Spoken(audio, wall if first is None else first, wall, time.process_time() - cpu)
+
+
+def random_tokens(seconds: int, seed: int = 0) -> list[int]:
+    """Speech tokens of so many seconds."""
+    ids: list[int] = np.random.default_rng(seed).integers(0, SPEECH_VOCABULARY, seconds * TOKENS_PER_SECOND).tolist()
+    return ids

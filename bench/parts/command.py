@@ -80,13 +80,9 @@ def execute(
 
 
 def figures(out: Path, parts: Sequence[Part]) -> dict[str, Any]:
-    """What the parts have measured so far, by name; text under its name as well."""
-    content: dict[str, Any] = {}
-    for part in parts:
-        path = part.figures(out)
-        if path.exists():
-            content[part.name] = path.read_text() if part.prints == "text" else json.loads(path.read_text())
-    return content
+    """What the parts have measured so far, by name."""
+    paths = {part.name: part.figures(out) for part in parts}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
 
 
 def write_json(out: Path, parts: Sequence[Part], ledger: Ledger, **more: object) -> None:

@@ -99,6 +99,6 @@ class Ledger:
 
 def _emptied(out: Path, names: Iterable[str]) -> None:
     """Of the figures and logs of these parts, and of reports."""
-    files = [file for name in names for file in (f"{name}.json", f"{name}.txt", f"{LOGS}/{name}.log")]
+    files = [file for name in names for file in (f"{name}.json", f"{LOGS}/{name}.log")]
     for file in (*files, *REPORTS):
         (out / file).unlink(missing_ok=True)

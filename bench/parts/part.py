@@ -1,9 +1,12 @@
-"""One part of a measurement: what is run, for how long at most, and where its figures lie."""
+"""One part of a measurement: what is run, for how long at most, and the file of its figures."""
 
 import argparse
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 LONGEST_SECONDS = 240.0
 LOGS = "logs"
@@ -15,11 +18,9 @@ class Part:
     stopped.
 
     alone: nothing else runs at the same time, since it takes times. keeps: stopped half way it goes
-    on from its own figures. prints: its standard output is its figures ("json") or text for the
-    report ("text"); "": it writes NAME.json by itself. makes: a file without which it is run again.
-    under: conditions of its figures that options change, as text; done under others it is run
-    again. needs: parts that go before it when it is asked for alone, and without which it is left
-    out.
+    on from its own figures. makes: a file without which it is run again. under: conditions of its
+    figures that options change, as text; done under others it is run again. needs: parts that go
+    before it when it is asked for alone, and without which it is left out.
     """
 
     name: str
@@ -28,14 +29,13 @@ class Part:
     limit: float = LONGEST_SECONDS
     alone: bool = True
     keeps: bool = False
-    prints: str = ""
     makes: Path | None = None
     under: str = ""
     needs: tuple[str, ...] = ()
 
     def figures(self, out: Path) -> Path:
-        """The file with what it measured, complete or not."""
-        return out / (f"{self.name}.txt" if self.prints == "text" else f"{self.name}.json")
+        """The file that it writes, with what it has measured so far."""
+        return out / f"{self.name}.json"
 
     def log(self, out: Path) -> Path:
         return out / LOGS / f"{self.name}.log"
@@ -62,3 +62,26 @@ def together(parts: Sequence[Part], most: int) -> list[list[Part]]:
         else:
             groups.append([part])
     return groups
+
+
+def write(path: Path, content: Any) -> None:
+    """As JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.part")
+    aside.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(aside, path)  # noqa: PTH105 - the same file system
+
+
+class ResultsFile(dict[str, Any]):
+    """A dictionary that writes its file at every assignment to one of its keys. path: None keeps
+    nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(json.loads(path.read_text()) if path and path.exists() else {})
+        self._path = path
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        if self._path:
+            write(self._path, self)

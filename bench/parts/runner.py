@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TextIO
 
 from bench.parts.ledger import DONE, FAILED, LATE, Ledger, Run
@@ -59,7 +58,7 @@ async def _part(part: Part, limit: float, ledger: Ledger, progress: Progress) ->
     ticking = asyncio.create_task(_tick(progress))
     try:
         with log.open("w") as file:
-            state = await _commands(part, limit, ledger.out, _Heard(part, file, last, progress))
+            state = await _commands(part, limit, _Heard(part, file, last, progress))
     finally:
         ticking.cancel()
     last_lines = [] if state == DONE else list(last)
@@ -97,21 +96,14 @@ class _Heard:
             self._progress.says(self._part.name, text)
 
 
-async def _commands(part: Part, limit: float, out: Path, heard: _Heard) -> str:
-    printed: list[bytes] = []
-    running = [
-        asyncio.create_task(_command(command, limit, heard, printed if part.prints else None))
-        for command in part.commands
-    ]
-    codes = await asyncio.gather(*running)
-    if part.prints and printed and all(code == 0 for code in codes):
-        part.figures(out).write_bytes(b"".join(printed))
+async def _commands(part: Part, limit: float, heard: _Heard) -> str:
+    codes = await asyncio.gather(*(_command(command, limit, heard) for command in part.commands))
     if any(code is None for code in codes):
         return LATE
     return FAILED if any(codes) else DONE
 
 
-async def _command(command: Sequence[str], limit: float, heard: _Heard, printed: list[bytes] | None) -> int | None:
+async def _command(command: Sequence[str], limit: float, heard: _Heard) -> int | None:
     """Exit status; None when it had to be stopped."""
     environ = {
         **os.environ,
@@ -125,10 +117,7 @@ async def _command(command: Sequence[str], limit: float, heard: _Heard, printed:
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stderr is not None
-    readers = [
-        asyncio.create_task(_read(process.stdout, heard, printed)),
-        asyncio.create_task(_read(process.stderr, heard, None)),
-    ]
+    readers = [asyncio.create_task(_read(stream, heard)) for stream in (process.stdout, process.stderr)]
     try:
         async with asyncio.timeout(limit):
             await process.wait()
@@ -155,12 +144,10 @@ async def _stopped(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def _read(stream: asyncio.StreamReader, heard: _Heard, printed: list[bytes] | None) -> None:
+async def _read(stream: asyncio.StreamReader, heard: _Heard) -> None:
     """Line by line, also those that are drawn over each other."""
     rest = ""
     while piece := await stream.read(1 << 16):
-        if printed is not None:
-            printed.append(piece)
         *lines, rest = (rest + piece.decode(errors="replace")).replace("\r", "\n").split("\n")
         for line in lines:
             heard.line(line)

@@ -1,4 +1,4 @@
-"""What many listeners heard, in figures, a table and plots."""
+"""What many listeners heard: the figures of a load, a line of each, and their file."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.parts.part import write
 from cosyserve.client.types import STAGES
-from cosyserve.load.player import Heard
+from cosyserve.load.measurement import Outcome
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,13 @@ class Level:
     audible_p95: float | None = None
 
 
-def level(
-    arrivals: str,
-    streams: int,
-    heard: Sequence[Heard],
-    refused: int,
-    failed: int,
-    seconds: float,
-    megabytes: float | None,
-) -> Level:
-    """The figures of what was heard within `seconds`. Raises ValueError when nothing was."""
+def level(arrivals: str, streams: int, outcome: Outcome, megabytes: float | None) -> Level:
+    """The figures of a load. Raises ValueError when no answer came."""
+    heard, refused, failed = outcome.heard, len(outcome.refusals), len(outcome.failures)
     if not heard:
         raise ValueError(f"no request of {streams} {arrivals} streams was answered: {refused} refused, {failed} failed")
     p50, p95, p99 = np.percentile([1000 * one.first_sound for one in heard], (50, 95, 99)).tolist()
-    audible = [1000 * one.first_audible for one in heard if one.first_audible is not None]
+    audible = [1000 * seconds for seconds in outcome.first_audible]
     audible_p50, audible_p95 = np.percentile(audible, (50, 95)).tolist() if audible else (None, None)
     return Level(
         arrivals=arrivals,
@@ -69,8 +62,8 @@ def level(
         p50=p50,
         p95=p95,
         p99=p99,
-        real_time_factor=float(np.median([one.end / one.audio for one in heard])),
-        audio_per_second=sum(one.audio for one in heard) / seconds,
+        real_time_factor=float(np.median(outcome.real_time_factor)),
+        audio_per_second=outcome.audio_seconds / outcome.seconds,
         gap_free=sum(not one.gaps for one in heard) / len(heard),
         stall_seconds=max(one.stalls for one in heard),
         stages={stage: float(np.median([one.summary.first_sound[stage] for one in heard])) for stage in STAGES},
@@ -113,52 +106,3 @@ def read_json(path: Path, machine: str) -> list[Level]:
     if content["machine"] != machine:
         raise ValueError(f"{path} holds figures of {content['machine']!r}, this is {machine!r}; name another file")
     return [Level(**fields) for fields in content["levels"]]
-
-
-def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
-    """Latency against streams, one line for each percentile and way of arriving, and where the
-    first sound's milliseconds went.
-    """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.ticker import LogLocator, StrMethodFormatter
-
-    figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
-    for arrivals, style in (("closed", "-"), ("poisson", "--"), ("listening", ":")):
-        these = [one for one in levels if one.arrivals == arrivals]
-        for name in ("p50", "p95", "p99") if these else ():
-            latency.plot(
-                [one.streams for one in these],
-                [getattr(one, name) for one in these],
-                style,
-                marker="o",
-                label=f"{arrivals} {name}",
-            )
-    latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first byte (ms)", title=machine)
-    loads = {one.streams for one in levels}
-    latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
-    latency.minorticks_off()
-    latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    for ticks in (
-        latency.xaxis.set_major_formatter,
-        latency.yaxis.set_major_formatter,
-        latency.yaxis.set_minor_formatter,
-    ):
-        ticks(StrMethodFormatter("{x:g}"))
-    latency.grid(visible=True, which="both", alpha=0.3)
-    latency.legend()
-    shown = [one for one in levels if one.arrivals == "closed"] or list(levels)
-    base = np.zeros(len(shown))
-    for stage in STAGES:
-        heights = np.asarray([one.stages[stage] for one in shown])
-        waterfall.bar([str(one.streams) for one in shown], heights, bottom=base, label=stage)
-        base += heights
-    rest = np.maximum(np.asarray([one.p50 for one in shown]) - base, 0.0)
-    waterfall.bar([str(one.streams) for one in shown], rest, bottom=base, label="waiting and transport")
-    waterfall.set(xlabel="streams", ylabel="first byte, medians (ms)", title="where the milliseconds went")
-    waterfall.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

@@ -1,6 +1,7 @@
 """Figures as Markdown."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from bench.parts.ledger import DONE, Ledger
 from bench.parts.part import Part
@@ -23,6 +24,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
     """Lines of a Markdown table, and a blank one behind it; nothing without rows."""
     lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
     return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines, ""] if lines else []
+
+
+def columns(rows: Sequence[Mapping[str, Cell]], *names: str) -> list[str]:
+    """A table of `rows`, with the columns `names`, or all."""
+    chosen = names or tuple(next(iter(rows), {}))
+    return table([name.replace("_", " ") for name in chosen], ([row[name] for name in chosen] for row in rows))
 
 
 def served(levels: Sequence[Level]) -> list[str]:
@@ -54,6 +61,21 @@ def first_sound(levels: Sequence[Level]) -> list[str]:
         max(0.0, one.p50 - sum(one.stages.values())), one.p50)
         for one in levels
     ))  # fmt: skip
+
+
+def offline(costs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sentences in batches, as `bench.offline` measures them."""
+    rows = []
+    for one in costs:
+        total = one["llm"] + one["token2wav"]
+        seconds = (f"{one['audio']:.1f}", f"{one['llm']:.2f}", f"{one['token2wav']:.2f}", f"{total:.2f}")
+        rows.append((one["engines"], one["batch"], one["sentences"], *seconds, f"{total / one['audio']:.4f}"))
+    return table(("engines", "batch", "sentences", "audio s", "LLM s", "token2wav s", "total s", "RTF"), rows)
+
+
+def titled(sections: Mapping[str, Sequence[str]]) -> list[str]:
+    """The sections that have something, each under its title."""
+    return [line for title, lines in sections.items() if lines for line in (f"## {title}", "", *lines)]
 
 
 def state(parts: Sequence[Part], ledger: Ledger) -> list[str]:

@@ -1,17 +1,18 @@
-"""The batcher that serves, between modelled engines, for listeners on a virtual clock."""
+"""The batcher that serves, between modelled engines, for listeners on a virtual clock, and what its
+requests came to.
+"""
 
 import itertools
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bench.token2wav_schedule.clock import VirtualServers
 from bench.token2wav_schedule.engines import ModelledDecoder, ModelledLlm, Times
 from bench.token2wav_schedule.request import WAY_SECONDS, ModelledRequest
-from bench.token2wav_schedule.simulation import Outcome
 from cosyserve.load.player import Player
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
@@ -26,6 +27,48 @@ WAY_SECONDS_PER_STREAM = 0.001
 """What each open stream adds to a message's way to the listener, on average, times the jitter of
 the engines.
 """
+
+
+@dataclass
+class Outcome:
+    """first: seconds to the first sound of each request. seconds: of the whole run. widths: grid
+    blocks of each step of token2wav.
+    """
+
+    first: list[float] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
+    audio: float = 0.0
+    seconds: float = 0.0
+    busy: float = 0.0
+    widths: list[int] = field(default_factory=list)
+
+    def add(self, player: Player) -> None:
+        """One more request is over."""
+        assert player.first_sound is not None
+        self.first.append(player.first_sound)
+        self.gaps.append(player.gaps)
+        self.stalls.append(player.stalls)
+        self.audio += player.audio
+
+    def join(self, other: "Outcome") -> None:
+        """The other's requests and times count here, too."""
+        self.first += other.first
+        self.gaps += other.gaps
+        self.stalls += other.stalls
+        self.widths += other.widths
+        self.audio += other.audio
+        self.seconds += other.seconds
+        self.busy += other.busy
+
+    def first_sound(self, share: float) -> float:
+        """Seconds within which this share of requests sounded."""
+        return sorted(self.first)[min(int(share * len(self.first)), len(self.first) - 1)]
+
+    @property
+    def gap_free(self) -> float:
+        """Share of requests whose player never ran dry."""
+        return sum(gaps == 0 for gaps in self.gaps) / len(self.gaps)
 
 
 class Simulation:

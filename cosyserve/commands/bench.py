@@ -76,16 +76,16 @@ async def run(arguments: argparse.Namespace) -> int:
             except CosyserveError as error:
                 if not results:
                     raise
-                outcome = Outcome(failed=1, messages={error.message})
+                outcome = Outcome(failures=[error.message])
             results.append((load, outcome))
             if not arguments.json:
                 print(_row(load, outcome), flush=True)
-                for message in sorted(outcome.messages)[:3]:
+                for message in sorted(set(outcome.failures))[:3]:
                     print(f"failed: {message}", file=sys.stderr)
     if arguments.json:
         loads = [as_dict(load, outcome) for load, outcome in results]
         print_json({"server": arguments.server, "loads": loads})
-    return FAILED if any(outcome.failed or not outcome.completed for _, outcome in results) else 0
+    return FAILED if any(outcome.failures or not outcome.heard for _, outcome in results) else 0
 
 
 def _row(load: Load, outcome: Outcome) -> str:
@@ -96,7 +96,7 @@ def _row(load: Load, outcome: Outcome) -> str:
     factor = percentile(outcome.real_time_factor, 50)
     name = f"{load.rate:g} a second" if load.rate else f"{load.streams} stream{'s' if load.streams > 1 else ''}"
     return (
-        f"{name:<14} {outcome.completed:8d} {outcome.refused:8d} {outcome.failed:7d}"
+        f"{name:<14} {len(outcome.heard):8d} {len(outcome.refusals):8d} {len(outcome.failures):7d}"
         f"{milliseconds(outcome.first_byte, 50):>22} {milliseconds(outcome.first_byte, 95):>6}"
         f" {milliseconds(outcome.first_byte, 99):>6}"
         f"{milliseconds(outcome.first_audible, 50):>18} {milliseconds(outcome.first_audible, 95):>6}"

@@ -7,13 +7,13 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.load.player import listen
+from cosyserve.load.player import Heard, listen
 
 Ask = Callable[[int], Coroutine[Any, Any, None]]
 
@@ -91,32 +91,77 @@ class Load:
     first_seed: int = 0
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """seconds: from the request to its refusal. retry_after: what the server asked to wait."""
+
+    seconds: float
+    retry_after: float
+
+
 @dataclass
 class Outcome:
-    """What became of the requests of one load. All times in seconds since the request was sent."""
-
-    first_byte: list[float] = field(default_factory=list)
-    first_audible: list[float] = field(default_factory=list)
-    """To the moment at which the player, its buffer included, plays the first sample above -40
-    dBFS; empty for whole texts.
+    """What became of the requests of one load. failures: messages. seconds: that the load lasted.
+    All times in seconds since the request was sent.
     """
-    complete: list[float] = field(default_factory=list)
-    real_time_factor: list[float] = field(default_factory=list)
-    """Of each request: seconds to the complete answer for a second of audio."""
-    audio_seconds: float = 0.0
-    underruns: int = 0
-    """Requests whose player ran dry."""
-    longest_underrun_seconds: float = 0.0
-    refused: int = 0
-    failed: int = 0
-    messages: set[str] = field(default_factory=set)
-    """Of the failures."""
+
+    heard: list[Heard] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    """That the load lasted."""
+
+    async def count(self, answer: Awaitable[Heard]) -> Heard | Exception:
+        """Wait for the answer of a request and note what became of it: the answer, or the error
+        with which the server refused it or failed.
+        """
+        began = time.monotonic()
+        try:
+            self.heard.append(await answer)
+        except Overloaded as refusal:
+            self.refusals.append(Refusal(time.monotonic() - began, back_off(refusal)))
+            return refusal
+        except (CosyserveError, RuntimeError) as error:
+            self.failures.append(str(error))
+            return error
+        return self.heard[-1]
 
     @property
-    def completed(self) -> int:
-        return len(self.complete)
+    def first_byte(self) -> list[float]:
+        return [one.first_sound for one in self.heard]
+
+    @property
+    def first_audible(self) -> list[float]:
+        """To the moment at which the player, its buffer included, plays the first sample above -40
+        dBFS; empty for whole texts.
+        """
+        return [one.first_audible for one in self.heard if one.first_audible is not None]
+
+    @property
+    def complete(self) -> list[float]:
+        return [one.end for one in self.heard]
+
+    @property
+    def real_time_factor(self) -> list[float]:
+        """Of each request: seconds to the complete answer for a second of audio."""
+        return [one.end / one.audio for one in self.heard]
+
+    @property
+    def audio_seconds(self) -> float:
+        return sum(one.audio for one in self.heard)
+
+    @property
+    def underruns(self) -> int:
+        """Requests whose player ran dry."""
+        return sum(one.gaps > 0 for one in self.heard)
+
+    @property
+    def longest_underrun_seconds(self) -> float:
+        return max((stall.seconds for one in self.heard for stall in one.dry), default=0.0)
+
+
+def back_off(error: Exception) -> float:
+    """Seconds that a caller waits after a refusal or a failure before it asks again."""
+    return getattr(error, "retry_after", None) or _BACK_OFF_SECONDS
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -139,9 +184,9 @@ def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
         "rate": load.rate or None,
         "offline": load.offline,
         "seconds": round(outcome.seconds, 3),
-        "completed": outcome.completed,
-        "refused": outcome.refused,
-        "failed": outcome.failed,
+        "completed": len(outcome.heard),
+        "refused": len(outcome.refusals),
+        "failed": len(outcome.failures),
         "first_byte_milliseconds": milliseconds(outcome.first_byte),
         "first_audible_milliseconds": milliseconds(outcome.first_audible),
         "complete_milliseconds": milliseconds(outcome.complete),
@@ -149,7 +194,7 @@ def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
         "audio_seconds_a_second": round(outcome.audio_seconds / outcome.seconds, 3) if outcome.seconds else None,
         "underruns": outcome.underruns,
         "longest_underrun_milliseconds": round(1000 * outcome.longest_underrun_seconds, 1),
-        "messages": sorted(outcome.messages)[:5],
+        "messages": sorted(set(outcome.failures))[:5],
     }
 
 
@@ -158,15 +203,19 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
     counted. Raises the error of the warm-up's first request where none of it was answered.
     """
     numbers = itertools.count(load.first_seed)
-    warm = [asyncio.create_task(_request(client, load, next(numbers), Outcome())) for _ in range(min(load.streams, 8))]
-    results = await asyncio.gather(*warm, return_exceptions=True)
-    faults = [result for result in results if isinstance(result, BaseException)]
-    if len(faults) == len(results):
+    warm = await asyncio.gather(
+        *(_request(client, load, next(numbers)) for _ in range(min(load.streams, 8))), return_exceptions=True
+    )
+    faults = [result for result in warm if isinstance(result, BaseException)]
+    if len(faults) == len(warm):
         raise faults[0]
     outcome, began = Outcome(), time.monotonic()
 
-    def ask(_: int) -> Coroutine[Any, Any, None]:
-        return _counted(client, load, next(numbers), outcome)
+    async def ask(_: int) -> None:
+        answer = await outcome.count(_request(client, load, next(numbers)))
+        # Requests that arrive by chance know nothing of each other.
+        if isinstance(answer, Exception) and not load.rate:
+            await asyncio.sleep(min(back_off(answer), load.seconds))
 
     if load.rate:
         await poisson(ask, load.rate, load.seconds, seed=1)
@@ -176,47 +225,15 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
     return outcome
 
 
-async def _counted(client: AsyncClient, load: Load, number: int, outcome: Outcome) -> None:
-    try:
-        await _request(client, load, number, outcome)
-    except Overloaded as refusal:
-        outcome.refused += 1
-        await _back_off(load, refusal.retry_after or _BACK_OFF_SECONDS)
-    except (CosyserveError, RuntimeError) as error:
-        outcome.failed += 1
-        outcome.messages.add(str(error))
-        await _back_off(load, _BACK_OFF_SECONDS)
-
-
-async def _back_off(load: Load, seconds: float) -> None:
-    """A caller of a fixed number waits; requests that arrive by chance know nothing of each
-    other.
-    """
-    if not load.rate:
-        await asyncio.sleep(min(seconds, load.seconds))
-
-
-async def _request(client: AsyncClient, load: Load, number: int, outcome: Outcome) -> None:
+async def _request(client: AsyncClient, load: Load, number: int) -> Heard:
     """One request with a seed of its own, so that no two are the same work."""
-    text, began = load.texts[number % len(load.texts)], time.monotonic()
-    if load.offline:
-        _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
-        seconds = time.monotonic() - began
-        first, audible = seconds, None
-        audio, dry = summary.audio_seconds, 0.0
-        if not audio:
-            raise RuntimeError("an answer without audio")
-    else:
+    text = load.texts[number % len(load.texts)]
+    if not load.offline:
         speech = client.synthesize(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS, resume_seconds=0)
-        heard = await listen(speech, buffer_seconds=load.buffer_seconds)
-        seconds, first = heard.end, heard.first_sound
-        audible = None if heard.first_audible is None else heard.first_audible + load.buffer_seconds
-        audio, dry = heard.audio, max((stall.seconds for stall in heard.dry), default=0.0)
-    outcome.first_byte.append(first)
-    if audible is not None:
-        outcome.first_audible.append(audible)
-    outcome.complete.append(seconds)
-    outcome.real_time_factor.append(seconds / audio)
-    outcome.audio_seconds += audio
-    outcome.underruns += dry > 0
-    outcome.longest_underrun_seconds = max(outcome.longest_underrun_seconds, dry)
+        return await listen(speech, load.buffer_seconds)
+    began = time.monotonic()
+    _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
+    seconds = time.monotonic() - began
+    if not summary.audio_seconds:
+        raise RuntimeError("an answer without audio")
+    return Heard(seconds, seconds, summary.audio_seconds, summary)

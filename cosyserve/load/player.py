@@ -5,8 +5,6 @@ late.
 import time
 from dataclasses import dataclass
 
-from cosyserve.audio.audibility import FirstAudible
-from cosyserve.audio.encoding import Encoding
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Summary
 from cosyserve.spec import SAMPLE_RATE
@@ -30,8 +28,8 @@ class Stall:
 
 @dataclass(frozen=True)
 class Heard:
-    """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for
-    how long, all in all.
+    """Seconds of one speech since it was asked for. dry: when and for how long the player had
+    nothing left.
 
     first_sound: until the first byte. first_audible: until the player plays the first sample above
     -40 dBFS; None when there is none.
@@ -40,11 +38,19 @@ class Heard:
     first_sound: float
     end: float
     audio: float
-    gaps: int
-    stalls: float
     summary: Summary
     first_audible: float | None = None
     dry: tuple[Stall, ...] = ()
+
+    @property
+    def gaps(self) -> int:
+        """How often the player ran dry."""
+        return len(self.dry)
+
+    @property
+    def stalls(self) -> float:
+        """For how long, all in all."""
+        return sum(stall.seconds for stall in self.dry)
 
     @property
     def left(self) -> float:
@@ -90,25 +96,22 @@ class Player:
         return max(0.0, self._dry_at - now)
 
 
-async def listen(speech: Speech, begin: float | None = None, buffer_seconds: float = 0.0) -> Heard:
-    """Hear a speech (24 kHz, linear) to its end; raises what ends it early. begin: time.monotonic()
-    of the request, default now. buffer_seconds: of the player."""
-    began = time.monotonic() if begin is None else begin
-    player, audible = Player(buffer_seconds), FirstAudible(Encoding.LINEAR16, SAMPLE_RATE)
+async def listen(speech: Speech, buffer_seconds: float = 0.0) -> Heard:
+    """Hear a speech (24 kHz, linear) that is asked for now to its end; raises what ends it early.
+    buffer_seconds: of the player.
+    """
+    began, player = time.monotonic(), Player(buffer_seconds)
     async with speech:
         async for chunk in speech:
-            now = time.monotonic() - began
-            player.hear(now, len(chunk.audio) / speech.bytes_per_sample / SAMPLE_RATE)
-            audible.arrived(now, chunk.audio)
+            player.hear(time.monotonic() - began, len(chunk.audio) / speech.bytes_per_sample / SAMPLE_RATE)
     if speech.summary is None or player.first_sound is None:
         raise RuntimeError("a speech ended well without audio or summary")
+    audible = speech.first_audible_seconds
     return Heard(
         player.first_sound,
         time.monotonic() - began,
         player.audio,
-        player.gaps,
-        player.stalls,
         speech.summary,
-        audible.seconds,
+        None if audible is None else audible + buffer_seconds,
         tuple(player.dry),
     )

@@ -18,5 +18,5 @@ def test_the_quick_form_measures_and_reports(tmp_path: Path) -> None:
     assert level["streams"] == 1
     assert level["p50"] > 0
     text = (tmp_path / "report.md").read_text()
-    assert "200 characters" in text
+    assert "| models/demo | English, plain words | normalised |" in text
     assert "| closed | 1 |" in text

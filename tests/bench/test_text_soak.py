@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.text_soak import SoakResult, soak
+from bench.text_soak import soak
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
@@ -16,12 +16,4 @@ async def test_a_short_text_soak_loses_nothing(mode: str) -> None:
     # In token mode a sentence is as long as the model takes, in sentence mode as its text.
     assert 55 <= result.sentences <= 75
     assert result.audio_seconds > 180
-    assert set(result.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}
-
-
-def test_growth_is_seen() -> None:
-    def result(slope: float) -> SoakResult:
-        return SoakResult("sentences", 60_000, 1, 1.0, 1.0, {"llm.0": 0.2, "orchestrator.0": slope}, {})
-
-    assert result(0.9).flat
-    assert not result(1.1).flat
+    assert set(result.memory.slopes) == {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"}

@@ -10,22 +10,22 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 from cosyserve.host.supervision.supervisor import local_deployment
-from tools.attack.connections import many_connections
-from tools.attack.empty_calls import empty_calls
-from tools.attack.empty_chunks import empty_chunks
-from tools.attack.empty_streams import empty_streams
-from tools.attack.half_sent import half_sent
-from tools.attack.hang_ups import hang_ups
-from tools.attack.huge_fields import huge_fields
-from tools.attack.never_reading import never_reading
-from tools.attack.number_texts import number_texts
-from tools.attack.target import Attack, Finding, Target
-from tools.attack.undecodable import undecodable
+from tools.attack.connection_attacks import (
+    empty_calls,
+    empty_streams,
+    half_sent,
+    hang_ups,
+    many_connections,
+    never_reading,
+)
+from tools.attack.message_attacks import empty_chunks, huge_fields, number_texts, undecodable
+from tools.attack.target import Finding, Target
 
+Attack = Callable[[Target], Awaitable[Finding]]
 ATTACKS: dict[str, Attack] = {
     "half-sent": half_sent,
     "connections": many_connections,

@@ -98,10 +98,6 @@ class RawConnection:
         """Close a call's request stream."""
         self._write_frame(_DATA, _END_STREAM, stream, b"")
 
-    def reset(self, stream: int) -> None:
-        """Hang up a call."""
-        self._write_frame(_RESET, 0, stream, struct.pack(">I", 8))
-
     async def read_on(self) -> None:
         """Take what the peer sends until it closes."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):

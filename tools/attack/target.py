@@ -1,5 +1,5 @@
-"""The stack under attack: where it answers, what its door holds, and how an honest caller fares
-meanwhile.
+"""The stack under attack: where it answers, what its door holds, how an honest caller fares
+meanwhile, and what an attack finds.
 """
 
 import asyncio
@@ -17,6 +17,17 @@ from cosyserve.v1 import info_pb2, info_pb2_grpc
 DOOR = "/cosyserve.v1.SynthesisService/"
 HONEST_SECONDS = 60.0
 """A tiny request that takes longer has not been answered."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an attack measured, and the limit that has to hold: in words, with figures. held:
+    whether it does.
+    """
+
+    seen: str
+    limit: str
+    held: bool
 
 
 @dataclass(frozen=True)

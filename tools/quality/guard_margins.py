@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from services.orchestrator.speech.word_alignment import FEWEST_LETTERS, fewest_tokens, tokens_of
 
 from cosyserve.commands.terminal.arguments import add_json, add_model, model_directory
 from cosyserve.model_directory import ModelDirectory
@@ -37,6 +36,7 @@ from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_
 from services.llm.loading import load_backend
 from services.llm.settings import LlmSettings
 from services.orchestrator.speech.utterance import SpokenWord
+from services.orchestrator.speech.word_alignment import FEWEST_LETTERS, fewest_tokens, tokens_of
 from tools.quality.command import ending
 from tools.quality.recordings.recording import HELD_OUT, Sentence, read_sentences, spread
 

@@ -2,16 +2,14 @@
 bench.gpu.llm [--part PART] [--json FILE]`.
 
 Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps
-(the graphs of a decode step and of a chunk of prompts, alone), kernels (where a step's time goes),
-engine (milliseconds a step at 1 to 128 sentences, time to the first token), same (fused steps
-against the readable path, many sentences against each alone, text that arrives, a poisoned
-sentence), soak (callers that hang up). Every part takes less than a minute once its kernels are
-compiled, which is kept on disk.
+(the graphs of a decode step and of a chunk of prompts, alone), engine (milliseconds a step at 1 to
+128 sentences, time to the first token), same (fused steps against the readable path, many sentences
+against each alone, text that arrives, a poisoned sentence). Every part takes less than a minute
+once its kernels are compiled, which is kept on disk.
 """
 
 import argparse
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,17 +19,16 @@ from typing import Any
 
 import torch
 
-from bench.gpu.llm.checks import same, soak
-from bench.gpu.llm.decode_steps import kernels, steps
+from bench.gpu.llm.checks import same
+from bench.gpu.llm.decode_steps import cache_bytes, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
 from bench.gpu.timing import ceilings
 from bench.parts.part import ResultsFile
 from services.llm.gpu.packing import PackedModel
-from services.llm.gpu.tuning import TABLE, Blocks, Tuning
 
 FIRST_SOUND_TOKENS = 16
 """For its first 120 ms a voice of 87 prompt tokens needs 13 tokens and 3 to look ahead."""
-PARTS = ("ceilings", "steps", "kernels", "engine", "same", "soak")
+PARTS = ("ceilings", "steps", "engine", "same")
 
 
 def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
@@ -54,8 +51,7 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
         heard = speak(engine, range(count))
         whole = [b - a for one in heard for a, b in zip(one.times[150:350], one.times[151:351], strict=True)]
         positions = PROMPT_TEXT + PROMPT_SPEECH + TEXT_IDS + 250
-        cached = count * positions * packed.config.layers * 2 * packed.config.kv_width * packed.table.element_size()
-        floor = (packed.step_bytes + cached) / bandwidth
+        floor = (packed.step_bytes + cache_bytes(packed, count, positions)) / bandwidth
         begun = time.perf_counter()
         first = speak(engine, range(count), text_ids=1)
         row = {
@@ -94,43 +90,20 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
     return {"together": rows, "alone": alone}
 
 
-def use(table: dict[str, dict[str, Any]]) -> None:
-    """Other block sizes from here on."""
-    for rows, one in table.items():
-        parts: dict[str, Any] = {
-            name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()
-        }
-        TABLE[int(rows)] = Tuning(**parts)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, help="one part only")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of the soak")
-    parser.add_argument(
-        "--blocks", type=Path, help="block sizes other than those of services.llm.gpu.tuning: {rows: Tuning as json}"
-    )
     parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
     arguments = parser.parse_args()
-    if arguments.blocks:
-        use(json.loads(arguments.blocks.read_text()))
+    work = {"steps": steps, "engine": speed, "same": lambda _, keep: same(keep)}
     results = ResultsFile(arguments.json)
     results["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     for part in [arguments.part] if arguments.part else PARTS:
         if part == "ceilings" or "ceilings" not in results:
             results["ceilings"] = ceilings()
         bandwidth = results["ceilings"]["read_terabytes_per_second"] * 1e12
-        keep = partial(results.__setitem__, part)
-        if part == "steps":
-            results[part] = steps(bandwidth, keep)
-        elif part == "kernels":
-            results[part] = kernels(bandwidth)
-        elif part == "engine":
-            results[part] = speed(bandwidth, keep)
-        elif part == "same":
-            results[part] = same(keep)
-        elif part == "soak":
-            results[part] = soak(arguments.seconds)
+        if part in work:
+            results[part] = work[part](bandwidth, partial(results.__setitem__, part))
 
 
 if __name__ == "__main__":

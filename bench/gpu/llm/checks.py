@@ -1,35 +1,32 @@
-"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many
-are singles, hanging up frees all.
+"""What has to hold for the speech-token engine on a GPU: fused steps give the tokens of the
+readable path, and many sentences at once the tokens of each alone.
 """
 
-import random
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from bench.gpu.llm.random_sentences import Heard, capacity, engine_of, random_model, script, speak
+from bench.gpu.llm.random_sentences import Heard, capacity, ended, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.scheduler import Sequence
 from services.llm.engine.stepper import Alone
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.outbox import Outbox
-from services.llm.generation.request import Grouping, Hop, Profile, Prompt
+from services.llm.generation.request import Grouping, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Table
 from services.llm.generation.whole_text import WholeText
 
 POISONED = 950
-"""A text id whose embedding is made to be no number."""
+"""A text id whose embedding is set to NaN."""
 
 
 def arriving(seed: int, replay: tuple[int, ...] = ()) -> ContinuousText:
-    """A sentence whose text comes by and by, see `pieces`."""
+    """A sentence whose text arrives in pieces, see `pieces`."""
     prompt = Prompt(
         tuple((31 * seed + i) % 900 for i in range(12)), tuple((17 * seed + 13 * i) % 6561 for i in range(30))
     )
@@ -57,10 +54,7 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
         time.sleep(0.01)
     for sequence in sequences:
         engine.feed(sequence, None)
-    for one in heard:
-        if not one.over.wait(60) or one.error:
-            raise one.error or TimeoutError("a sentence did not end")
-    return heard
+    return ended(heard)
 
 
 def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
@@ -72,9 +66,9 @@ def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
 
 
 def guards(engine: Engine, name: str) -> dict[str, int]:
-    """A sentence whose numbers are none fails, with its reason; the others do not notice."""
+    """A sentence whose embedding is NaN fails, with its reason; the others are unaffected."""
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
-    heard = [Heard() for _ in range(3)]
+    heard = first, failed, last = Heard(), Heard(), Heard()
     bad = WholeText(
         Prompt((), ()),
         (POISONED,) * 3,
@@ -83,69 +77,10 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
     )
     for program, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
         engine.submit(program, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
-    for one in heard:
-        if not one.over.wait(60):
-            raise TimeoutError("a sentence did not end")
-    if not isinstance(heard[1].error, NonFinite):
-        raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
-    return compared(
-        name, "next to a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
-    )
-
-
-def soak(seconds: float) -> dict[str, Any]:
-    """Thirty-two callers, of whom a third hang up somewhere; what is left on the device."""
-    engine = engine_of(random_model(ends=True), 32, torch.bfloat16)
-    speak(engine, range(32), 6)
-    torch.cuda.synchronize()
-    before, begun, ended, left = torch.cuda.memory_allocated(), time.perf_counter(), 0, 0
-    generator = random.Random(0)
-    running: list[tuple[Sequence, Heard, int]] = []
-    news, seed = threading.Event(), 0
-
-    def collector(one: Heard) -> Callable[[Hop | Exception], None]:
-        def deliver(item: Hop | Exception) -> None:
-            one.deliver(item)
-            news.set()
-
-        return deliver
-
-    while time.perf_counter() - begun < seconds or running:
-        while len(running) < 32 and time.perf_counter() - begun < seconds:
-            seed += 1
-            one = Heard()
-            stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
-            running.append(
-                (
-                    engine.submit(script(seed, 6), capacity(6), Outbox(collector(one), Grouping(first=1, rest=1))),
-                    one,
-                    stop,
-                )
-            )
-        if not news.wait(60):
-            raise TimeoutError("no sentence went on for 60 s")
-        news.clear()
-        for item in list(running):
-            sequence, one, stop = item
-            if len(one.tokens) >= stop and not one.over.is_set():
-                engine.cancel(sequence)
-                left += 1
-                running.remove(item)
-            elif one.over.is_set():
-                if one.error:
-                    raise one.error
-                ended += 1
-                running.remove(item)
-    torch.cuda.synchronize()
-    stats = engine.stats
-    figures = {
-        "ended": ended, "hung_up": left, "device_bytes_before": before,
-        "device_bytes_after": torch.cuda.memory_allocated(),
-        "running_after": stats.running, "reserved_after": stats.reserved_kv_bytes,
-    }  # fmt: skip
-    print(f"soak of {seconds:.0f} s: {figures}", flush=True)
-    engine.close()
-    return figures
+    others = [one.tokens for one in ended([first, last])]
+    if not failed.over.wait(60) or not isinstance(failed.error, NonFinite):
+        raise RuntimeError(f"a sentence whose embedding is NaN ended with {failed.error!r}")
+    return compared(name, "next to a poisoned sentence, which failed, against without it", others, good)
 
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:

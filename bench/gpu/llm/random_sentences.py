@@ -66,6 +66,11 @@ def speak(
         engine.submit(
             script(seed, text_ids, speech), capacity(text_ids, speech), Outbox(one.deliver, Grouping(first=1, rest=1))
         )
+    return ended(heard)
+
+
+def ended(heard: list[Heard]) -> list[Heard]:
+    """Wait for the end of all. Raises the error of a sentence, or TimeoutError."""
     for one in heard:
         if not one.over.wait(120):
             raise TimeoutError("a sentence did not end")

@@ -1,30 +1,25 @@
 """The process whose speech-token model decodes during the passes: `python -m
-bench.gpu.sharing.decoding DEVICE MODEL`.
+bench.gpu.sharing.decoding`.
 
 Questions: {"do": "talk", "way": as in `rows`, "pace": seconds, "sentences": how many at once} -> {}
-when the first tokens are there; {"do": "hush"} -> {"ms": [...]} from token to token. On cuda fused
-steps of the published sizes with random weights, MODEL is not read; on cpu the readable model in
-MODEL, which has one way.
+when the first tokens are there; {"do": "hush"} -> {"ms": [...]} from token to token. Fused steps of
+the published sizes with random weights.
 """
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.gpu.sharing.rows import EARLY, NORMAL, SEVERAL
+from bench.gpu.sharing.rows import EARLY, HIGH, NORMAL, SEVERAL
 from bench.gpu.sharing.worker import Answer, serve
-from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
-from services.llm.engine.weights import load_tensors
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.generation.config import LlmConfig
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
@@ -138,10 +133,9 @@ def sentence(config: LlmConfig, seed: int) -> tuple[WholeText, int]:
 
 
 class Speaker:
-    """Each way has an engine of its own, made when it is asked for."""
+    """Each way has an engine of its own, made when it is first asked for."""
 
-    def __init__(self, device: str, model: Path) -> None:
-        self._device, self._directory = torch.device(device), ModelDirectory(model)
+    def __init__(self) -> None:
         self._model: SpeechTokenModel | None = None
         self._engines: dict[str, Engine] = {}
         self._talk: SentenceLoop | None = None
@@ -157,20 +151,10 @@ class Speaker:
     def engine(self, way: str) -> Engine:
         """Raises what loading raises."""
         if way not in self._engines:
-            self._engines[way] = self._fused(way) if self._device.type == "cuda" else self._readable()
+            self._engines[way] = self._new_engine(way)
         return self._engines[way]
 
-    def close(self) -> None:
-        for engine in self._engines.values():
-            engine.close()
-
-    def _readable(self) -> Engine:
-        torch.set_num_threads(1)
-        config = read_config(self._directory)
-        model = SpeechTokenModel.build(config, load_tensors(self._directory, config), self._device)
-        return Engine(model, Limits(running=MOST_SENTENCES, waiting=MOST_SENTENCES))
-
-    def _fused(self, way: str) -> Engine:
+    def _new_engine(self, way: str) -> Engine:
         from bench.gpu.llm.random_sentences import random_model
         from services.llm.gpu import runner, tuning
         from services.llm.gpu.factory import start_engine
@@ -181,8 +165,9 @@ class Speaker:
         tuning.TABLE[1] = blocks_of(way)
         try:
             limits = Limits(running=MOST_SENTENCES, waiting=MOST_SENTENCES)
+            device = torch.device("cuda")
             return start_engine(
-                self._model, limits, device=self._device, dtype=torch.bfloat16, positions=POSITIONS, on_fault=print
+                self._model, limits, device=device, dtype=torch.bfloat16, positions=POSITIONS, on_fault=print
             )
         finally:
             runner.PRIORITY, tuning.TABLE[1] = priority, blocks
@@ -195,14 +180,11 @@ def blocks_of(way: str) -> Any:
     return {EARLY: replace(TABLE[1], pdl=1), SEVERAL: TABLE[2]}.get(way, TABLE[1])
 
 
-def main() -> None:
-    def new_decoding() -> Callable[[Answer], Answer]:
-        speaker = Speaker(sys.argv[1], Path(sys.argv[2]))
-        speaker.engine("high")
-        return speaker.answer
-
-    serve(new_decoding)
+def new_decoding() -> Callable[[Answer], Answer]:
+    speaker = Speaker()
+    speaker.engine(HIGH)
+    return speaker.answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(new_decoding)

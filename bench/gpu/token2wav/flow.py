@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,9 +20,9 @@ AGAIN = (4, 8, 16, 32, 64, 128)
 """Blocks of sentences that are made again."""
 
 
-def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
-    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together
-    and alone, keys whole and split.
+def correctness(dtype: torch.dtype) -> None:
+    """Against the readable flow in float32: cached and recomputed, together and alone, keys whole
+    and split.
     """
     weights = random_flow(PUBLISHED, DEVICE)
     flow = Flow(PUBLISHED, weights, DEVICE)
@@ -36,59 +35,57 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         rows[name] = apart(joined, torch.cat(wanted))
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
-    for dtype in kinds:
-        name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
-        paged = PagedFlow(
-            PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True, RUN.tuned)
-        )
+    name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
+    paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8))
 
-        def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
-            paged.pool.fill_(float("nan"))
-            return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
-
-        eager = one_by_one(paged)
-        report(name, eager, wanted)
-        flow_module.LONG_PAGES = 0
-        report(f"{name}, keys split", one_by_one(paged), wanted)
-        flow_module.LONG_PAGES = 8
+    def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
         paged.pool.fill_(float("nan"))
-        whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
-        report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
-        paged.pool.fill_(float("nan"))
-        report(
-            f"{name}, four blocks in one pass",
-            list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()),
-            wanted[:4],
-        )
-        paged._scratch.fill_(float("nan"))
-        units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
-        report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
-        if dtype == torch.float32:
-            continue
-        first = paged.capture((Way.SHORT,))
-        print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
-        alone = one_by_one(paged)
-        report(f"{name}, graph against eager", alone, eager)
-        paged.pool.fill_(float("nan"))
-        theirs = [10, 11, 12, 13, 14]
-        both: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for at in range(max(someone.blocks, other.blocks)):
-            pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
-            pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
-            for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
-                both[who].append(mel)
-        report(f"{name}, two streams", both[0] + both[1], wanted + others)
-        report(f"{name}, two streams against alone", both[0], alone)
-        for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"barrier_units": 0})):
-            other_way = PagedFlow(
-                PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options
-            )
-            report(f"{name}, {what}", one_by_one(other_way), wanted)
-            report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
-    return rows
+        return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+
+    eager = one_by_one(paged)
+    report(name, eager, wanted)
+    flow_module.LONG_PAGES = 0
+    report(f"{name}, keys split", one_by_one(paged), wanted)
+    flow_module.LONG_PAGES = 8
+    paged.pool.fill_(float("nan"))
+    whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
+    report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
+    paged.pool.fill_(float("nan"))
+    report(
+        f"{name}, four blocks in one pass",
+        list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()),
+        wanted[:4],
+    )
+    paged._scratch.fill_(float("nan"))
+    units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
+    report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
+    if dtype == torch.float32:
+        return
+    first = paged.capture((Way.SHORT,))
+    print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
+    alone = one_by_one(paged)
+    report(f"{name}, graph against eager", alone, eager)
+    paged.pool.fill_(float("nan"))
+    theirs = [10, 11, 12, 13, 14]
+    both: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for at in range(max(someone.blocks, other.blocks)):
+        pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+        pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
+        for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+            both[who].append(mel)
+    report(f"{name}, two streams", both[0] + both[1], wanted + others)
+    report(f"{name}, two streams against alone", both[0], alone)
+    other_ways: dict[str, dict[str, Any]] = {
+        "attention by itself": {"by_head": 0},
+        "a product a launch": {"barrier_units": 0},
+    }
+    for what, options in other_ways.items():
+        other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), **options)
+        report(f"{name}, {what}", one_by_one(other_way), wanted)
+        report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
 
 
-def passes(out: Path, pages: int = 800) -> dict[str, Any]:
+def passes(pages: int = 800) -> None:
     """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own;
     pages: at most, if there is room.
     """
@@ -101,14 +98,14 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
             pages=2,
             buckets=RUN.shard or (1, 2, 4, 8, 16, 32),
             most=32,
-            launch=Launcher(True, RUN.tuned),
+            launch=Launcher(True),
         )
         paged.capture()
-        return {}
+        return
     pages = min(
         pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize)
     )
-    paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
+    paged = filled(weights, pages, (1, 2, 4, 8, 16, 32))
     seconds = paged.capture()
     memory = torch.cuda.memory_allocated() / 2**30
     print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {memory:.1f} GiB", flush=True)
@@ -137,16 +134,13 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
         f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included",
         flush=True,
     )
-    return rows
 
 
-def recompute(out: Path) -> dict[str, Any]:
+def recompute() -> None:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.results
-    paged = PagedFlow(
-        PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned)
-    )
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN))
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
         one = RandomVoice(None, 0, 25 * blocks, 5)
@@ -157,4 +151,3 @@ def recompute(out: Path) -> dict[str, Any]:
         print(
             f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {scratch:.2f} MiB a block", flush=True
         )
-    return rows

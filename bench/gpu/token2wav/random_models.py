@@ -1,6 +1,5 @@
 """What is measured: a flow and a vocoder of the published sizes with random weights."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
-from services.token2wav.gpu.device.launcher import Tile
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
 from services.token2wav.vocoder.config import VocoderConfig, read_config
@@ -26,12 +24,10 @@ DEVICE = torch.device("cuda")
 @dataclass
 class Run:
     """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of
-    what; tuned: other tiles; results: the figures of the part, in their file as soon as they are
-    there."""
+    what; results: the figures of the part, in their file as soon as they are there."""
 
     compile_only: bool = False
     shard: tuple[int, ...] = ()
-    tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
     results: ResultsFile = field(default_factory=ResultsFile)
 
 
@@ -50,15 +46,6 @@ def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
     """The vocoder of `bench.real_size`, weight norm fused."""
     config = replace(read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
     return config, fused(vocoder_tensors())
-
-
-def graphed(work: Callable[[], Any]) -> Callable[[], None]:
-    work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph.replay
 
 
 class RandomVoice:

@@ -3,7 +3,6 @@ costs by batch.
 """
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,8 +10,7 @@ from torch import Tensor
 
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, RUN, apart, random_vocoder
-from bench.gpu.token2wav.vocoder_tuning import CompileShare
-from services.token2wav.gpu.device.launcher import Launcher
+from services.token2wav.gpu.device.launcher import Grid, Launcher
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -23,31 +21,44 @@ ARRIVALS = (26, 76, 126, 176, 226, FRAMES)
 """Frames that are there at each step: hops behind a prompt of 87 tokens, and the end."""
 
 
-def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dict[str, Any]:
+class CompileShare(Launcher):
+    """Launches one in `count` kinds of kernels, so that several processes compile them all."""
+
+    def __init__(self, mine: int, count: int) -> None:
+        super().__init__(True)
+        object.__setattr__(self, "_mine", (mine, count, {}))
+
+    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, **constants: Any) -> None:
+        mine, count, seen = self._mine  # type: ignore[attr-defined]
+        at = seen.setdefault((kernel.fn.__name__, *sorted(constants.items())), len(seen))
+        if at % count == mine:
+            super().__call__(kernel, grid, *arguments, **constants)
+
+
+def vocoder(precision: str) -> None:
     """Windows against the readable vocoder's whole sentence, then milliseconds of a window by
     batch.
     """
     config, weights = random_vocoder()
     if RUN.compile_only:
-        launch = CompileShare(RUN.shard[0], RUN.shard[1], RUN.tuned)
+        launch = CompileShare(RUN.shard[0], RUN.shard[1])
         windowed = WindowedVocoder(
-            config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0]
+            config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precision
         )
         for batch in BATCHES:
             for frames in windowed.shapes:
                 windowed.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
         torch.cuda.synchronize()
-        return {}
+        return
     plain = Vocoder(config, weights, DEVICE)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
     rows = RUN.results
-    for precision, parallel in [(precision, parallel) for precision in precisions for parallel in (False, True)]:
+    for parallel in (False, True):
         began = time.perf_counter()
         print("excitation next to the levels before" if parallel else "one after the other", flush=True)
         windowed = WindowedVocoder(
-            config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision,
-            side_streams=parallel
+            config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=parallel
         )  # fmt: skip
         windowed.capture()
         seconds = time.perf_counter() - began
@@ -76,8 +87,6 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
                     flush=True,
                 )
         del windowed
-    _profiled(config, weights, precisions[0])
-    return rows
 
 
 def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
@@ -94,25 +103,3 @@ def _streamed(windowed: WindowedVocoder, mel: Tensor) -> Tensor:
             )
             first += count
     return torch.cat(pieces)
-
-
-def _profiled(config: Any, weights: dict[str, Tensor], precision: str) -> None:
-    windowed = WindowedVocoder(
-        config, weights, DEVICE, slots=40, buckets=BATCHES, launch=Launcher(True, RUN.tuned), precision=precision
-    )
-    for batch in (1, 32):
-        windows = [Render(at + 1, 0, 30, None, at, 0) for at in range(batch)]
-        windowed.run(windows)
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
-            windowed.run(windows)
-            torch.cuda.synchronize()
-        events = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)
-        total = sum(event.self_device_time_total for event in events)
-        print(
-            f"{batch} windows: {total:.0f} us of kernels in {sum(event.count for event in events)} launches", flush=True
-        )
-        for event in events[:16]:
-            print(f"   {event.key[:90]:90s} {event.self_device_time_total:8.0f} us in {event.count}", flush=True)
-        spans = [event for event in recorded.events() if "windowed_convolution" in event.name]
-        print("   convolutions in turn:", " ".join(f"{event.device_time_total:.0f}" for event in spans), flush=True)

@@ -1,5 +1,5 @@
-"""Block sizes of the products for each number of rows, measured on an H200 (`python -m
-bench.gpu.llm.tuning`).
+"""Block sizes of the products for each number of rows: on an H200 the fastest of all that were
+tried (docs/gpu-llm.md, Speed).
 """
 
 from dataclasses import dataclass, replace

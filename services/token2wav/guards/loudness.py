@@ -3,9 +3,9 @@ saturated, which are faults of the networks.
 """
 
 import numpy as np
-from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS
 from numpy.typing import NDArray
 
+from cosyserve.audio.audibility import LEAD_MILLISECONDS, ONSET_DBFS
 from cosyserve.errors import Absurd, Silence
 from cosyserve.spec import SAMPLE_RATE
 

@@ -15,7 +15,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from tests.fuzz.upload_seeds import wav
 
 from cosyserve import telemetry
 from cosyserve.rpc.calls import retry_delay
@@ -39,6 +38,7 @@ from tests.contract.frontend.test_voice_service import (
     ROOT,
     WRONG_STATE,
 )
+from tests.fuzz.upload_seeds import wav
 
 TINY = ROOT / "tests" / "golden" / "tiny"
 REFERENCE = TINY / "features.npz"

@@ -4,16 +4,15 @@ model.
 
 import asyncio
 import base64
-import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
+import hypothesis
 import numpy as np
 import pytest
-from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.calls import retry_delay
@@ -21,7 +20,8 @@ from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend.frontend_calls import refused, served
-from tools.fuzz.damage import damaged
+from tests.fuzz.strategies import LIMITS, damaged
+from tests.fuzz.upload_seeds import seeds, voiced
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"
@@ -284,11 +284,17 @@ async def test_a_failing_storage_is_reported_and_the_presets_stay_available(stub
 
 
 async def test_forty_mutated_uploads_over_grpc(stub: Any) -> None:
-    source = random.Random(3)
-    outcomes = []
-    for _ in range(40):
+    files, outcomes = list[bytes](), []
+
+    @hypothesis.settings(LIMITS, max_examples=40)
+    @hypothesis.given(damaged(list(FILES.values())))
+    def draw(file: bytes) -> None:
+        files.append(file)
+
+    draw()
+    for file in files:
         try:
-            await stub.CreateVoice(draft(damaged(list(FILES.values()), source), ""))
+            await stub.CreateVoice(draft(file, ""))
             outcomes.append("made")
         except grpc.aio.AioRpcError as error:
             outcomes.append(error.code().name)

@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 import pytest
-from cosyserve.rpc.calls import as_error
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import Repeated
+from cosyserve.rpc.calls import as_error
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME

@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
-from tests.fuzz.upload_seeds import seeds
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from tests.fuzz.upload_seeds import seeds
 from tests.stacks.scripted_server import listening
 from tests.stacks.up_process import TINY
 

@@ -16,7 +16,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.fuzz.upload_seeds import seeds
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
@@ -33,6 +32,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
+from tests.fuzz.upload_seeds import seeds
 from tests.stacks.every_request import Put, methods, places, request_of
 from tests.stacks.in_process import until_serving
 

@@ -11,12 +11,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.fuzz.upload_seeds import seeds, wav
 
 from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.sound import Sound
 from services.frontend.recordings.wav_reader import read_wav
+from tests.fuzz.upload_seeds import seeds, wav
 
 RATES = st.sampled_from((16_000, 22_050, 24_000, 44_100, 48_000))
 SEEDS = {name: data for name, data in seeds().items() if name.endswith(".wav")}

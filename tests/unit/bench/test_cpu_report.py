@@ -43,7 +43,8 @@ def results() -> dict[str, Any]:
     return {
         "llm": {"costs": [way("readable", 2.0), way("served", 1.0) | {"new_prompt": 12.0}]},
         "token2wav": {"costs": [cost("continuous", 4, 1.2), cost("continuous", 16, 5.6), cost("upstream", 16, 7.0)]},
-        "prompt": [{"prompt_seconds": 10, "cold_seconds": 0.9, "warm_seconds": 0.3, "cold_by_warm": 3.0}],
+        "prompt": {"costs": [{"prompt_seconds": 10, "cold_seconds": 0.9, "warm_seconds": 0.3, "cold_by_warm": 3.0}]},
+        "frontend": {"costs": [{"model": "demo", "texts": "plain", "work": "split", "median": 0.5, "p95": 0.75}]},
     }
 
 
@@ -67,7 +68,6 @@ def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     assert {part.name for part in quick(tmp_path, Path("models/demo"))} <= {part.name for part in every}
     for name, figures in results().items():
         (tmp_path / f"{name}.json").write_text(json.dumps(figures))
-    (tmp_path / "frontend.txt").write_text("median 3 ms\n")
     ledger = Ledger(tmp_path, Subject("machine", {}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every})
     ledger.runs["closed"] = Run(LATE, 240.0, [], ["2 of 3 loads"])
     write(tmp_path, every, ledger)
@@ -76,7 +76,7 @@ def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     assert "2 of 3 loads" in text
     assert "| continuous | 16 |" in text
     assert "| served | 187 | 12 | 6 | 1 | 0.1 |" in text
-    assert "median 3 ms" in text
+    assert "| demo | plain | split | 0.5 | 0.75 |" in text
     assert "## Served" not in text
     assert (
         json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25

@@ -1,5 +1,5 @@
-"""The report of a GPU, on figures made up here: what was asked for, what holds, and what is told of
-what is missing.
+"""The report of a GPU, on figures made up here: what was asked for, what holds, and what is shown
+of what is missing.
 """
 
 import json
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.gpu.service_settings import ENGINES, settings, state_bytes
-from bench.gpu.timing import LowerBounds, estimator_weights
 
 from bench.gpu import stage_tables
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
+from bench.gpu.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.sharing.rows import ROWS, spans
 from bench.gpu.targets import Target, demands, most_without_gap
+from bench.gpu.timing import LowerBounds, estimator_weights
 from bench.load.flat_memory import verdict
-from bench.load_soak import MemorySamples
+from bench.load_soak import Looks
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level
@@ -133,13 +133,13 @@ def test_what_was_asked_for_is_judged() -> None:
     assert judged["minutes at 32 streams with hang-ups: memory flat, no error"].holds is True
 
 
-def test_nothing_measured_is_told_as_such() -> None:
+def test_what_was_not_measured_is_named_as_such() -> None:
     judged = demands({})
     assert len(judged) == len(demands(measured()))
     assert {(one.seen, one.holds) for one in judged} == {("not measured", None)}
 
 
-def test_windows_of_the_vocoder_are_told_apart() -> None:
+def test_windows_of_the_vocoder_are_distinguished() -> None:
     figures = {
         "vocoder": {
             "tf32 error": [3e-3, 0.0], "float16 error": [2e-3, 0.0], "tf32 50 8": 9.0, "float16 10 1": 0.9,
@@ -154,28 +154,32 @@ def test_windows_of_the_vocoder_are_told_apart() -> None:
     assert judged["sound of the vocoder in float16, relative error"].holds is True
 
 
-def test_the_most_listeners_are_counted_up_to_the_first_gap() -> None:
-    def levels(*loads: tuple[int, float, int]) -> list[Level]:
-        return [Level(**load(streams, share, "listening", refused=refused)) for streams, share, refused in loads]
+@pytest.mark.parametrize(
+    ("loads", "most"),
+    [
+        ([(96, 1.0, 0), (64, 1.0, 0), (128, 0.9, 0), (160, 1.0, 0)], 96),
+        ([(64, 1.0, 0), (96, 1.0, 2)], 64),
+        ([(64, 0.5, 0)], None),
+    ],
+)
+def test_the_most_listeners_are_counted_up_to_the_first_gap(
+    loads: list[tuple[int, float, int]], most: int | None
+) -> None:
+    levels = [Level(**load(streams, share, "listening", refused=refused)) for streams, share, refused in loads]
+    assert most_without_gap(levels, 1.0) == most
 
-    assert most_without_gap(levels((96, 1.0, 0), (64, 1.0, 0), (128, 0.9, 0), (160, 1.0, 0)), 1.0) == 96
-    assert most_without_gap(levels((64, 1.0, 0), (96, 1.0, 2)), 1.0) == 64
-    assert most_without_gap(levels((64, 0.5, 0)), 1.0) is None
 
-
-def test_a_soak_that_grows_or_fails_is_told() -> None:
+def test_a_soak_that_grows_or_fails_is_reported() -> None:
     seconds = [float(at) for at in range(0, 120, 10)]
     samples = {
         "flat": [(at, 50.0) for at in seconds],
         "grows": [(at, 50.0 + at / 30) for at in seconds],
         "new": [(110.0, 5.0)],
     }
-    looks = MemorySamples(samples, {at: 6 * round(at) for at in seconds})
+    looks = Looks(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert MemorySamples(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
-        "of 55 requests nothing is told"
-    )
+    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, "55 requests are too few"
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
     assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
     assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []

@@ -1,27 +1,32 @@
-"""What is measured of two engines on one GPU, as far as a CPU can: processes that are asked, tokens
-at a pace, passes, the service.
+"""What is measured of two engines on one GPU, as far as a CPU can: processes that answer, tokens at
+a pace, the service.
 """
 
-import argparse
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from bench.gpu.sharing import decoding, passes, service
+from bench.gpu.sharing import decoding, service
 from bench.gpu.sharing.__main__ import SharingProcesses, attempted, failed, measure
 from bench.gpu.sharing.decoding import Ear, Speaker
-from bench.gpu.sharing.passes import ReadablePasses
-from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row, sharing, spans
+from bench.gpu.sharing.rows import ROWS, Decoding, Row, sharing, spans
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.part import ResultsFile
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import ProcessSpec
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.v1 import token2wav_pb2
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.scheduler import Limits
+from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import read_config
 from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
@@ -47,7 +52,7 @@ async def test_a_process_answers_until_it_ends() -> None:
         await worker.close()
 
 
-async def test_a_process_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.gpu.sharing.worker.STOP_SECONDS", 0.1)
     worker = await Worker.start(ASKED, "ready", environ=ENVIRON)
     with pytest.raises(WorkerFailed, match=r"did not answer within 0\.1 s"):
@@ -77,63 +82,46 @@ def test_tokens_keep_their_pace() -> None:
     assert ear.over.is_set()
 
 
-def test_sentences_follow_each_other_until_they_are_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """The readable model, in place of fused steps."""
     monkeypatch.setattr(decoding, "TEXT_IDS", 4)
-    speaker = Speaker("cpu", GOLDEN)
-    try:
-        for sentences in (1, 2):
-            assert speaker.answer({"do": "talk", "way": "high", "pace": 0.0, "sentences": sentences}) == {}
-            talk = speaker._talk
-            assert talk
-            first = [ears[0] for ears in talk._ears]
-            for ear in first:
-                assert ear.over.wait(60)
-                assert not ear.error
-            times = speaker.answer({"do": "hush"})["ms"]
-            # Those that came after the first count too.
-            assert len(times) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
-        assert speaker.answer({"do": "hush"}) == {"ms": []}
-    finally:
-        speaker.close()
+    directory, cpu = ModelDirectory(GOLDEN), torch.device("cpu")
+    config = read_config(directory)
+    model = SpeechTokenModel.build(config, load_tensors(directory, config), cpu)
+    readable = Engine(model, Limits(running=2, waiting=2))
+    monkeypatch.setattr(Speaker, "_new_engine", lambda self, way: readable)
+    yield readable
+    readable.close()
 
 
-def test_a_sentence_that_fails_is_told() -> None:
-    speaker = Speaker("cpu", GOLDEN)
+@pytest.mark.parametrize("sentences", [1, 2])
+def test_sentences_follow_each_other_until_they_are_hushed(engine: Engine, sentences: int) -> None:
+    speaker = Speaker()
+    assert speaker.answer({"do": "talk", "way": "high", "pace": 0.0, "sentences": sentences}) == {}
+    assert speaker._talk
+    first = [ears[0] for ears in speaker._talk._ears]
+    for ear in first:
+        assert ear.over.wait(60)
+        assert not ear.error
+    times = speaker.answer({"do": "hush"})["ms"]
+    # Those that came after the first count too.
+    assert len(times) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
+    assert speaker.answer({"do": "hush"}) == {"ms": []}
+
+
+def test_the_error_of_a_sentence_is_raised(engine: Engine) -> None:
+    speaker = Speaker()
     speaker.answer({"do": "talk", "way": "high", "pace": 0.0, "sentences": 1})
     assert speaker._talk
-    speaker.close()
+    engine.close()
     for thread in speaker._talk._threads:
         thread.join(60)
     with pytest.raises(Unavailable, match="shutting down"):
         speaker.answer({"do": "hush"})
 
 
-@pytest.fixture(scope="module")
-def readable() -> ReadablePasses:
-    return ReadablePasses(GOLDEN)
-
-
-def test_passes_are_timed(readable: ReadablePasses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "LEAST", 1)
-    monkeypatch.setattr(passes, "WARM", 0)
-    steps = []
-    for units in (ONE, COLD):
-        before = readable._flow.euler_steps
-        times = passes.answer(readable, {"way": MEETING, "units": units, "seconds": 0.0})["ms"]
-        assert len(times) == 1
-        assert times[0] > 0
-        steps.append(readable._flow.euler_steps - before)
-    assert steps[1] == COLD * steps[0] > 0
-
-
-def test_a_cold_pass_makes_what_the_kept_one_begins_with(readable: ReadablePasses) -> None:
-    cold, warm = readable._flow.start(readable._voice), readable._flow.fork(readable._prompt_state)
-    with torch.inference_mode():
-        readable._blocks(cold, range(COLD - 1))
-    assert cold.position == warm.position == 25 * (COLD - 1)
-
-
-async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_service_reports_its_first_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "WARM", 1)
     async with serving(load_backend("torch", EngineSettings(model=GOLDEN))) as loopback:
         times = await service.first_passes(loopback.stub, 0.0, least=1)
@@ -150,16 +138,10 @@ class Members(SharingProcesses):
     """
 
     def __init__(self, breaks: str) -> None:
-        super().__init__("cuda", ROOT, {})
+        super().__init__({})
         self.breaks, self.asked, self.closed = breaks, list[dict[str, Any]](), 0
 
-    async def llm(self) -> Any:
-        return self
-
-    async def passes(self) -> Any:
-        return self
-
-    async def service(self) -> Any:
+    async def process(self, name: str) -> Any:
         return self
 
     async def first_passes(self, seconds: float) -> dict[str, list[float]]:
@@ -175,7 +157,7 @@ class Members(SharingProcesses):
         self.closed += 1
 
 
-async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
+async def test_a_row_that_fails_says_why_and_the_next_one_is_measured() -> None:
     company = Members(breaks="apart")
     results = {row.name: await attempted(company, row, 0.0) for row in ROWS}
     assert len(results) == len(ROWS)
@@ -195,34 +177,45 @@ async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
     assert "| together | idle | 12 | 12 | 0.5 | 0.5 | 14 | 14 |  |  |  |" in lines
 
 
-async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> None:
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFile:
+    """Of a measurement without processes and with the kernels in /kept."""
+    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    return ResultsFile(tmp_path / "sharing.json")
+
+
+async def test_where_no_gpu_can_be_shared_every_row_says_so(
+    results: ResultsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.gpu.sharing.__main__.shared_gpu", unshared)
     rows = [row for row in ROWS if row.together]
-    options = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
-    results = ResultsFile(tmp_path / "sharing.json")
-    await measure(options, results, rows)
+    await measure(GOLDEN, 0.0, results, rows)
     assert json.loads((tmp_path / "sharing.json").read_text()) == {
         row.name: {FAILED: "there is no GPU to share"} for row in rows
     }
     assert failed(results)
 
 
-async def test_both_ways_are_measured_and_told_to_the_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@contextlib.asynccontextmanager
+async def unshared(places: list[ProcessSpec], how: str, say: object) -> AsyncIterator[list[ProcessSpec]]:
+    yield places
+
+
+async def test_both_ways_are_measured_with_their_environment(
+    results: ResultsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_program(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
-    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     companies: list[Mapping[str, ProcessSpec]] = []
 
-    def company(device: str, model: Path, places: Mapping[str, ProcessSpec]) -> Members:
+    def company(places: Mapping[str, ProcessSpec]) -> Members:
         companies.append(places)
         return Members(breaks="")
 
     monkeypatch.setattr("bench.gpu.sharing.__main__.SharingProcesses", company)
-    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    results = ResultsFile(tmp_path / "sharing.json")
-    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), results)
+    await measure(GOLDEN, 0.0, results)
     assert [name for name, figures in results.items() if FAILED in figures] == []
     assert list(results) == [row.name for row in ROWS]
     in_turns, together = companies
@@ -235,18 +228,19 @@ async def test_both_ways_are_measured_and_told_to_the_processes(
     assert not failed(results)
 
 
-async def test_where_a_daemon_is_there_nobody_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_a_daemon_runs_already_nothing_is_measured_in_turns(
+    results: ResultsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
-    rows, results = [row for row in ROWS if not row.together], ResultsFile(tmp_path / "sharing.json")
-    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), results, rows)
+    rows = [row for row in ROWS if not row.together]
+    await measure(GOLDEN, 0.0, results, rows)
     assert dict(results) == {row.name: {FAILED: "an MPS daemon is there already"} for row in rows}
 
 
 async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
 
-    async def start(module: str, *arguments: str, environ: Any) -> Worker:
+    async def start(module: str, *, environ: Any) -> Worker:
         starts.append(module)
         raise WorkerFailed("no such device")
 
@@ -256,11 +250,7 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(service.Service, "start", serve)
-    company = SharingProcesses(
-        "cuda",
-        ROOT,
-        {"llm": ProcessSpec("llm", 0, "127.0.0.1:1", {}), "token2wav": ProcessSpec("token2wav", 0, "127.0.0.1:2", {})},
-    )
+    company = SharingProcesses({name: ProcessSpec(name, 0, "127.0.0.1:1", {}) for name in ("llm", "token2wav")})
     for row in ROWS:
         why = "no such port" if row.service and not row.llm else "no such device"
         assert await attempted(company, row, 0.0) == {FAILED: why}

@@ -8,7 +8,6 @@ import io
 import json
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,28 +35,30 @@ path.write_text(json.dumps({{"times": times + 1}}))
     return Part(name, f"counts {name}", (("-c", code),), limit=20.0)
 
 
-def done(parts: Sequence[Part], ledger: Ledger, budget: float = 60.0) -> str:
-    """Run; what was told on the way."""
-    output = io.StringIO()
-    asyncio.run(run(parts, ledger, budget, Progress(len(parts), 0, output)))
-    return output.getvalue()
+def done(out: Path, *parts: Part, budget: float = 60.0, forget: bool = False) -> tuple[Ledger, str]:
+    """Run what is due; the ledger, and what was shown on the way."""
+    ledger, shown = Ledger.go_on(out, HERE), io.StringIO()
+    for part in parts if forget else ():
+        ledger.forget(part)
+    asyncio.run(run(parts, ledger, budget, Progress(len(parts), 0, shown)))
+    return ledger, shown.getvalue()
 
 
-def times(out: Path, name: str) -> int:
+def times(out: Path, name: str = "one") -> int:
     count = json.loads((out / f"{name}.json").read_text())["times"]
     assert isinstance(count, int)
     return count
 
 
+def states(out: Path) -> dict[str, str]:
+    return {name: run.state for name, run in Ledger.go_on(out, HERE).runs.items()}
+
+
 def test_a_part_that_fails_stops_no_other_and_is_named(tmp_path: Path) -> None:
-    parts = [
-        note(tmp_path, "one"),
-        note(tmp_path, "two", "print('no such thing'); raise SystemExit(3)"),
-        note(tmp_path, "three"),
-    ]
-    ledger = Ledger.go_on(tmp_path, HERE)
-    output = done(parts, ledger)
-    assert [ledger.runs[part.name].state for part in parts] == [DONE, FAILED, DONE]
+    fails = note(tmp_path, "two", "print('no such thing'); raise SystemExit(3)")
+    parts = [note(tmp_path, "one"), fails, note(tmp_path, "three")]
+    ledger, output = done(tmp_path, *parts)
+    assert states(tmp_path) == {"one": DONE, "two": FAILED, "three": DONE}
     assert "two: failed" in output
     assert "3 of 3 parts" in output
     text = "\n".join(state(parts, ledger))
@@ -72,44 +73,45 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     failing.touch()
     breaks = f"raise SystemExit({str(failing)!r} if pathlib.Path({str(failing)!r}).exists() else 0)"
     parts = [note(tmp_path, "one"), note(tmp_path, "two", breaks)]
-    done(parts, Ledger.go_on(tmp_path, HERE))
+    done(tmp_path, *parts)
     failing.unlink()
-    done(parts, Ledger.go_on(tmp_path, HERE))
-    # What had failed began anew, without the figures of its first time.
+    done(tmp_path, *parts)
+    # The part that had failed began again, without the figures of its first time.
     assert (times(tmp_path, "one"), times(tmp_path, "two")) == (1, 1)
-    ledger = Ledger.go_on(tmp_path, HERE)
-    assert [run.state for run in ledger.runs.values()] == [DONE, DONE]
-    ledger.forget(parts[0])
-    done(parts, ledger)
+    assert states(tmp_path) == {"one": DONE, "two": DONE}
+    done(tmp_path, parts[0], forget=True)
     assert times(tmp_path, "one") == 1
 
 
 def test_a_part_that_keeps_its_figures_goes_on_from_them(tmp_path: Path) -> None:
     one = note(tmp_path, "one", "raise SystemExit(path.read_text() == json.dumps({'times': 1}))")
-    part = Part("one", "", one.commands, keeps=True)
-    done([part], Ledger.go_on(tmp_path, HERE))
-    done([part], ledger := Ledger.go_on(tmp_path, HERE))
-    assert times(tmp_path, "one") == 2
-    assert ledger.runs["one"].state == DONE
+    for _ in range(2):
+        done(tmp_path, replace(one, keeps=True))
+    assert times(tmp_path) == 2
+    assert states(tmp_path) == {"one": DONE}
 
 
 def test_figures_of_other_conditions_are_not_gone_on_with(tmp_path: Path) -> None:
     short = replace(note(tmp_path, "one"), under="1 s", keeps=True)
-    done([short], Ledger.go_on(tmp_path, HERE))
-    done([replace(short, under="6 s")], ledger := Ledger.go_on(tmp_path, HERE))
-    assert (times(tmp_path, "one"), ledger.runs["one"].under) == (1, "6 s")
+    long = replace(short, under="6 s")
+    done(tmp_path, short)
+    done(tmp_path, long)
+    assert (times(tmp_path), Ledger.go_on(tmp_path, HERE).runs["one"].under) == (1, "6 s")
     # Left out, it keeps what it has, and under which conditions.
-    done([short], Ledger.go_on(tmp_path, HERE), budget=16.0)
-    assert (times(tmp_path, "one"), Ledger.go_on(tmp_path, HERE).runs["one"].under) == (1, "6 s")
-    done([replace(short, under="6 s")], Ledger.go_on(tmp_path, HERE))
-    assert times(tmp_path, "one") == 2
+    done(tmp_path, short, budget=16.0)
+    assert (times(tmp_path), Ledger.go_on(tmp_path, HERE).runs["one"].under) == (1, "6 s")
+    done(tmp_path, long)
+    assert times(tmp_path) == 2
 
 
-def test_what_has_no_time_left_keeps_what_it_had(tmp_path: Path) -> None:
+def test_a_part_without_time_is_left_out_and_keeps_what_it_had(tmp_path: Path) -> None:
     part = note(tmp_path, "one", "raise SystemExit(1)")
-    done([part], Ledger.go_on(tmp_path, HERE))
-    done([part], Ledger.go_on(tmp_path, HERE), budget=16.0)
-    assert times(tmp_path, "one") == 1
+    done(tmp_path, part)
+    _, output = done(tmp_path, part, budget=16.0)
+    assert "one: left out" in output
+    assert (states(tmp_path), times(tmp_path)) == ({"one": LEFT_OUT}, 1)
+    done(tmp_path, note(tmp_path, "one"))
+    assert states(tmp_path) == {"one": DONE}
 
 
 def test_a_part_whose_measurement_is_stopped_is_named(tmp_path: Path) -> None:
@@ -128,25 +130,24 @@ def test_a_part_whose_measurement_is_stopped_is_named(tmp_path: Path) -> None:
 def test_a_part_whose_product_is_gone_is_run_again(tmp_path: Path) -> None:
     product = tmp_path / "product"
     part = replace(note(tmp_path, "one", f"open({str(product)!r}, 'a').write('x')"), makes=product)
-    for _ in range(2):
-        done([part], Ledger.go_on(tmp_path, HERE))
+    for removed in (False, False, True):
+        if removed:
+            product.unlink()
+        done(tmp_path, part)
         assert product.read_text() == "x"
-    product.unlink()
-    done([part], Ledger.go_on(tmp_path, HERE))
-    assert product.read_text() == "x"
 
 
-def test_another_subject_begins_anew(tmp_path: Path) -> None:
+def test_another_subject_begins_from_nothing(tmp_path: Path) -> None:
     for name in ("notes.json", "report.md", "two.json"):
         (tmp_path / name).write_text("{}")
     Ledger.go_on(tmp_path, HERE, [note(tmp_path, "two")])
-    # What is about to be written goes; a directory may hold what is nobody's business here.
+    # What is about to be written goes; other files of the directory stay.
     assert not {"report.md", "two.json"} & {path.name for path in tmp_path.iterdir()}
     part = note(tmp_path, "one")
-    done([part], Ledger.go_on(tmp_path, HERE))
+    done(tmp_path, part)
     assert Ledger.go_on(tmp_path, replace(HERE, commit="another, of the same source")).runs
     for other in (replace(HERE, machine="another"), replace(HERE, versions={"torch": "3"}), replace(HERE, source="x")):
-        done([part], Ledger.go_on(tmp_path, HERE))
+        done(tmp_path, part)
         assert not Ledger.go_on(tmp_path, other).runs
         assert not (tmp_path / "one.json").exists()
     assert (tmp_path / "notes.json").exists()
@@ -159,23 +160,13 @@ def test_a_part_is_stopped_at_its_limit_with_its_children(tmp_path: Path) -> Non
         f"open({str(pid)!r}, 'w').write(str(p.pid)); p.wait()"
     )
     slow = Part("slow", "", (("-c", code),), limit=3.0)
-    ledger = Ledger.go_on(tmp_path, HERE)
     began = time.monotonic()
-    done([slow, note(tmp_path, "next")], ledger)
+    ledger, _ = done(tmp_path, slow, note(tmp_path, "next"))
     assert time.monotonic() - began < 25.0
-    assert [ledger.runs[name].state for name in ("slow", "next")] == [LATE, DONE]
+    assert states(tmp_path) == {"slow": LATE, "next": DONE}
     assert "stopped after 3 s" in ledger.runs["slow"].told[-1]
     stat = Path(f"/proc/{int(pid.read_text())}/stat")
     assert not stat.exists() or stat.read_text().split()[2] == "Z"
-
-
-def test_what_does_not_fit_into_the_budget_is_left_for_the_next_time(tmp_path: Path) -> None:
-    part = note(tmp_path, "one")
-    output = done([part], Ledger.go_on(tmp_path, HERE), budget=16.0)
-    assert "one: left out" in output
-    assert Ledger.go_on(tmp_path, HERE).runs["one"].state == LEFT_OUT
-    done([part], ledger := Ledger.go_on(tmp_path, HERE))
-    assert ledger.runs["one"].state == DONE
 
 
 def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(tmp_path: Path) -> None:
@@ -185,32 +176,20 @@ def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(
         makes=target,
     )
     speaking, other = replace(note(tmp_path, "speaking"), needs=("model",)), note(tmp_path, "other")
-    output = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
+    _, output = done(tmp_path, model, speaking, other)
     assert "speaking: left out, model is not done" in output
-    assert {name: run.state for name, run in Ledger.go_on(tmp_path, HERE).runs.items()} == {
-        "model": FAILED, "speaking": LEFT_OUT, "other": DONE
-    }  # fmt: skip
+    assert states(tmp_path) == {"model": FAILED, "speaking": LEFT_OUT, "other": DONE}
     target.touch()
-    done([model, speaking], ledger := Ledger.go_on(tmp_path, HERE))
-    assert {name: run.state for name, run in ledger.runs.items()} == {"model": FAILED, "speaking": DONE, "other": DONE}
+    done(tmp_path, model, speaking)
+    assert states(tmp_path) == {"model": FAILED, "speaking": DONE, "other": DONE}
 
 
-def test_who_asks_without_a_part_is_not_kept_from_what_needs_it(tmp_path: Path) -> None:
-    model, speaking = (
-        note(tmp_path, "model", "raise SystemExit(1)"),
-        replace(note(tmp_path, "speaking"), needs=("model",)),
-    )
-    done([model, speaking], Ledger.go_on(tmp_path, HERE))
-    done([speaking], ledger := Ledger.go_on(tmp_path, HERE))
-    assert ledger.runs["speaking"].state == DONE
-
-
-def test_printed_figures_are_kept_when_the_part_is_done(tmp_path: Path) -> None:
-    good = Part("good", "", (("-c", "print('{\"a\": 1}')"),), prints="json")
-    bad = Part("bad", "", (("-c", "print('{}'); raise SystemExit(1)"),), prints="json")
-    done([good, bad], Ledger.go_on(tmp_path, HERE))
-    assert json.loads(good.figures(tmp_path).read_text()) == {"a": 1}
-    assert not bad.figures(tmp_path).exists()
+def test_a_part_that_is_asked_for_by_itself_does_not_need_the_other(tmp_path: Path) -> None:
+    model, speaking = note(tmp_path, "model", "raise SystemExit(1)"), note(tmp_path, "speaking")
+    speaking = replace(speaking, needs=("model",))
+    done(tmp_path, model, speaking)
+    done(tmp_path, speaking)
+    assert states(tmp_path)["speaking"] == DONE
 
 
 def test_parts_that_take_no_times_run_side_by_side() -> None:
@@ -253,10 +232,9 @@ def test_the_source_is_what_runs(tmp_path: Path) -> None:
     assert here.machine in str(here)
 
 
-def test_a_bar_is_never_too_long() -> None:
-    assert bar(0.0) == "." * 24
-    assert bar(0.5) == "#" * 12 + "." * 12
-    assert bar(7.0) == "#" * 24
+@pytest.mark.parametrize(("share", "full"), [(0.0, 0), (0.5, 12), (7.0, 24)])
+def test_a_bar_is_never_too_long(share: float, full: int) -> None:
+    assert bar(share) == "#" * full + "." * (24 - full)
 
 
 def test_the_bar_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ PARTS = [Part("good", "does nothing", (("-c", ""),)), Part("bad", "fails", (("-c
 
 
 def main(out: Path, *arguments: str) -> tuple[int, list[str]]:
-    """Exit status, and the states that the report was told of."""
+    """Exit status, and the states that the report received."""
     parser = argparse.ArgumentParser()
     add_options(parser, str(out))
     states: list[str] = []
@@ -31,7 +31,7 @@ def main(out: Path, *arguments: str) -> tuple[int, list[str]]:
     return execute(parser.parse_args(arguments), PARTS, report, lambda: Subject("machine", {}, "abc", "")), states
 
 
-def test_the_status_tells_whether_all_is_done(tmp_path: Path) -> None:
+def test_the_status_says_whether_all_is_done(tmp_path: Path) -> None:
     assert main(tmp_path, "--part", "good") == (0, ["good done"])
     assert main(tmp_path) == (1, ["good done", "bad failed"])
     assert main(tmp_path, "--without", "bad", "--fresh") == (0, ["bad failed", "good done"])
@@ -65,7 +65,7 @@ def test_all_parts_have_one_directory_for_kernels(tmp_path: Path, monkeypatch: p
     assert Path(seen[0] or "").parent == tmp_path / "cache" / "kernels"
 
 
-def test_a_gpu_whose_memory_is_not_told_is_too_small(
+def test_a_gpu_that_does_not_report_its_memory_is_too_small(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(on_gpu, "gpus", lambda: [Gpu("a GPU", (9, 0), "1", 0, 0)])

@@ -1,5 +1,5 @@
 """The schedule of token2wav under load, on a clock of its own: who waits for how long, and that
-nobody's player runs dry.
+no player runs dry.
 """
 
 import pytest
@@ -81,7 +81,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("sentences", [1, 3])
-def test_on_a_cpu_nobody_who_is_admitted_runs_dry_for_longer_than_a_player_keeps(sentences: int) -> None:
+def test_on_a_cpu_no_admitted_player_runs_dry_for_longer_than_it_keeps(sentences: int) -> None:
     """Loads of one and of three listeners on average, replies of one and of three sentences: of
     those whom the orchestrator admits, by what the decoder measures, hardly any player runs dry,
     and none for the 50 ms that players keep. Without holding most do."""
@@ -110,8 +110,8 @@ def test_of_short_sentences_the_next_is_begun_early_and_no_player_runs_dry_for_l
     assert early.audio / early.seconds > 0.95 * in_turn.audio / in_turn.seconds
 
 
-def test_lengths_are_two_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in ("14", "30,14", "0,9", "a,b"):
-        with pytest.raises(SystemExit):
-            main(["--tokens", wrong])
-        assert f"--tokens is {wrong!r}" in capsys.readouterr().err
+@pytest.mark.parametrize("wrong", ["14", "30,14", "0,9", "a,b"])
+def test_lengths_are_two_numbers(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--tokens", wrong])
+    assert f"--tokens is {wrong!r}" in capsys.readouterr().err

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cosyserve.commands.terminal.output import FAILED, WRONG_USAGE, WrongUsage, interrupts_enabled, report_failure
-
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.errors import ModelError, SettingsError
 

@@ -68,7 +68,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
 }
 """For bfloat16. wide norm: of the encoder, whose normalised rows have 512 columns. head: rows are
 frames, inner is keys per iteration. This one and feed forward were chosen by the time of whole
-passes (docs/log.md, Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`.
+passes (docs/log.md, Speed on a GPU), the others by the time of their own launches on an H200.
 """
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
@@ -162,8 +162,8 @@ SOUND_TILES: Tiles = {
     ),
     "sound post": ((MANY, Tile(64, 32, 64)),),
 }
-"""Of the vocoder's kernels, by kind of product and channels of its output; measured on an H200 in
-float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and `tuning-pitch`.
+"""Of the vocoder's kernels, by kind of product and channels of its output: on an H200 in float16 the
+fastest of all that were tried, each kind of launch by itself.
 """
 EXACT_SOUND_TILES: Tiles = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
     SOUND_TILES, ((MANY, Tile(16, 32, 32, 4, 2)),)

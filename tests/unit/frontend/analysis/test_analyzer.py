@@ -5,6 +5,7 @@
 from pathlib import Path
 
 import pytest
+from tools.fuzz import texts
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
@@ -14,7 +15,6 @@ from services.frontend.analysis.prepared_text import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.tokenizers.bpe import TextTokenizer
-from tools.fuzz import texts
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 

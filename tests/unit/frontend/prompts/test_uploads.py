@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import soundfile
 from numpy.typing import NDArray
-from tests.fuzz.upload_seeds import seeds, voiced
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
 from services.frontend.prompts.recording_checks import require_plausible, syllables
@@ -21,7 +20,7 @@ from services.frontend.recordings import decoding
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import MOST_BYTES, Sound, trim_silence
 from services.frontend.recordings.wav_reader import read_wav
-from tools.fuzz.uploads import MODEL, fuzz
+from tests.fuzz.upload_seeds import seeds, voiced
 
 FILES = seeds()
 
@@ -198,14 +197,6 @@ def test_a_transcript_has_to_fit_its_duration(text: str, seconds: float, fits: b
         InvalidRequest, match=r"implausible: about \d+ syllables in .* a second, allowed 1 to 10; is it what"
     ):
         require_plausible(text, seconds)
-
-
-def test_three_hundred_mutated_uploads() -> None:
-    """The short form of `make fuzz`."""
-    outcomes, failures = fuzz(MODEL, 300, 5, None)
-    assert failures == []
-    assert sum(outcomes.values()) == 300
-    assert outcomes["voice"] > 20
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.output import WrongUsage
 from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from tests.unit.llm.hosted.hosts import library

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.engines import backend, tensorrt
 from services.token2wav.engines.artifacts import PUBLISHED_FILE

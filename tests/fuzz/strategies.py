@@ -1,9 +1,31 @@
-"""Odd texts made from real ones: a seeded source of
-mutations.
+"""Odd texts and damaged files, made from real ones by Hypothesis, and how many of them are tried:
+300, or as many as FUZZ_INPUTS says (`make fuzz`: a hundred thousand).
+
+The 300 are the same each time; more are others each time. A failure is printed with its input, as
+simple as Hypothesis could make it, and with the line that makes it again.
 """
 
-import random
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+INPUTS = int(os.environ.get("FUZZ_INPUTS", "300"))
+ROUND = 10_000
+"""Inputs after which Hypothesis begins again, as it remembers all that it tried."""
+ROUNDS = pytest.mark.parametrize("number", range(-(-INPUTS // ROUND)))
+LIMITS = settings(
+    max_examples=min(INPUTS, ROUND),
+    derandomize="FUZZ_INPUTS" not in os.environ,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
 DOCUMENTS: tuple[str, ...] = (
     '<speak>One. <break time="300ms"/>Two &amp; <emphasis>three</emphasis> 5 km<break strength="weak"/></speak>',
     '<?xml version="1.0"?>\n<speak version="1.1" xml:lang="en"><p>A <s>B.</s> C</p>'
@@ -98,51 +120,65 @@ PIECES: tuple[str, ...] = (
     "\u3000",
 )
 MOST_CHARACTERS = 20_000
+_BORDERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
-def mutated(source: random.Random) -> str:
-    """The next text, 0 to 20000 characters: one in 200 is long and repeats itself, which is what
-    makes bad rules slow.
+def one_in(count: int) -> st.SearchStrategy[bool]:
+    return st.integers(1, count).map(lambda number: number == count)
+
+
+def spans(whole: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[Any]:
+    """A stretch of what `whole` gives, of `most` characters or bytes at most."""
+    return st.builds(lambda text, at, size: text[at : at + size], whole, st.integers(0, most), st.integers(0, most))
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """0 to 20000 characters: one in 200 is long and repeats itself, which is what makes bad rules
+    slow.
     """
-    text = source.choice(SEEDS)
-    for _ in range(source.randint(0, 6)):
-        text = _mutation(text, source)[:600]
-    if source.random() < 0.005:
-        unit = text[: source.randint(1, 40)] or source.choice(PIECES)
-        text = (unit * (MOST_CHARACTERS // len(unit)))[: source.randint(1_000, MOST_CHARACTERS)]
+    seed = st.sampled_from(SEEDS)
+    part = spans(seed, 150)
+    pieces = st.builds(operator.mul, st.sampled_from(PIECES), st.sampled_from((1, 1, 2, 30)))
+    backwards = part.map(lambda text: text[::-1])
+    fragment = st.one_of(seed, part, part.map(str.swapcase), backwards, pieces, st.text(max_size=3))
+    text = "".join(draw(st.lists(fragment, min_size=2, max_size=9)))[:600]
+    if draw(one_in(200)):
+        unit = text[: draw(st.integers(1, 40))] or draw(st.sampled_from(PIECES))
+        text = (unit * MOST_CHARACTERS)[: draw(st.integers(1_000, MOST_CHARACTERS))]
     return text
 
 
-def growing(text: str, source: random.Random, *, phonemes: bool) -> dict[str, str]:
+def growing(text: str, *, phonemes: bool) -> st.SearchStrategy[dict[str, str]]:
     """Pronunciations that make much of `text`: words and letters of its own, said with up to 200
     characters.
     """
-    words = [word[: source.randint(1, 64)] for word in text.split()] + list(text[:40])
+    words = [*text.split(), *text[:40]]
     written = [word for word in words if any(character.isalnum() for character in word)]
-    spoken = [
-        " ".join(source.sample(words, min(len(words), 9))),
-        source.choice(words or [""]) * 100,
-        source.choice(SEEDS),
-        "la " * 66,
-    ]
+    spoken = [" ".join(words[-9:]), *(word * 100 for word in words[:1]), *SEEDS, "la " * 66]
     spoken += ["/" + "nˈIki " * 30 + "n/"] if phonemes else []
-    chosen = source.sample(written, min(len(written), source.randint(1, 6)))
-    return {word: source.choice(spoken).strip()[:200] or "x" for word in chosen}
+    keys = st.builds(lambda word, size: word[:size], st.sampled_from(written or ["x"]), st.integers(1, 64))
+    values = st.sampled_from(spoken).map(lambda said: said.strip()[:200] or "x")
+    return st.dictionaries(keys, values, max_size=6 if written else 0)
 
 
-def _mutation(text: str, source: random.Random) -> str:
-    start, end = sorted((source.randint(0, len(text)), source.randint(0, len(text))))
-    kind = source.randrange(7)
-    if kind == 0:
-        return text[:start] + text[end:]
-    if kind == 1:
-        return text[:start] + source.choice(PIECES) * source.choice((1, 1, 2, 30)) + text[start:]
-    if kind == 2:
-        return text[:start] + text[start:end] * source.randint(2, 4) + text[end:]
-    if kind == 3:
-        return text[:start] + source.choice(SEEDS) + text[end:]
-    if kind == 4:
-        return text[:start] + chr(source.choice((source.randrange(0x3000), source.randrange(0x110000)))) + text[start:]
-    if kind == 5:
-        return text[:start] + text[start:end][::-1] + text[end:]
-    return text[:start] + text[start:end].swapcase() + text[end:]
+def damaged(files: Sequence[bytes]) -> st.SearchStrategy[bytes]:
+    """One of `files` in which up to six stretches are replaced, mostly where headers are."""
+    place = st.one_of(st.integers(0, 255), st.integers(0, 255), st.integers(0, 60_000))
+    word = st.builds(
+        lambda number, width, order: (number % (1 << 8 * width)).to_bytes(width, order),
+        st.sampled_from(_BORDERS),
+        st.sampled_from((1, 2, 4, 8)),
+        st.sampled_from(("little", "big")),
+    )
+    run = st.builds(operator.mul, st.sampled_from((b"\0", b"\xff", b"\x7f\x80")), st.sampled_from((1, 16, 4_000)))
+    new = st.one_of(word, run, st.binary(max_size=50), spans(st.sampled_from(files), 3_000))
+    edit = st.tuples(place, st.sampled_from((0, 1, 2, 4, 8, 100, 5_000, 1_000_000)), new)
+
+    def edited(file: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+        data = bytearray(file)
+        for at, size, part in edits:
+            data[at : at + size] = part
+        return bytes(data)
+
+    return st.builds(edited, st.sampled_from(files), st.lists(edit, max_size=6))

@@ -1,8 +1,14 @@
-"""What the loads have in common: the texts, and the settings of the services that are measured."""
+"""What the loads have in common: the texts, and the services that are measured, with their
+settings.
+"""
 
 import argparse
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from bench.parts.provenance import gpu
+from cosyserve.host.supervision.supervisor import local_deployment
 
 TEXTS = (
     "Thank you for calling, how can I help you today?",
@@ -24,20 +30,27 @@ def room_for(streams: int) -> dict[str, str]:
     """Settings with which no stage refuses `streams` streams, so that the machine is measured and
     not a limit.
     """
-    return {
+    return ALL_ADMITTED | {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
-        "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
         "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
         "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
         "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
     }
 
 
-def setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.startswith("COSYSERVE_"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
-    return name, value
+@asynccontextmanager
+async def endpoint(options: argparse.Namespace, environ: Mapping[str, str]) -> AsyncIterator[str]:
+    """The address to ask: of --server, or of services that live as long as the block."""
+    if options.server:
+        yield options.server
+        return
+    settings = {**environ, **dict(options.set)}
+    async with local_deployment(options.model, device=options.device, environ=settings, report=report) as stack:
+        yield stack.address
+
+
+def report(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def gpu_megabytes() -> float | None:

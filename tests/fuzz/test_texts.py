@@ -1,25 +1,23 @@
-"""`python -m tools.fuzz.texts`: mutated texts through the whole analysis, in process and (one in a
-hundred) over gRPC.
+"""Odd texts through the whole analysis, in process and (one in a hundred) over gRPC.
 
 Every text must give sentences of 1 to 200 ids that the model has, or be refused with InvalidRequest
 (INVALID_ARGUMENT); in any cutting the same, whole and by token; and in time that is bounded by its
-length with its pronunciations, which now and then make it much longer. A failure is printed with
-the seed that makes it again, and ends the run with status 1.
+length with its pronunciations, which now and then make it much longer.
 """
 
-import argparse
-import asyncio
+import functools
 import itertools
-import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import grpc
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
@@ -41,7 +39,7 @@ from services.frontend.settings import FrontendSettings
 from services.frontend.text.text_warnings import LONGEST_LEFT_OUT, MOST_LEFT_OUT, MOST_WARNINGS, WarningLog
 from services.frontend.tokenizers.placeholders import CONTROLS
 from services.frontend.tokenizers.tokenizer import Tokenizer
-from tools.fuzz.mutation import growing, mutated
+from tests.fuzz.strategies import INPUTS, LIMITS, ROUNDS, growing, one_in, texts
 
 MODELS = ("models/demo", "tests/golden/tiny")
 """One that reads phonemes, one that reads bytes."""
@@ -51,16 +49,36 @@ SECONDS, SECONDS_A_CHARACTER = 2.0, 0.002
 """What one text may take, in time of the processor: other work on the machine does not count."""
 LONGEST_UNIT = 400
 OVER_GRPC = 100
-REPORTED = 10_000
 
 
-class Failure(Exception):
-    """What must not be."""
+@dataclass(frozen=True)
+class Case:
+    """A text for one of MODELS. allowed: whether it may hold control tokens. cuts: where the text
+    is divided when it is streamed as well; none: it is not. partial: by token.
+    """
+
+    model: str
+    text: str
+    language: str
+    allowed: bool
+    pronunciations: dict[str, str]
+    cuts: list[int]
+    partial: bool
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise Failure(message)
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    model, text, grows = draw(st.sampled_from(MODELS)), draw(texts()), draw(one_in(10))
+    fixed = st.sampled_from(({}, {}, {}, {}, PRONUNCIATIONS))
+    return Case(
+        model,
+        text,
+        language=draw(st.sampled_from(LANGUAGES)),
+        allowed=draw(one_in(10)),
+        pronunciations=draw(growing(text, phonemes=model == MODELS[0]) if grows else fixed),
+        cuts=draw(st.lists(st.integers(0, 1000), min_size=4, max_size=4)) if grows or draw(one_in(20)) else [],
+        partial=draw(st.booleans()),
+    )
 
 
 class Subject:
@@ -72,48 +90,41 @@ class Subject:
         controls = (self.tokenizer.id_of(token) for token in CONTROLS)
         self.controls = {token_id for token_id in controls if token_id is not None}
 
-    def try_text(self, text: str, source: random.Random) -> str:
-        """What came of it, "spoken", "silent" or "refused". Raises Failure for anything that must
-        not be.
-        """
-        allowed = source.random() < 0.1
-        pronunciations = PRONUNCIATIONS if source.random() < 0.2 else {}
-        language = source.choice(LANGUAGES)
-        grows = source.random() < 0.1
-        if grows:
-            pronunciations = growing(text, source, phonemes=self.tokenizer.is_phonemes is not None)
+    def try_text(self, case: Case) -> str:
+        """What came of it: "spoken", "silent" or "refused"."""
+        text = case.text
         begin = time.thread_time()
         try:
-            reading = self.analyzer.reading(language, allow_control_tokens=allowed, pronunciations=pronunciations)
+            reading = self.analyzer.reading(
+                case.language, allow_control_tokens=case.allowed, pronunciations=case.pronunciations
+            )
             parts = list(parts_of(self.analyzer, text, reading))
         except InvalidRequest:
             return "refused"
         seconds = time.thread_time() - begin
         limit = SECONDS + SECONDS_A_CHARACTER * max(len(text), _grown(text, reading))
-        _require(seconds < limit, f"took {seconds:.2f} s, allowed {limit:.2f} s")
+        assert seconds < limit, f"took {seconds:.2f} s, allowed {limit:.2f} s"
         sentences = [part for part in parts if isinstance(part, Sentence)]
         for sentence in sentences:
-            self._check(sentence, allowed=allowed)
+            self._check(sentence, allowed=case.allowed)
         _check_warnings(reading)
-        if len(text) < 1000 and (grows or source.random() < 0.05):
-            cuts, partial = sorted(source.randint(0, len(text)) for _ in range(4)), source.random() < 0.5
+        if len(text) < 1000 and case.cuts:
             begin = time.thread_time()
-            whole = self._streamed(text, [], reading, partial=partial)
-            _require(
-                time.thread_time() - begin < 2 * limit,
-                f"a stream took {time.thread_time() - begin:.2f} s, allowed {2 * limit:.2f} s",
+            whole = self._streamed(text, [], reading, partial=case.partial)
+            assert time.thread_time() - begin < 2 * limit, (
+                f"a stream took {time.thread_time() - begin:.2f} s, allowed {2 * limit:.2f} s"
             )
-            _require(self._streamed(text, cuts, reading, partial=partial) == whole, "the cutting shows")
+            cuts = sorted(cut % (len(text) + 1) for cut in case.cuts)
+            assert self._streamed(text, cuts, reading, partial=case.partial) == whole, "the cutting shows"
         return "spoken" if sentences else "silent"
 
     def _check(self, sentence: Sentence, *, allowed: bool) -> None:
-        _require(1 <= len(sentence.token_ids) <= LONGEST_SENTENCE, f"a sentence of {len(sentence.token_ids)} ids")
-        _require(
-            all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids),
-            "an id that the model does not have",
+        assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE, f"a sentence of {len(sentence.token_ids)} ids"
+        assert all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids), (
+            "an id that the model does not have"
         )
         sentence.text.encode()
-        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that was not allowed")
+        assert allowed or not self.controls.intersection(sentence.token_ids), "a control token that was not allowed"
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
         """Sentences and the pauses between them, of a text that comes in pieces, as far as it is
@@ -147,11 +158,10 @@ class Subject:
 
 def _check_warnings(reading: Reading) -> None:
     warnings = [] if reading.log is None else reading.log.take()
-    _require(len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings")
-    _require(all(len(warning.left_out) <= MOST_LEFT_OUT for warning in warnings), "a warning names more than it may")
-    _require(
-        all(len(stretch) <= LONGEST_LEFT_OUT for warning in warnings for stretch in warning.left_out),
-        "a stretch is too long",
+    assert len(warnings) <= MOST_WARNINGS, f"{len(warnings)} warnings"
+    assert all(len(warning.left_out) <= MOST_LEFT_OUT for warning in warnings), "a warning names more than it may"
+    assert all(len(stretch) <= LONGEST_LEFT_OUT for warning in warnings for stretch in warning.left_out), (
+        "a stretch is too long"
     )
 
 
@@ -185,45 +195,38 @@ async def over_grpc(texts: list[str], model: str) -> Counter[str]:
                     pass
                 statuses["OK"] += 1
             except grpc.aio.AioRpcError as error:
-                statuses[error.code().name] += 1
-                _require(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"{error.code().name}: {error.details()}")
-                _require(bool(error.details()), "a refusal without a word")
+                statuses[error.code().name if error.details() else "a refusal without a word"] += 1
     return statuses
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000, help="texts to try (100000)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first text; text n has seed + n")
-    options = parser.parse_args(arguments)
-    subjects = [Subject(model) for model in MODELS]
-    outcomes: Counter[str] = Counter()
-    slowest, characters, sent = 0.0, 0, list[str]()
-    begin = time.monotonic()
-    for number in range(options.seed, options.seed + options.count):
-        source = random.Random(number)  # noqa: S311  # to be made again, not to be secret
-        text = mutated(source)
-        characters += len(text)
-        if number % OVER_GRPC == 0:
-            sent.append(text)
-        started = time.thread_time()
-        try:
-            outcomes[subjects[number % len(subjects)].try_text(text, source)] += 1
-        except Exception as error:
-            print(f"seed {number}: {type(error).__name__}: {error}; text of {len(text)} characters: {text[:300]!a}")
-            return 1
-        slowest = max(slowest, time.thread_time() - started)
-        if (done := number - options.seed + 1) % REPORTED == 0:
-            print(f"{done} texts, {time.monotonic() - begin:.0f} s", flush=True)
-    statuses: Counter[str] = Counter()
-    for model in MODELS:
-        statuses += asyncio.run(over_grpc(sent, model))
-    print(
-        f"{options.count} texts of {characters} characters: {dict(sorted(outcomes.items()))}, slowest {slowest:.2f} s; "
-        f"over gRPC {dict(sorted(statuses.items()))}; {time.monotonic() - begin:.0f} s in all; no failure"
-    )
-    return 0
+@functools.cache
+def subject(model: str) -> Subject:
+    return Subject(model)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@ROUNDS
+@LIMITS
+@given(case=cases())
+def test_every_text_is_spoken_or_refused_in_time(number: int, case: Case) -> None:
+    event(subject(case.model).try_text(case))
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_over_grpc_it_is_ok_or_an_invalid_argument(model: str) -> None:
+    sent = list[str]()
+
+    @settings(LIMITS, max_examples=max(INPUTS // OVER_GRPC, 3))
+    @given(texts())
+    def draw(text: str) -> None:
+        sent.append(text)
+
+    draw()
+    statuses = await over_grpc(sent, model)
+    assert statuses["OK"] > 0
+    assert set(statuses) <= {"OK", "INVALID_ARGUMENT"}
+
+
+def test_a_rule_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.LONGEST_SENTENCE", 3)
+    with pytest.raises(AssertionError, match="a sentence of"):
+        subject(MODELS[0]).try_text(Case(MODELS[0], "One more sentence.", "", False, {}, [], False))

@@ -1,1 +1,0 @@
-"""Everything that is measured on a machine without a GPU, in one command."""

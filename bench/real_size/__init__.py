@@ -1,1 +1,0 @@
-"""Random weights of the published sizes."""

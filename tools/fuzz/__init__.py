@@ -1,1 +1,0 @@
-"""Mutated inputs against the parts that read what callers send: `make fuzz`."""
