@@ -21,7 +21,8 @@ from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from tests.stacks.scripted_stages import LOUDNESS, Script, prompted_voice, stage, until_serving
+from tests.stacks.in_process import until_serving
+from tests.stacks.scripted_stages import LOUDNESS, Script, prompted_voice, stage
 from tests.stacks.whole_stack import whole_stack
 from tools.verify.llm import _UntilLimit
 

@@ -16,7 +16,7 @@ class Up:
     """A running `cosyserve up`; `lines` is everything it has printed."""
 
     def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
-        # A test neither sees nor changes the user's own voices.
+        # A test neither sees nor changes the voices of the user.
         ours = {"COSYSERVE_FRONTEND_VOICES_URL": str(Path(tempfile.gettempdir()) / f"no-voices-{os.getpid()}")}
         command = [
             sys.executable,
@@ -78,3 +78,16 @@ class Up:
         with self._news:
             self._over = True
             self._news.notify_all()
+
+
+def run_cosyserve(*arguments: str, seconds: float = 180, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """Run one command to its end. environ: besides the variables of this process."""
+    return subprocess.run(
+        [sys.executable, "-m", "cosyserve", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )

@@ -95,7 +95,11 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="one part only")
     parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
     arguments = parser.parse_args()
-    work = {"steps": steps, "engine": speed, "same": lambda _, keep: same(keep)}
+    work: dict[str, Callable[[float, Callable[[Any], None]], object]] = {
+        "steps": steps,
+        "engine": speed,
+        "same": lambda _, keep: same(keep),
+    }
     results = ResultsFile(arguments.json)
     results["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     for part in [arguments.part] if arguments.part else PARTS:

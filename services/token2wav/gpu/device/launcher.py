@@ -162,8 +162,8 @@ SOUND_TILES: Tiles = {
     ),
     "sound post": ((MANY, Tile(64, 32, 64)),),
 }
-"""Of the vocoder's kernels, by kind of product and channels of its output: on an H200 in float16 the
-fastest of all that were tried, each kind of launch by itself.
+"""Of the vocoder's kernels, by kind of product and channels of the output: on an H200 in float16
+the fastest of all that were tried, each kind of launch by itself.
 """
 EXACT_SOUND_TILES: Tiles = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
     SOUND_TILES, ((MANY, Tile(16, 32, 32, 4, 2)),)

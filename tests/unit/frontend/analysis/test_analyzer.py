@@ -1,11 +1,8 @@
-"""The whole path from text to token ids, on realistic texts and in a short run of the long target
-`make fuzz`.
-"""
+"""The whole path from text to token ids, on realistic texts."""
 
 from pathlib import Path
 
 import pytest
-from tools.fuzz import texts
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
@@ -148,18 +145,3 @@ def test_the_reference_reads_what_we_read_otherwise(tokenizer: TextTokenizer) ->
 
     assert said("It is 1.8m tall.", own_readings=True) == "It is one point eight meters tall."
     assert said("It is 1.8m tall.", own_readings=False) == "It is one point eight minutes tall."
-
-
-def test_a_few_hundred_mutated_texts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert texts.main(["--count", "300", "--seed", "77"]) == 0
-    said = capsys.readouterr().out
-    assert "300 texts" in said
-    assert "no failure" in said
-
-
-def test_a_failure_is_reported_with_its_seed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(texts, "LONGEST_SENTENCE", 3)
-    assert texts.main(["--count", "20", "--seed", "1"]) == 1
-    assert "Failure: a sentence of" in capsys.readouterr().out
