@@ -15,6 +15,8 @@ ATTACK_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
+
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
@@ -23,7 +25,7 @@ PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-vllm types attack chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm types attack chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,8 +49,11 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
 
-test: setup ## Run every test that needs no GPU, a file at a time to each core (PYTEST_ARGS adds arguments)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+test: setup ## Run the tests that need no GPU, without the slow ones, a file at a time to each core (PYTEST_ARGS adds arguments)
+	$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-all: setup ## Run every test that needs no GPU, also those of tests/slow.txt and the chaos tests (PYTEST_ARGS)
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m "" $(PYTEST_ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the backend of vLLM on the real library, its wheel for CPUs (3.1 GB of disk, ten minutes; PYTEST_ARGS)
 	OMP_NUM_THREADS=1 PYTHONPATH= $(VLLM)/bin/python -m pytest tests/vllm $(PYTEST_ARGS)

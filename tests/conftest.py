@@ -1,11 +1,27 @@
-"""For all tests: one thread to an engine, here and in child processes. The layers are too small to
-share, and waiting costs more. No caller is refused because several tests share the machine's cores.
-Without a GPU, Triton's kernels are interpreted; it wants to know before it is imported."""
+"""For all tests: one thread for each engine, here and in child processes, because the layers are too
+small to share. No caller is refused because several tests share the machine's cores. Without a GPU,
+Triton's kernels are interpreted, which has to be set before it is imported. The tests of `slow.txt`
+are marked `slow`.
+"""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT", "off")
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
+"""Node ids of tests that `make test` leaves to `make test-all`: all cases of a function, or one."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in SLOW or item.nodeid.partition("[")[0] in SLOW:
+            item.add_marker(pytest.mark.slow)

@@ -54,7 +54,7 @@ def test_describe_shows_the_contract(endpoint: str) -> None:
         "rpc Synthesize ( .cosyserve.v1.SynthesizeRequest ) returns ( stream .cosyserve.v1.SynthesizeResponse );"
         in service
     )
-    assert "// Speaks a text" in service
+    assert "// Synthesizes a text" in service
     request = _grpcurl(endpoint, "describe", "cosyserve.v1.SynthesizeRequest").stdout
     assert "// " in request
     for field in ("string text = 1;", "optional uint64 seed = 5;", "int64 start_sample = 9;"):

@@ -47,7 +47,10 @@ output = pathlib.Path(given.output_dir)
 (output / "config.json").write_text(json.dumps({{"build_config": vars(given)}}))
 (output / "rank0.engine").write_bytes(b"engine")
 """
-NVIDIA_SMI = '#!/bin/sh\necho "NVIDIA H200, 9.0, 570.86.15"\necho "NVIDIA L20, 8.9, 570.86.15"\n'
+NVIDIA_SMI = """#!/bin/sh
+echo "NVIDIA H200, 9.0, 570.86.15, 143771, 143000"
+echo "NVIDIA L20, 8.9, 570.86.15, 46068, 45000"
+"""
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ async def test_a_method_comes_with_its_comment(answers, request_: Request) -> No
     service = next(service for service in files[FILE].service if service.name == "SynthesisService")
     place = [method.name for method in service.method].index("Synthesize")
     number = list(files[FILE].service).index(service)
-    assert comment(files[FILE], 6, number, 2, place).strip().startswith("Speaks a text")
+    assert comment(files[FILE], 6, number, 2, place).strip().startswith("Synthesizes a text")
     # What it is made of comes along, ours with comments, and what others wrote as the pool has it.
     assert files["cosyserve/v1/voice.proto"].source_code_info.location
     assert not files["google/protobuf/timestamp.proto"].source_code_info.location

@@ -116,8 +116,9 @@ def test_time_grows_with_the_length_of_hostile_text(seed: str) -> None:
         return time.thread_time() - begin
 
     seconds(1000)
-    # Four times the length: a quadratic rule would take sixteen times as long.
-    assert min(seconds(20_000) for _ in range(2)) < 8 * max(min(seconds(5_000) for _ in range(3)), 0.002)
+    # Four times the length: a quadratic rule would take sixteen times as long. Other work on the
+    # machine slows a run by up to a half.
+    assert min(seconds(20_000) for _ in range(2)) < 10 * max(min(seconds(5_000) for _ in range(3)), 0.002)
 
 
 def test_each_way_of_sending_a_text_reads_the_same() -> None:
