@@ -21,8 +21,8 @@ DOCUMENT = (
 async def speak(
     stack: LocalDeployment, text: tuple[str, str], mode: Mode, killed: tuple[str, int] | None = None
 ) -> tuple[bytes, list[WordTime], list[TextWarning], Summary]:
-    """The sound, its words and warnings, and what it took. killed: the stage and the replica that dies
-    between the two parts of the text, with sound already heard.
+    """The sound, its words and warnings, and what it took. killed: the stage and the replica that
+    dies between the two parts of the text, with sound already heard.
     """
     async with AsyncClient(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in text[0]:
