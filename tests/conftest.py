@@ -1,7 +1,7 @@
 """For all tests: one thread for each engine, here and in child processes, because the layers are
-too small to share. No caller is refused because several tests share the cores of the machine. Without a
-GPU, Triton's kernels are interpreted, which has to be set before it is imported. The tests of
-`slow.txt` are marked `slow`.
+too small to share. No caller is refused because several tests share the cores of the machine.
+Without a GPU, Triton's kernels are interpreted, which has to be set before it is imported. The
+tests of `slow.txt` are marked `slow`.
 """
 
 import os
