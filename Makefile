@@ -52,8 +52,9 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run the tests that need no GPU, without the slow ones, a file at a time to each core (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-all: setup ## Run every test that needs no GPU, also those of tests/slow.txt and the chaos tests (PYTEST_ARGS)
-	$(BIN)/python -m pytest $(IN_PARALLEL) -m "" $(PYTEST_ARGS)
+test-all: setup ## Run every test that needs no GPU, those of tests/slow.txt too, then the chaos tests (PYTEST_ARGS)
+	$(BIN)/python -m pytest $(IN_PARALLEL) -m "not chaos" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS)
 
 test-vllm: $(VLLM)/.ready ## Run the backend of vLLM on the real library, its wheel for CPUs (3.1 GB of disk, ten minutes; PYTEST_ARGS)
 	OMP_NUM_THREADS=1 PYTHONPATH= $(VLLM)/bin/python -m pytest tests/vllm $(PYTEST_ARGS)

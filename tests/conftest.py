@@ -5,7 +5,7 @@ tests of `slow.txt` are marked `slow`.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,18 @@ SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Raises UsageError for a name that no test of a collected file has: that test would slow
+    `make test` down without notice.
+    """
+    known = set[str]()
     for item in items:
-        if item.nodeid in SLOW or item.nodeid.partition("[")[0] in SLOW:
+        names = {item.nodeid, item.nodeid.partition("[")[0]}
+        known |= names
+        if names & SLOW:
             item.add_marker(pytest.mark.slow)
+    if not any("::" in argument for argument in config.args):
+        files = {name.partition("::")[0] for name in known}
+        stale = sorted(name for name in SLOW - known if name.partition("::")[0] in files)
+        if stale:
+            raise pytest.UsageError(f"tests/slow.txt names what does not exist: {', '.join(stale)}")

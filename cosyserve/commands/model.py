@@ -21,9 +21,9 @@ _STEPS = {
     "prune": "remove engines that are no longer used",
 }
 _NEEDS = {
-    "download": ("huggingface_hub",),
-    "inspect": ("torch",),
-    "convert": ("torch", "tokenizers"),
+    "download": ("huggingface_hub", "httpx2"),
+    "inspect": ("torch", "safetensors"),
+    "convert": ("torch", "tokenizers", "safetensors"),
     "export": ("torch", "onnx", "ml_dtypes"),
     "verify": ("torch",),
 }

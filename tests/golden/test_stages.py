@@ -50,6 +50,7 @@ def bad_rows(report: Report) -> dict[str, str]:
     ("stage", "rows"),
     [
         ("text", "text_frontend.json/text_normalize_without_wetext[6].split"),
+        ("text", "text_frontend.json/encode[0]"),
         ("text", "spk2info.pt/zs_a.prompt_mel"),
         ("features", 10),
         ("llm", "llm.npz/bistream_tokens_no_prompt"),

@@ -37,8 +37,8 @@ LEAST_PROMPT_TOKENS = 50
 _HELD_BACK_TOKENS = 10
 """20 mel frames, the vocoder's right context with the published kernels (docs/streaming.md)."""
 _SILENT_TOKENS = 5
-"""0.2 s: `python -m bench.sentence_pause` measures 180 ms before a sentence with one bundled voice
-and 100 ms with the other.
+"""0.2 s: before a sentence one bundled voice is silent for 180 ms and the other for 100 ms, as
+measured by a study that is no longer in the repository.
 """
 
 

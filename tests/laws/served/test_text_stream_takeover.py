@@ -77,5 +77,5 @@ async def test_a_killed_process_is_not_heard(
             await roster.returned(stage)
             if summary.resumptions:
                 break
-        # The two engines may have no work at the moment of the kill; the frontend always reads.
-        assert summary.resumptions == 1 or (stage != "frontend" and summary.resumptions == 0)
+        # In sentence mode the speech-token model may have no work just then.
+        assert summary.resumptions == 1 or (stage == "llm" and mode == "sentences" and summary.resumptions == 0)

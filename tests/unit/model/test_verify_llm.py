@@ -64,7 +64,7 @@ def shifted(conversion: Converted, layer: int, **parts: torch.Tensor) -> Convert
 
 
 @pytest.mark.parametrize("target", ["hf", "trtllm-1.x", "vllm"])
-@pytest.mark.parametrize("mistake", ["gate and up", "qkv", "rotary", "embedding", "bias", "mask"])
+@pytest.mark.parametrize("mistake", ["gate and up", "qkv", "rotary", "embedding", "tying", "bias", "mask"])
 def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel, target: str, mistake: str) -> None:
     right = read_conversion(written / target, f"llm-{target}")
     first, second = right.block(0), right.block(1)
@@ -76,6 +76,7 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
             replace(right, embedded=lambda question: right.embedded(question).roll(1, 0)),
             "the embedding is",
         ),
+        "tying": (replace(right, head=right.head.roll(1, 0)), "every layer agrees;"),
         "bias": (
             replace(right, bias=right.bias.clone().index_fill_(0, torch.tensor([right.first + 7]), 9.0)),
             "every layer agrees;",

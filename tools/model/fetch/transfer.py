@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx2
 from huggingface_hub import get_session, set_client_factory
 
-from cosyserve.errors import ModelError
+from cosyserve.errors import ModelError, SettingsError
 from tools.model.fetch.wanted_files import SizeAndHash
 from tools.model.output.complete_directory import sha256_of
 
@@ -65,7 +65,20 @@ def stay_encrypted(response: httpx2.Response) -> None:
         raise ModelError(f"{response.url}: redirects to the unencrypted {following}")
 
 
-set_client_factory(lambda: httpx2.Client(follow_redirects=True, event_hooks={"response": [stay_encrypted]}))
+def _limit_silence(request: httpx2.Request) -> None:
+    """Some calls of huggingface_hub turn the time limit off."""
+    request.extensions["timeout"] = httpx2.Timeout(SILENCE).as_dict()
+
+
+def _client() -> httpx2.Client:
+    try:
+        hooks: dict[str, list[Callable[..., None]]] = {"request": [_limit_silence], "response": [stay_encrypted]}
+        return httpx2.Client(follow_redirects=True, event_hooks=hooks)
+    except (ImportError, ValueError) as error:  # of a proxy in the environment
+        raise SettingsError(f"no connection can be made with the proxies of the environment: {error}") from error
+
+
+set_client_factory(_client)
 
 
 @dataclass
@@ -179,6 +192,8 @@ def _once(url: str, headers: dict[str, str], part: _Part, known: SizeAndHash) ->
         if known.size is not None and total not in (-1, known.size):
             raise ModelError(f"{url}: the server has {total} bytes, expected are {known.size}")
         part.receive(response, math.inf if known.size is None else known.size)
+        if total not in (-1, part.size):
+            raise httpx2.RemoteProtocolError(f"{part.size} of {total} bytes have come")
 
 
 def part_of(path: Path) -> Path:

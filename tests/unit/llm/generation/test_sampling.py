@@ -91,6 +91,12 @@ def test_draws_are_a_function_of_seed_sentence_step_and_number() -> None:
     assert len({first, *others}) == 5
 
 
+def test_draws_follow_the_weights() -> None:
+    weights = np.array([1.0, 3.0])
+    draw = SeededDraw(1, 0)
+    assert sum(draw(weights, step, 0) for step in range(2000)) == pytest.approx(1500, abs=80)
+
+
 @pytest.mark.parametrize("far", [-700.0, -744.4, -745.2, -746.0, -1e4, -np.inf])
 def test_ids_far_below_are_weighed_as_all_others(far: float) -> None:
     """Every weight is exp of the distance to the greatest, to the bit, whether it is worked out or
