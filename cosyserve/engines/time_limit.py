@@ -49,9 +49,9 @@ def run_with_time_limit(seconds: float, work: Callable[[], T], discard: Callable
     """Run `work` in another thread and return its result; raises what it raises, and CallTimedOut
     after `seconds`. Blocks.
 
-    discard: releases a result that comes later; called in that thread. Child processes that `work`
-    started with `multiprocessing` are ended on a timeout: they would hold the memory of a device,
-    and this process waits for them when it exits.
+    discard: releases a result that comes later; called in that thread, or in this one if the result
+    comes at that moment. Child processes that `work` started with `multiprocessing` are ended on a
+    timeout: they would hold the memory of a device, and this process waits for them when it exits.
     """
     before = set(multiprocessing.active_children())
     result: Future[T] = Future()

@@ -63,7 +63,7 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
 
 def set_figures(figures: Callable[[], Figures]) -> None:
     """Set the function that returns the figures of the current call; it is called when the call is
-    over.
+    over. To be set in the task of the method: other tasks have a context of their own.
     """
     _FIGURES.set(figures)
 

@@ -85,7 +85,9 @@ class StallTimer:
 
     def beat(self) -> None:
         """The stage responded: restart the time limit."""
-        self._limit.reschedule(None if self._pauses else asyncio.get_running_loop().time() + self._seconds)
+        # A limit that has just expired cannot be moved; the task is about to be cancelled by it.
+        if not self._limit.expired():
+            self._limit.reschedule(None if self._pauses else asyncio.get_running_loop().time() + self._seconds)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
