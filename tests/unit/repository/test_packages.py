@@ -95,4 +95,4 @@ def test_the_server_brings_services_tools_and_the_plugin_of_vllm(wheels: dict[st
     found = run(programs / "python", "-c", script, folder=tmp_path)
     assert found.stdout == "['services.llm.hosted.vllm.vllm_plugin:register']\n", found.stderr
     missing = run(programs / "cosyserve", "model", "inspect", "nothing", folder=tmp_path)
-    assert missing.stderr.startswith("cosyserve: model inspect needs torch: pip install 'cosyserve-server["), missing
+    assert missing.stderr.startswith("cosyserve: model inspect needs torch and safetensors: pip install "), missing
