@@ -126,7 +126,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return {name: file.get_tensor(name) for name in file.offset_keys()}
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"{path}: no safetensors file, malformed or cut short: {error}") from error
 
