@@ -23,7 +23,7 @@ from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
 from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
-from services.frontend.voices.speaker_file import PresetVoices
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Notes, is_given_id

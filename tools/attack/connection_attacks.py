@@ -33,8 +33,8 @@ async def half_sent(target: Target) -> Finding:
         await connection.send(connection.call(f"{DOOR}Synthesize"), body, announced=size, end=False)
 
     async with contextlib.AsyncExitStack() as held, Memory(target) as memory:
-        doors = [await held.enter_async_context(connected(target.address)) for _ in range(8)]
-        uploads = [asyncio.create_task(upload(doors[number % len(doors)])) for number in range(calls)]
+        connections = [await held.enter_async_context(connected(target.address)) for _ in range(8)]
+        uploads = [asyncio.create_task(upload(connections[number % len(connections)])) for number in range(calls)]
         await asyncio.sleep(1.0)
         waited = await target.tiny()
         await asyncio.sleep(3.0)
@@ -56,9 +56,9 @@ async def many_connections(target: Target) -> Finding:
     async with AsyncClient(target.address) as before:
         await tiny(before)
         async with contextlib.AsyncExitStack() as held:
-            doors = [await held.enter_async_context(connected(target.address)) for _ in range(tried)]
-            await asyncio.gather(*(door.settled() for door in doors))
-            taken = sum(not door.closed.is_set() for door in doors)
+            connections = [await held.enter_async_context(connected(target.address)) for _ in range(tried)]
+            await asyncio.gather(*(connection.settled() for connection in connections))
+            taken = sum(not connection.closed.is_set() for connection in connections)
             waited = await tiny(before)
         begin = asyncio.get_running_loop().time()
         async with asyncio.timeout(_LONGEST_TINY_SECONDS * 4), AsyncClient(target.address) as again:
@@ -191,9 +191,9 @@ async def never_reading(target: Target) -> Finding:
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as held, Memory(target) as memory:
         for _ in range(places):
-            door = await held.enter_async_context(connected(target.address))
-            await door.settled()
-            await door.send(door.call(f"{DOOR}Synthesize"), request)
+            connection = await held.enter_async_context(connected(target.address))
+            await connection.settled()
+            await connection.send(connection.call(f"{DOOR}Synthesize"), request)
         await asyncio.sleep(3.0)
         begin = loop.time()
         try:

@@ -7,7 +7,7 @@ Source: compatibility specification section 2.7. Three layouts are read: a speak
 also hold notes on the voice (`services.frontend.voices.voice_notes`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InvalidRequest, ModelError, NotFound
+from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
 from services.frontend.tokenizers.tokenizer import Tokenizer
-from services.frontend.voices.voice import LONGEST_ID, Voice, cut_of
+from services.frontend.voices.voice import Voice, cut_of
 from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
 
 FILE = "spk2info.pt"
@@ -243,52 +243,3 @@ def _bytes(values: Tensor) -> bytes:
 
 def _floats(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))
-
-
-_MOST_NAMED = 10
-
-
-class PresetVoices:
-    """An immutable set of voices with a default: the one named, else the first by id.
-
-    Raises ValueError when the default is not among them or two voices share an id.
-    """
-
-    def __init__(self, voices: Iterable[Voice], default: str | None = None) -> None:
-        ordered = sorted(voices, key=lambda voice: voice.id)
-        self._voices = {voice.id: voice for voice in ordered}
-        if len(self._voices) != len(ordered):
-            raise ValueError("two voices have the same id")
-        if default is not None and default not in self._voices:
-            raise ValueError(f"there is no voice {default!r} to be the default; {self._known()}")
-        self.default = default if default is not None else next(iter(self._voices), None)
-        """Id of the default voice; None when there are no voices."""
-
-    def all(self) -> list[Voice]:
-        """All voices, ordered by id."""
-        return list(self._voices.values())
-
-    def has(self, voice_id: str) -> bool:
-        """Whether a voice has exactly this id."""
-        return voice_id in self._voices
-
-    def get(self, voice_id: str) -> Voice:
-        """The voice of that id, or the default one for an empty id.
-
-        Raises InvalidRequest for an id over 128 characters, NotFound naming at most 10 known ids
-        otherwise.
-        """
-        if len(voice_id) > LONGEST_ID:
-            raise InvalidRequest(f"the voice id has {len(voice_id)} characters, allowed 1 to {LONGEST_ID}")
-        voice = self._voices.get(voice_id or self.default or "")
-        if voice is None:
-            problem = f"there is no voice {voice_id!r}" if voice_id else "no voice was named and there is no default"
-            raise NotFound(f"{problem}; {self._known()}")
-        return voice
-
-    def _known(self) -> str:
-        names = list(self._voices)
-        if not names:
-            return "this server has no voices"
-        rest = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        return f"known: {', '.join(names[:_MOST_NAMED])}{rest}"

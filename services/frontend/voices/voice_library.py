@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.speaker_file import PresetVoices
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import LONGEST_ID, Voice
 from services.frontend.voices.voice_notes import Labels, Notes, is_given_id, require_given_id
 from services.frontend.voices.voice_store import Entry, StoredVoice, VoiceStore

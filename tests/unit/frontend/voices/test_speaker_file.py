@@ -12,7 +12,8 @@ import torch
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.voices.speaker_file import PresetVoices, read_voices
+from services.frontend.voices.preset_voices import PresetVoices
+from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"

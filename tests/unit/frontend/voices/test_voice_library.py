@@ -14,7 +14,7 @@ import pytest
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
 from services.frontend.voices.blobs import Blobs, open_blobs
 from services.frontend.voices.byte_cache import ByteCache
-from services.frontend.voices.speaker_file import PresetVoices
+from services.frontend.voices.preset_voices import PresetVoices
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Labels, require_given_id
