@@ -27,8 +27,9 @@ from cosyserve.client.types import Chunk, Header, Mode, Summary, TextWarning, Vo
 
 
 class BlockingSpeech:
-    """Iterate to receive chunks; nothing is sent before the first step. Leaving its `with` block,
-    or close(), cancels the call where it is still going on."""
+    """Iterate to receive chunks; nothing is sent before the first step. Leaving the `with` block,
+    or close(), cancels the call if it is still in progress.
+    """
 
     def __init__(self, loop: LoopThread, speech: Speech) -> None:
         self._loop, self._speech = loop, speech
@@ -47,11 +48,11 @@ class BlockingSpeech:
         return await anext(self._speech, None)
 
     def read(self) -> bytes:
-        """All audio that is still to come."""
+        """All remaining audio."""
         return self._loop.run(self._speech.read())
 
     def close(self) -> None:
-        """Cancel the call if it is still going on."""
+        """Cancel the call if it is still in progress."""
         if not self._loop.stopped:
             self._loop.run(self._speech.close())
 
@@ -90,12 +91,12 @@ class BlockingSpeech:
 
     @property
     def first_byte_seconds(self) -> float | None:
-        """From the begin of the call to its first audio."""
+        """From the start of the call to its first audio."""
         return self._speech.first_byte_seconds
 
     @property
     def first_audible_seconds(self) -> float | None:
-        """From the begin of the call to the first sample above -40 dBFS."""
+        """From the start of the call to the first sample above -40 dBFS."""
         return self._speech.first_audible_seconds
 
 
@@ -107,19 +108,19 @@ class BlockingStreamingSpeech(BlockingSpeech):
         self._writer = speech
 
     def write(self, fragment: str) -> None:
-        """Send some text."""
+        """Write more text, in pieces of any length."""
         self._loop.run(self._writer.write(fragment))
 
     def flush(self) -> None:
-        """Have what was written spoken now, without waiting for the end of its sentence."""
+        """Have the text so far spoken now, as if the sentence ended here."""
         self._loop.run(self._writer.flush())
 
     def cancel(self) -> None:
-        """Stop at once: what is not spoken yet is dropped, and the stream ends with its summary."""
+        """Have the server stop at once; the iteration ends with the audio sent until then."""
         self._loop.run(self._writer.cancel())
 
     def finish(self) -> None:
-        """No text follows."""
+        """End the text."""
         self._loop.run(self._writer.finish())
 
 
