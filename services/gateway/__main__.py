@@ -1,0 +1,72 @@
+"""`python -m services.gateway`: serve HTTP and WebSockets until SIGTERM."""
+
+import logging
+import os
+import socket
+import sys
+
+import uvicorn
+from fastapi import FastAPI
+
+from cosyserve import settings as environment
+from cosyserve import telemetry
+from cosyserve.errors import SettingsError
+from services.gateway.app import application
+from services.gateway.settings import PREFIX, GatewaySettings
+
+log = logging.getLogger(__name__)
+
+
+class GatewayServer(uvicorn.Server):
+    """Says in /readyz that it drains before it stops to accept connections."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.draining = True
+        await super().shutdown(sockets)
+
+
+def main() -> int:
+    """Returns the exit status: 0 drained, 2 the settings."""
+    try:
+        settings = environment.load(GatewaySettings, PREFIX, os.environ)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        listening = _listen(settings.listen)
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    telemetry.configure("Gateway")
+    app = application(settings)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        ws="websockets-sansio",
+        limit_concurrency=settings.max_connections,
+        timeout_graceful_shutdown=int(settings.drain_seconds),
+        server_header=False,
+    )
+    log.info("the gateway listens on port %d, for %s", listening.getsockname()[1], settings.orchestrator)
+    try:
+        GatewayServer(config, app).run(sockets=[listening])
+    finally:
+        telemetry.shutdown()
+    return 0
+
+
+def _listen(address: str) -> socket.socket:
+    """Raises SettingsError if the address cannot be listened on."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, int(port)), family=family, backlog=2048)
+    except OSError as error:
+        raise SettingsError(f"listen is {address!r}, which cannot be listened on: {error.strerror or error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Speech as the body of an HTTP response. Status and headers wait for the first audio, so that
+every failure before it has a status of its own; a later one cuts the body, which no client takes
+for a complete file.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cosyserve import telemetry
+from services.gateway.failures import Failure, failure_of
+from services.gateway.speaking import Utterance
+
+log = logging.getLogger(__name__)
+Pieces = AsyncGenerator[bytes]
+
+
+class ReaderStalled(Exception):
+    """The caller has read nothing for the time allowed."""
+
+
+class AudioResponse(Response):
+    """pieces: the body; the first one is awaited before the headers. failed: the answer when there
+    is none. A caller that hangs up, or reads nothing for `reader_seconds`, closes `utterance`, which
+    cancels it in every stage.
+    """
+
+    def __init__(
+        self,
+        utterance: Utterance,
+        pieces: Pieces,
+        media_type: str,
+        failed: Callable[[Failure], Response],
+        reader_seconds: float,
+    ) -> None:
+        super().__init__(media_type=media_type)
+        self._utterance, self._pieces, self._failed = utterance, pieces, failed
+        self._reader_seconds = reader_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        speaking = asyncio.create_task(self._speak(scope, receive, send))
+        hanging_up = asyncio.create_task(_until_hung_up(receive))
+        try:
+            await asyncio.wait((speaking, hanging_up), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hanging_up.cancel()
+            if not speaking.done():
+                # First the call, so that the stages stop now and not when the task has ended.
+                await self._utterance.aclose()
+                speaking.cancel()
+            await asyncio.wait((speaking,))
+        if not speaking.cancelled():
+            speaking.result()
+
+    async def _speak(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.aclosing(self._utterance), contextlib.aclosing(self._pieces) as pieces:
+            try:
+                first = await anext(pieces, b"")
+            except Exception as error:
+                telemetry.failed(error)
+                await self._failed(failure_of(error))(scope, receive, send)
+                return
+            try:
+                self.init_headers(self._utterance.headers())
+                del self.headers["content-length"]
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await self._send(send, first)
+                async for piece in pieces:
+                    await self._send(send, piece)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            except Exception as error:
+                # The server closes a connection whose body was not completed.
+                telemetry.failed(error)
+                log.warning("an answer was cut: %s", _reason(error))
+
+    async def _send(self, send: Send, piece: bytes) -> None:
+        if not piece:
+            return
+        try:
+            async with asyncio.timeout(self._reader_seconds):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        except TimeoutError as error:
+            raise ReaderStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ReaderStalled) else failure_of(error).message
+
+
+async def _until_hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,66 @@
+"""What an error of the speech service is as an HTTP status, and whether trying again may help."""
+
+import math
+from dataclasses import dataclass
+
+from cosyserve.errors import (
+    AlreadyExists,
+    CallerStalled,
+    CosyserveError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidRequest,
+    NotFound,
+    OutOfRange,
+    Overloaded,
+    PermissionDenied,
+    SpeechFault,
+    Unavailable,
+)
+
+_STATUSES: tuple[tuple[type[CosyserveError], int, str], ...] = (
+    (InvalidRequest, 400, "invalid_request"),
+    (OutOfRange, 400, "out_of_range"),
+    (FailedPrecondition, 400, "failed_precondition"),
+    (PermissionDenied, 403, "permission_denied"),
+    (NotFound, 404, "not_found"),
+    (CallerStalled, 408, "caller_stalled"),
+    (AlreadyExists, 409, "already_exists"),
+    (Overloaded, 429, "overloaded"),
+    (Unavailable, 503, "unavailable"),
+    (DeadlineExceeded, 504, "deadline_exceeded"),
+)
+_WORTH_RETRYING = (429, 503)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An answer without audio. code: for programs; field: of the request, if one is to blame."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: float | None = None
+    """Seconds after which a retry may succeed."""
+    field: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that tell a client whether and when to try again, those that OpenAI's clients
+        read among them."""
+        headers = {"x-should-retry": "true" if self.status in _WORTH_RETRYING else "false"}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(math.ceil(self.retry_after))
+            headers["retry-after-ms"] = str(math.ceil(1000 * self.retry_after))
+        return headers
+
+
+def failure_of(error: Exception) -> Failure:
+    """Errors that are not ours say nothing about their cause: that may quote another caller."""
+    if isinstance(error, SpeechFault):
+        return Failure(500, error.guard.lower(), error.message)
+    for kind, status, code in _STATUSES:
+        if isinstance(error, kind):
+            return Failure(status, code, error.message, error.retry_after)
+    message = error.message if isinstance(error, CosyserveError) else "the gateway failed; its log says why"
+    return Failure(500, "internal", message)

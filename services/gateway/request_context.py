@@ -1,0 +1,67 @@
+"""What every HTTP request and WebSocket gets: an id, the trace of its caller, and a line in the log.
+Never its text, and no address that names a voice.
+"""
+
+import logging
+import re
+import secrets
+import time
+
+from opentelemetry import propagate
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cosyserve import telemetry
+
+log = logging.getLogger(__name__)
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_QUIET = ("/healthz", "/readyz", "/health")
+
+
+class RequestContext:
+    """An ASGI middleware, the outermost one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        begun, status, sent = time.monotonic(), 0, 0
+        first_byte: float | None = None
+
+        async def observed(message: Message) -> None:
+            nonlocal status, sent, first_byte
+            if message["type"] in ("http.response.start", "websocket.accept"):
+                status = message.get("status", 101)
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            elif size := len(message.get("body") or message.get("bytes") or message.get("text") or b""):
+                sent += size
+                first_byte = time.monotonic() - begun if first_byte is None else first_byte
+            await send(message)
+
+        with telemetry.call_span(f"gateway {scope.get('method', 'WEBSOCKET')}", propagate.extract(headers)):
+            telemetry.annotate("request.id", request_id)
+            try:
+                await self._app(scope, receive, observed)
+            finally:
+                if scope["path"] not in _QUIET:
+                    log.info(
+                        "%s %s %s: status %s, %d bytes, first after %s ms, %.0f ms in all",
+                        request_id,
+                        scope.get("method", "WEBSOCKET"),
+                        _route(scope),
+                        status or "none",
+                        sent,
+                        "-" if first_byte is None else f"{1000 * first_byte:.0f}",
+                        1000 * (time.monotonic() - begun),
+                    )
+
+
+def _route(scope: Scope) -> str:
+    """The path as the route writes it, with names in place of values."""
+    return getattr(scope.get("route"), "path", None) or "(no route)"

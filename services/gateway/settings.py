@@ -1,0 +1,59 @@
+"""Settings of the gateway: variables COSYSERVE_GATEWAY_*."""
+
+import logging
+from dataclasses import dataclass
+
+PREFIX = "COSYSERVE_GATEWAY_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings:
+    """All settings of the gateway."""
+
+    orchestrator: str
+    """Address of the public gRPC service: host:port or any gRPC target such as dns:///name:port."""
+    listen: str = "127.0.0.1:8080"
+    """host:port to listen on; port 0 takes a free one."""
+    root_path: str = ""
+    """Path under which a proxy publishes the gateway, such as /tts; empty: the root."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins whose pages a browser lets call the gateway (CORS), such as https://app.example; `*`
+    means all. None: only the gateway's own page.
+    """
+    max_body_bytes: int = 22 * 1024 * 1024
+    """Largest request body in bytes, 65536 to 268435456: room for two recordings of 10 MiB."""
+    max_bodies: int = 8
+    """Request bodies received at once, 1 to 1024, each of which may hold max_body_bytes; further
+    ones wait.
+    """
+    body_seconds: float = 30.0
+    """Seconds, 0.1 to 600, in which a request body must arrive."""
+    reader_seconds: float = 60.0
+    """Seconds, 0.1 to 600, after which a caller that reads no audio is disconnected."""
+    max_connections: int = 4_096
+    """Most connections at once, 1 to 65536; requests on further ones are answered with 503."""
+    drain_seconds: float = 30.0
+    """Seconds, 0 to 3600, that accepted requests may continue after SIGTERM."""
+    log_level: str = "INFO"
+    """Name of a level of the logging module."""
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("max_body_bytes", 1 << 16, 1 << 28),
+            ("max_bodies", 1, 1_024),
+            ("body_seconds", 0.1, 600.0),
+            ("reader_seconds", 0.1, 600.0),
+            ("max_connections", 1, 65_536),
+            ("drain_seconds", 0.0, 3_600.0),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name):g}, allowed are {least:g} to {most:g}")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise ValueError(f"root_path is {self.root_path!r}; it begins with / and does not end with it")
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ValueError(f"listen is {self.listen!r}, which is not host:port")
+        if self.log_level.upper() not in logging.getLevelNamesMapping():
+            raise ValueError(
+                f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}"
+            )

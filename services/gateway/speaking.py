@@ -1,0 +1,94 @@
+"""What every API does to have something spoken: finds the voice, calls the speech service, and says
+in headers what the audio is.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+
+from cosyserve.client import AsyncClient, Speech
+from cosyserve.client.options import ConversionOptions, SynthesisOptions
+from cosyserve.client.types import Chunk
+from cosyserve.errors import FailedPrecondition
+from services.gateway.voice_names import VoiceNames
+
+_IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
+
+
+class Utterance:
+    """One request to speak. speech: the call to the speech service; nothing is sent before the
+    first chunk is asked for. plain: the same without instructions, in case the model follows none:
+    clients of other servers send them to every model.
+    """
+
+    def __init__(self, speech: Speech, plain: Speech | None = None) -> None:
+        self.speech = speech
+        self.notes: list[str] = []
+        """What was ignored, for people."""
+        self._plain = plain
+
+    async def chunks(self) -> AsyncGenerator[Chunk]:
+        """The audio in order; at its end the call is closed. Errors: those of `cosyserve.client`."""
+        plain, self._plain = self._plain, None
+        try:
+            async for chunk in self.speech:
+                yield chunk
+        except FailedPrecondition:
+            if plain is None or self.speech.header is not None:
+                raise
+            self.speech = plain
+            self.notes.append(_IGNORED_INSTRUCTIONS)
+            async with contextlib.aclosing(self.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    async def aclose(self) -> None:
+        """Cancel the call in every stage."""
+        self._plain = None
+        await self.speech.close()
+
+    def headers(self) -> Mapping[str, str]:
+        """What is known at the first audio: that no human speaks, and what a repetition needs."""
+        headers = {"x-synthetic-audio": "true", "cache-control": "no-store"}
+        if self.speech.header is not None:
+            headers |= {
+                "x-sample-rate": str(self.speech.header.sample_rate),
+                "x-seed": str(self.speech.header.seed),
+                "x-voice": self.speech.header.voice,
+            }
+        notes = [*self.notes, *(warning.message for warning in self.speech.warnings)]
+        # A header is Latin-1 without line ends; the messages hold no part of the text.
+        return headers | ({"x-warnings": "; ".join(notes)} if notes else {})
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One for the whole gateway. reader_seconds: as in `AudioResponse`."""
+
+    client: AsyncClient
+    voices: VoiceNames
+    reader_seconds: float
+
+    async def speak(self, text: str, voice: str, options: SynthesisOptions) -> Utterance:
+        """voice: any name that `VoiceNames` knows. Raises InvalidRequest for values that no message
+        can carry.
+        """
+        options["voice"] = await self.voices.voice_of(voice)
+        instructed = self.client.synthesize(text, **options)
+        if not options.get("instruction"):
+            return Utterance(instructed)
+        options["instruction"] = ""
+        return Utterance(instructed, self.client.synthesize(text, **options))
+
+    async def convert(self, audio: bytes, voice: str, options: ConversionOptions) -> Utterance:
+        """The bytes of a sound file, said by another voice; otherwise as `speak`."""
+        options["voice"] = await self.voices.voice_of(voice)
+        return Utterance(self.client.convert_voice(audio, **options))
+
+
+def speaker_of(connection: HTTPConnection) -> Speaker:
+    """The speaker of the application that serves this connection."""
+    speaker: Speaker = connection.app.state.speaker
+    return speaker
