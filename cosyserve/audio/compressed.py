@@ -1,4 +1,4 @@
-"""Encodes speech as MP3, Opus (in Ogg), AAC (ADTS) or FLAC while it arrives, by FFmpeg through PyAV.
+"""Encodes speech as MP3, Opus (in Ogg), AAC (ADTS) or FLAC while it arrives, by FFmpeg (PyAV).
 
 Each format is encoded with the settings that give its first bytes soonest: no bit reservoir, short
 frames, every packet written at once. The bytes do not depend on how the samples were cut, and hold
@@ -109,8 +109,8 @@ class Codec:
 
 
 _CODECS = {
-    # Without the bit reservoir each frame can be decoded as soon as it is there. The header of Xing would be filled in at
-    # the end, which a stream cannot.
+    # Without the bit reservoir each frame can be decoded as soon as it is there. The header of Xing
+    # would be filled in at the end, which a stream cannot.
     FileFormat.MP3: Codec(
         "mp3",
         "libmp3lame",
@@ -152,8 +152,8 @@ _ALWAYS = {"flush_packets": "1", "fflags": "+bitexact"}
 
 
 class Compressed:
-    """One file. Not thread-safe. Encoding a chunk of lossy audio takes up to a millisecond, so servers call it in a
-    thread.
+    """One file. Not thread-safe. Encoding a chunk of lossy audio takes up to a millisecond, so
+    servers call it in a thread.
     """
 
     def __init__(self, codec: Codec, sample_rate: int, bit_rate: int | None) -> None:

@@ -1,1 +1,1 @@
-"""The HTTP and WebSocket APIs, as a client of the public gRPC service; computes no speech itself."""
+"""The HTTP and WebSocket APIs, a client of the public gRPC service; computes no speech itself."""

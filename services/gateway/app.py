@@ -23,8 +23,9 @@ from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
 from services.gateway.speaking import Speaker
 from services.gateway.voice_names import VoiceNames
+from services.gateway.websocket import stream
 
-_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router)
+_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
 _STYLES: Sequence[tuple[str, Callable[[Failure], Response]]] = (("/", error_response),)
 """How each API writes a failure, by the beginning of its paths; the first that fits applies."""
 _LONGEST_QUOTED = 64
@@ -85,7 +86,9 @@ async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     codes = {404: "no_such_path", 405: "method_not_allowed"}
     message = f"{request.method} is not possible here" if error.status_code == 405 else str(error.detail)
-    response = _response(request.scope, Failure(error.status_code, codes.get(error.status_code, "invalid_request"), message))
+    response = _response(
+        request.scope, Failure(error.status_code, codes.get(error.status_code, "invalid_request"), message)
+    )
     response.headers.update(error.headers or {})
     return response
 

@@ -25,8 +25,8 @@ class ReaderStalled(Exception):
 
 class AudioResponse(Response):
     """pieces: the body; the first one is awaited before the headers. failed: the answer when there
-    is none. A caller that hangs up, or reads nothing for `reader_seconds`, closes `utterance`, which
-    cancels it in every stage.
+    is none. A caller that hangs up, or reads nothing for `reader_seconds`, closes `utterance`,
+    which cancels it in every stage.
     """
 
     def __init__(

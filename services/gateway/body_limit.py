@@ -1,4 +1,4 @@
-"""Bounds what request bodies hold and how long they take to arrive, before any handler sees them."""
+"""Bounds what request bodies hold and how long they take to arrive, before a handler sees them."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
-"""What every HTTP request and WebSocket gets: an id, the trace of its caller, and a line in the log.
-Never its text, and no address that names a voice.
+"""What every HTTP request and WebSocket gets: an id, the trace of its caller, and a line in the
+log. Never its text, and no address that names a voice.
 """
 
 import logging

@@ -30,7 +30,7 @@ class Utterance:
         self._plain = plain
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
-        """The audio in order; at its end the call is closed. Errors: those of `cosyserve.client`."""
+        """The audio in order. Errors: those of `cosyserve.client`."""
         plain, self._plain = self._plain, None
         try:
             async for chunk in self.speech:

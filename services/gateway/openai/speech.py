@@ -58,7 +58,9 @@ class SpeechBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
+        return (
+            {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
+        )
 
     @property
     def voice_name(self) -> str:
@@ -88,4 +90,3 @@ async def create_speech(body: SpeechBody, request: Request) -> Response:
     if body.stream_format == "sse":
         pieces, media_type = events.events(utterance, pieces, word_times=body.word_times), events.MEDIA_TYPE
     return AudioResponse(utterance, pieces, media_type, error_response, speaker.reader_seconds)
-

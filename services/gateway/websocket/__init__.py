@@ -1,0 +1,1 @@
+"""Text in and audio out over one WebSocket, in this server's own messages."""

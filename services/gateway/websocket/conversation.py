@@ -1,0 +1,103 @@
+"""One WebSocket on which utterances follow one another: while one is spoken, messages go on
+arriving, and when the connection ends, what is being spoken is cancelled in every stage.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from cosyserve.errors import CallerStalled, InvalidRequest
+
+Message = dict[str, Any]
+MOST_CHARACTERS = 100_000
+"""Longest message in characters."""
+
+
+class Conversation:
+    """socket: accepted. reader_seconds: after which a caller that reads nothing is disconnected;
+    idle_seconds: after which one that opens no utterance is.
+    """
+
+    def __init__(self, socket: WebSocket, reader_seconds: float, idle_seconds: float) -> None:
+        self._socket = socket
+        self._reader_seconds, self._idle_seconds = reader_seconds, idle_seconds
+        self._receiving: asyncio.Task[Message] | None = None
+        """Outlives an utterance: cancelling it could lose a message."""
+
+    async def first(self) -> Message:
+        """The next message, before any utterance. Raises CallerStalled without one in time,
+        InvalidRequest for what is no JSON object, WebSocketDisconnect.
+        """
+        receiving = self._receive()
+        done, _ = await asyncio.wait((receiving,), timeout=self._idle_seconds)
+        if not done:
+            raise CallerStalled(f"no message came within {self._idle_seconds:g} s")
+        self._receiving = None
+        return receiving.result()
+
+    async def speak(self, speaking: Awaitable[None], on_message: Callable[[Message], Awaitable[None]]) -> None:
+        """Run `speaking` to its end, and `on_message` for each message that arrives meanwhile, one
+        after the other. An error of one cancels the other and is raised.
+        """
+        speech = asyncio.ensure_future(speaking)
+        try:
+            while not speech.done():
+                receiving = self._receive()
+                await asyncio.wait((speech, receiving), return_when=asyncio.FIRST_COMPLETED)
+                if receiving.done() and not speech.done():
+                    self._receiving = None
+                    await on_message(receiving.result())
+            await speech
+        finally:
+            speech.cancel()
+            await asyncio.wait((speech,))
+
+    async def send(self, message: Message) -> None:
+        """Raises CallerStalled when the caller does not read it in time."""
+        await self._send(self._socket.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":"))))
+
+    async def send_audio(self, audio: bytes) -> None:
+        """A binary message; errors as `send`."""
+        await self._send(self._socket.send_bytes(audio))
+
+    async def close(self, code: int, reason: str = "") -> None:
+        """Close the connection, if it is still open."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, InvalidRequest):
+                await self._receiving
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect, CallerStalled):
+            await self._send(self._socket.close(code, reason[:120]))
+
+    async def _send(self, sending: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._reader_seconds):
+                await sending
+        except TimeoutError as error:
+            raise CallerStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
+
+    def _receive(self) -> asyncio.Task[Message]:
+        if self._receiving is None:
+            self._receiving = asyncio.create_task(self._message())
+        return self._receiving
+
+    async def _message(self) -> Message:
+        received = await self._socket.receive()
+        if received["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
+        text = received.get("text")
+        if text is None:
+            raise InvalidRequest("messages are JSON in text frames; a binary frame came")
+        if len(text) > MOST_CHARACTERS:
+            raise InvalidRequest(f"a message has {len(text)} characters, allowed are {MOST_CHARACTERS}")
+        try:
+            message = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(f"a message is not JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise InvalidRequest(f"a message is no JSON object but {type(message).__name__}")
+        return message

@@ -1,0 +1,134 @@
+"""The messages of `/v1/audio/stream` in both directions."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cosyserve.audio.encoding import Encoding
+from cosyserve.client.options import SynthesisOptions
+from cosyserve.client.types import Header, Summary, TextWarning, WordTime
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Setup(BaseModel):
+    """The first message of each utterance. Unknown fields are an error, so that a misspelt one is
+    noticed.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["setup"]
+    voice: str = ""
+    audio: Literal["binary", "json"] = "binary"
+    """Binary messages, or JSON with base64."""
+    encoding: Encoding = Encoding.LINEAR16
+    sample_rate: int = SAMPLE_RATE
+    mode: Literal["sentences", "tokens"] = "sentences"
+    speed: float = 1.0
+    seed: Annotated[int, Field(ge=0, lt=1 << 64)] | None = None
+    language: str = ""
+    instructions: str = ""
+    onset: Literal["trimmed", "natural"] | None = None
+    retry: bool = False
+    buffer_delay_milliseconds: int = 0
+    idle_timeout_milliseconds: int = 0
+
+    def options(self) -> SynthesisOptions:
+        """Without the voice."""
+        return SynthesisOptions(
+            encoding=self.encoding,
+            sample_rate=self.sample_rate,
+            speed=self.speed,
+            seed=self.seed,
+            language_code=self.language,
+            instruction=self.instructions,
+            onset=self.onset,
+            retry=self.retry,
+        )
+
+
+class Text(BaseModel):
+    """More text, in pieces of any length."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["text"]
+    text: str
+
+
+class Command(BaseModel):
+    """flush: speak what is there as if the sentence ended; cancel: stop at once; end: no more text
+    comes.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["flush", "cancel", "end"]
+
+
+def read_setup(message: dict[str, Any]) -> Setup:
+    """Raises InvalidRequest naming the field."""
+    return _read(Setup, message)
+
+
+def read_part(message: dict[str, Any]) -> Text | Command:
+    """What follows a setup. Raises InvalidRequest naming the field."""
+    return _read(Text if message.get("type") == "text" else Command, message)
+
+
+def header_message(header: Header) -> dict[str, object]:
+    """The values in use, before the first audio."""
+    return {
+        "type": "header",
+        "seed": header.seed,
+        "voice": header.voice,
+        "encoding": header.encoding,
+        "sample_rate": header.sample_rate,
+        "profile": header.profile,
+        "onset": header.onset,
+        "synthetic_audio": True,
+    }
+
+
+def words_message(words: list[WordTime]) -> dict[str, object]:
+    """Words and when they are spoken, in seconds from the beginning of the utterance."""
+    spoken = [{"word": word.text, "start": word.start, "end": word.end, "sentence": word.sentence} for word in words]
+    return {"type": "words", "words": spoken}
+
+
+def warning_message(warning: TextWarning) -> dict[str, object]:
+    """A part of the text that is not spoken as it is written."""
+    return {
+        "type": "warning",
+        "kind": warning.kind,
+        "message": warning.message,
+        "left_out": list(warning.left_out),
+        "sentence": warning.sentence,
+    }
+
+
+def summary_message(summary: Summary) -> dict[str, object]:
+    """The last message of an utterance; milliseconds of each stage as measured by the server."""
+    return {
+        "type": "summary",
+        "audio_seconds": summary.audio_seconds,
+        "sentences": summary.sentences,
+        "cancelled": summary.cancelled,
+        "real_time_factor": summary.real_time_factor,
+        "first_sound_milliseconds": summary.first_sound_milliseconds,
+        "first_audible_milliseconds": summary.first_audible_milliseconds,
+        "first_sound": summary.first_sound,
+        "total": summary.total,
+    }
+
+
+def _read(kind: type[M], message: dict[str, Any]) -> M:
+    try:
+        return kind.model_validate(message)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, first["loc"])) or "the message"
+        raise InvalidRequest(f"{field}: {first['msg']}") from error
