@@ -13,6 +13,7 @@ from cosyserve import telemetry
 from cosyserve.errors import SettingsError
 from services.gateway.app import application
 from services.gateway.settings import PREFIX, GatewaySettings
+from services.gateway.websocket.conversation import MOST_CHARACTERS
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,20 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def server_config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=4 * MOST_CHARACTERS,
+        limit_concurrency=settings.max_connections,
+        timeout_graceful_shutdown=int(settings.drain_seconds),
+        server_header=False,
+    )
+
+
 def main() -> int:
     """Returns the exit status: 0 drained, 2 the settings."""
     try:
@@ -40,18 +55,9 @@ def main() -> int:
         return 2
     telemetry.configure("Gateway")
     app = application(settings)
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        ws="websockets-sansio",
-        limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=int(settings.drain_seconds),
-        server_header=False,
-    )
     log.info("the gateway listens on port %d, for %s", listening.getsockname()[1], settings.orchestrator)
     try:
-        GatewayServer(config, app).run(sockets=[listening])
+        GatewayServer(server_config(app, settings), app).run(sockets=[listening])
     finally:
         telemetry.shutdown()
     return 0

@@ -39,9 +39,10 @@ class Conversation:
         self._receiving = None
         return receiving.result()
 
-    async def speak(self, speaking: Awaitable[None], on_message: Callable[[Message], Awaitable[None]]) -> None:
+    async def speak(self, speaking: Awaitable[None], on_message: Callable[[Message], Awaitable[bool]]) -> None:
         """Run `speaking` to its end, and `on_message` for each message that arrives meanwhile, one
-        after the other. An error of one cancels the other and is raised.
+        after the other, until it says that the message is not for this utterance: then it is the
+        first one of the next. An error of one cancels the other and is raised.
         """
         speech = asyncio.ensure_future(speaking)
         try:
@@ -49,8 +50,9 @@ class Conversation:
                 receiving = self._receive()
                 await asyncio.wait((speech, receiving), return_when=asyncio.FIRST_COMPLETED)
                 if receiving.done() and not speech.done():
+                    if not await on_message(receiving.result()):
+                        break
                     self._receiving = None
-                    await on_message(receiving.result())
             await speech
         finally:
             speech.cancel()

@@ -5,6 +5,7 @@ The caller sends `setup`, then `text`, `flush`, `cancel` and `end`; the server `
 message `error` with the object that the HTTP API sends, and closes the connection.
 """
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError
+from cosyserve.client.types import Chunk
+from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
 from services.gateway.failures import failure_of
 from services.gateway.openai.error_object import error_object
 from services.gateway.speaking import speaker_of
@@ -64,37 +67,66 @@ async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup
         idle_timeout_milliseconds=setup.idle_timeout_milliseconds,
         **options,
     )
-
-    async def on_message(message: Message) -> None:
-        part = read_part(message)
-        if isinstance(part, Text):
-            await speech.write(part.text)
-        elif part.type == "flush":
-            await speech.flush()
-        elif part.type == "cancel":
-            await speech.cancel()
-        else:
-            await speech.finish()
-
     async with speech:
-        await conversation.speak(_send(conversation, speech, as_json=setup.audio == "json"), on_message)
+        utterance = _Utterance(conversation, speech, as_json=setup.audio == "json")
+        await conversation.speak(utterance.send(), utterance.on_message)
 
 
-async def _send(conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
-    """The speech as it becomes known, with a header in front and a summary behind it."""
-    news = _News(speech)
-    async for chunk in speech:
-        for message in news.messages():
-            await conversation.send(message)
-        if as_json:
-            audio = base64.b64encode(chunk.audio).decode()
-            await conversation.send({"type": "audio", "start_sample": chunk.start_sample, "audio": audio})
+class _Utterance:
+    """One setup and what follows it."""
+
+    def __init__(self, conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
+        self._conversation, self._speech, self._as_json = conversation, speech, as_json
+        self._ended = self._cut = False
+
+    async def on_message(self, message: Message) -> bool:
+        """Whether the message was one of this utterance."""
+        if self._ended and message.get("type") == "setup":
+            return False
+        part = read_part(message)
+        if self._ended:
+            if isinstance(part, Text) or part.type != "cancel":
+                raise InvalidRequest("behind `end` only `cancel` or the next `setup` may come")
+            # The speech service reads nothing more of this call.
+            self._cut = True
+            await self._speech.close()
+        elif isinstance(part, Text):
+            await self._speech.write(part.text)
+        elif part.type == "flush":
+            await self._speech.flush()
+        elif part.type == "cancel":
+            await self._speech.cancel()
         else:
-            await conversation.send_audio(chunk.audio)
-    for message in news.messages():
-        await conversation.send(message)
-    if speech.summary is not None:
-        await conversation.send(summary_message(speech.summary))
+            self._ended = True
+            await self._speech.finish()
+        return True
+
+    async def send(self) -> None:
+        """The speech as it becomes known, with a header in front and a summary behind it."""
+        news, samples = _News(self._speech), 0
+        try:
+            async for chunk in self._speech:
+                for message in news.messages():
+                    await self._conversation.send(message)
+                await self._send_audio(chunk)
+                samples = chunk.start_sample + len(chunk.audio) // self._speech.bytes_per_sample
+        except asyncio.CancelledError:
+            if not self._cut:
+                raise
+            rate = self._speech.header.sample_rate if self._speech.header else SAMPLE_RATE
+            await self._conversation.send({"type": "summary", "cancelled": True, "audio_seconds": samples / rate})
+            return
+        for message in news.messages():
+            await self._conversation.send(message)
+        if self._speech.summary is not None:
+            await self._conversation.send(summary_message(self._speech.summary))
+
+    async def _send_audio(self, chunk: Chunk) -> None:
+        if not self._as_json:
+            await self._conversation.send_audio(chunk.audio)
+            return
+        audio = base64.b64encode(chunk.audio).decode()
+        await self._conversation.send({"type": "audio", "start_sample": chunk.start_sample, "audio": audio})
 
 
 class _News:

@@ -1,0 +1,320 @@
+"""POST /v1/audio/speech over real sockets and real gRPC: every format, events, failures before and
+after the first audio, callers that hang up.
+"""
+
+import asyncio
+import base64
+import io
+import json
+from typing import Any
+
+import av
+import grpc
+import httpx2
+import numpy as np
+import pytest
+import soundfile
+
+from cosyserve.audio.compressed import FileFormat
+from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
+from tests.stacks.gateway_server import Gateway, gateway, scripted_gateway
+from tests.stacks.scripted_stages import expected_audio, stack
+
+PATH = "/v1/audio/speech"
+FORMATS = [each for each in FileFormat if each is not FileFormat.PCM]
+SAMPLES = len(expected_audio(TEXT)) // 2
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return {"model": "tts-1", "input": TEXT, "voice": "", "seed": 7, "onset": "natural", **fields}
+
+
+async def speak(served: Gateway, **fields: Any) -> httpx2.Response:
+    return await served.http.post(PATH, json=body(**fields))
+
+
+def audio_of(response: httpx2.Response) -> bytes:
+    """Without the pauses between sentences, which are exact zeros."""
+    samples = np.frombuffer(response.content, "<i2")
+    return samples[samples != 0].tobytes()
+
+
+async def test_pcm_is_the_speech_and_headers_say_what_it_is() -> None:
+    async with scripted_gateway() as (served, _):
+        response = await speak(served, response_format="pcm")
+    assert response.status_code == 200
+    assert audio_of(response) == expected_audio(TEXT)
+    headers = response.headers
+    assert (headers["x-sample-rate"], headers["x-seed"], headers["x-voice"]) == ("24000", "7", "anna")
+    assert headers["x-synthetic-audio"] == "true"
+    assert headers["content-type"] == "audio/pcm"
+    assert "content-length" not in headers
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+async def test_every_format_decodes_to_the_same_length(file_format: FileFormat) -> None:
+    """Decoded by libsndfile, where it reads streams of that format, else by FFmpeg."""
+    async with scripted_gateway() as (served, _):
+        response = await speak(served, response_format=file_format)
+        pcm = await speak(served, response_format="pcm")
+    if file_format in (FileFormat.AAC, FileFormat.FLAC):
+        with av.open(io.BytesIO(response.content)) as container:
+            frames = list(container.decode(audio=0))
+        seconds = sum(frame.samples / frame.sample_rate for frame in frames)
+    else:
+        with soundfile.SoundFile(io.BytesIO(response.content)) as file:
+            # The header of a stream does not know the length.
+            seconds = len(file.read(1 << 24)) / file.samplerate
+    wanted = len(pcm.content) / 48_000
+    # An MP3 or AAC stream begins with the codec's delay and ends with a whole frame.
+    assert wanted - 1e-6 <= seconds <= wanted + (0.1 if file_format in (FileFormat.MP3, FileFormat.AAC) else 1e-6)
+    assert response.headers["content-type"] == file_format.media_type
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.MP3, FileFormat.OPUS, FileFormat.AAC, FileFormat.FLAC])
+async def test_files_say_that_the_audio_is_synthetic(file_format: FileFormat) -> None:
+    async with scripted_gateway() as (served, _):
+        response = await speak(served, response_format=file_format)
+    with av.open(io.BytesIO(response.content)) as container:
+        metadata = {**container.metadata, **container.streams.audio[0].metadata}
+    assert "synthetic audio" in {key.lower(): value for key, value in metadata.items()}["comment"]
+
+
+def events_of(response: httpx2.Response) -> list[str]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    blocks = response.text.split("\n\n")
+    assert blocks.pop() == ""
+    assert all(block.startswith("data: ") for block in blocks)
+    return [block.removeprefix("data: ") for block in blocks]
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.PCM, FileFormat.MP3, FileFormat.WAV])
+async def test_events_carry_the_same_file(file_format: FileFormat) -> None:
+    async with scripted_gateway() as (served, _):
+        whole = await speak(served, response_format=file_format)
+        events = events_of(await speak(served, response_format=file_format, stream_format="sse"))
+    assert events.pop() == "[DONE]"
+    *deltas, done = map(json.loads, events)
+    assert {delta["type"] for delta in deltas} == {"speech.audio.delta"}
+    assert b"".join(base64.b64decode(delta["audio"]) for delta in deltas) == whole.content
+    assert done["type"] == "speech.audio.done"
+    assert done["usage"]["output_tokens"] == done["usage"]["total_tokens"] > 0
+
+
+async def test_audio_begins_before_synthesis_ends() -> None:
+    async with scripted_gateway() as (served, running):
+
+        async def stop_in_the_middle(context: Any, sent: int) -> None:
+            if sent >= 20 * 960:
+                await asyncio.Event().wait()
+
+        hook(running, "token2wav", stop_in_the_middle)
+        async with served.http.stream("POST", PATH, json=body(response_format="mp3")) as response:
+            received = 0
+            pieces = response.aiter_raw()
+            async with asyncio.timeout(10):
+                while received < 2_000:
+                    received += len(await anext(pieces))
+        await all_idle(running)
+
+
+async def test_unknown_and_null_fields_are_ignored() -> None:
+    async with scripted_gateway() as (served, _):
+        response = await speak(
+            served, response_format="pcm", stream=True, language="English", instructions=None, speed=None, user="x"
+        )
+    assert audio_of(response) == expected_audio(TEXT)
+
+
+async def test_instructions_reach_the_model() -> None:
+    async with scripted_gateway() as (served, running):
+        response = await speak(served, response_format="pcm", instructions="speak very calmly")
+    assert response.status_code == 200
+    assert running.scripts["frontend"][0].calls.count("read") == 1
+    assert "x-warnings" not in response.headers
+
+
+async def test_a_model_without_instructions_speaks_without_them_and_says_so() -> None:
+    async with scripted_gateway() as (served, running):
+
+        async def refuse(context: Any) -> None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this model follows no instructions")
+
+        running.scripts["frontend"][0].read = refuse
+        response = await speak(served, response_format="pcm", instructions="speak very calmly")
+    assert audio_of(response) == expected_audio(TEXT)
+    assert "instructions were ignored" in response.headers["x-warnings"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "words"),
+    [
+        ({"input": ""}, 400, None, "nothing to speak"),
+        ({"voice": "nobody"}, 404, None, "nobody"),
+        ({"voice": {"id": "nobody"}}, 404, None, "nobody"),
+        ({"speed": 9}, 400, None, "0.5 to 2.0"),
+        ({"speed": "fast"}, 400, "speed", "fast"),
+        ({"response_format": "ogg"}, 400, "response_format", "'mp3'"),
+        ({"response_format": "opus", "sample_rate": 44_100}, 400, None, "48000"),
+        ({"sample_rate": 7}, 400, None, "8000"),
+        ({"seed": -1}, 400, "seed", "-1"),
+        ({"language": "!"}, 400, None, "language"),
+    ],
+)
+async def test_refusals_have_a_status_and_an_error_object(
+    fields: dict[str, Any], status: int, param: str | None, words: str
+) -> None:
+    async with scripted_gateway() as (served, _):
+        response = await speak(served, **fields)
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert words in error["message"]
+    assert response.headers["x-should-retry"] == "false"
+    assert response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'"x"', b"\xff\xfe", b"{}"])
+async def test_bodies_of_another_form_are_refused(content: bytes) -> None:
+    async with scripted_gateway() as (served, _):
+        response = await served.http.post(PATH, content=content, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+async def test_one_too_many_is_told_when_to_come_back() -> None:
+    async with scripted_gateway(max_streams=1) as (served, running):
+        gate = hold_back(running)
+        held = asyncio.create_task(speak(served, response_format="pcm"))
+        await busy(running, "token2wav")
+        refused = await speak(served, response_format="pcm")
+        gate.set()
+        assert (await held).status_code == 200
+    assert refused.status_code == 429
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+    assert refused.headers["x-should-retry"] == "true"
+    assert int(refused.headers["retry-after-ms"]) >= 200
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+async def test_without_a_speech_service_requests_are_unavailable() -> None:
+    async with scripted_gateway() as (served, running):
+        await running.kill("llm", 0)
+        async with asyncio.timeout(20):
+            while (await served.http.get("/readyz")).status_code != 503:
+                await asyncio.sleep(0.05)
+        refused = await speak(served)
+        assert (await served.http.get("/healthz")).status_code == 200
+    assert refused.status_code == 503
+    assert refused.json()["error"]["type"] == "server_error"
+    assert refused.headers["x-should-retry"] == "true"
+
+
+async def test_a_failure_before_the_first_audio_is_a_status() -> None:
+    async with scripted_gateway() as (served, running):
+        hook(running, "frontend", abort_before_anything)
+        response = await speak(served)
+    assert response.status_code == 500
+    assert response.json()["error"]["type"] == "server_error"
+
+
+async def abort_before_anything(context: Any) -> None:
+    await context.abort(grpc.StatusCode.INTERNAL, "broken")
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+async def test_a_later_failure_cuts_the_body(stream_format: str) -> None:
+    received = b""
+    async with scripted_gateway() as (served, running):
+        hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", 20 * 960))
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with served.http.stream(
+                "POST", PATH, json=body(response_format="pcm", stream_format=stream_format)
+            ) as response:
+                assert response.status_code == 200
+                async for piece in response.aiter_raw():
+                    received += piece
+    assert received
+    assert b"[DONE]" not in received
+    assert (b'"type":"error"' in received) == (stream_format == "sse")
+
+
+async def test_a_caller_that_hangs_up_leaves_every_stage_idle_at_once() -> None:
+    async with scripted_gateway() as (served, running):
+        hook(running, "token2wav", hang_after_some)
+        async with served.http.stream("POST", PATH, json=body(response_format="pcm")) as response:
+            await anext(response.aiter_raw())
+        begun = asyncio.get_running_loop().time()
+        await all_idle(running)
+        seconds = asyncio.get_running_loop().time() - begun
+    assert seconds < 2, "the stages go on although nobody listens"
+
+
+async def hang_after_some(context: Any, sent: int) -> None:
+    if sent >= 10 * 960:
+        await hang()
+
+
+async def test_a_caller_that_hangs_up_before_the_first_audio_cancels_too() -> None:
+    async with scripted_gateway() as (served, running):
+        hold_back(running)
+        asking = asyncio.create_task(speak(served, response_format="pcm"))
+        await busy(running, "token2wav")
+        asking.cancel()
+        await asyncio.wait((asking,))
+        await all_idle(running)
+
+
+async def test_a_lost_orchestrator_is_resumed_unheard() -> None:
+    async with stack() as first, stack() as second:
+        relay = Relay(first.orchestrator.port)
+        async with relay, gateway(f"127.0.0.1:{relay.port}") as served:
+            hook(first, "token2wav", hang_after_some)
+            received = b""
+            async with served.http.stream("POST", PATH, json=body(response_format="pcm")) as response:
+                async for piece in response.aiter_raw():
+                    received += piece
+                    if relay.target == first.orchestrator.port:
+                        relay.target = second.orchestrator.port
+                        relay.cut()
+        samples = np.frombuffer(received, "<i2")
+    assert samples[samples != 0].tobytes() == expected_audio(TEXT)
+
+
+class Relay:
+    """Passes connections on to a port of this host, until they are cut."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> "Relay":
+        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self.target)
+        self._open |= {writer, there[1]}
+        await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer), return_exceptions=True)
+        self._open -= {writer, there[1]}
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()

@@ -1,0 +1,209 @@
+"""WS /v1/audio/stream: text in as it is written, audio and facts out, utterance after utterance."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
+from tests.stacks.gateway_server import Gateway, scripted_gateway
+from tests.stacks.scripted_stages import Stack, expected_audio
+
+
+@asynccontextmanager
+async def connected(**settings: Any) -> AsyncIterator[tuple[ClientConnection, Gateway, Stack]]:
+    async with scripted_gateway(**settings) as (served, running), connect(f"ws://{served.address}/v1/audio/stream") as ws:
+        yield ws, served, running
+
+
+async def send(ws: ClientConnection, *messages: dict[str, Any]) -> None:
+    for message in messages:
+        await ws.send(json.dumps(message))
+
+
+async def answers(ws: ClientConnection) -> tuple[list[dict[str, Any]], bytes]:
+    """Messages and audio up to the summary or error."""
+    messages: list[dict[str, Any]] = []
+    audio = b""
+    async with asyncio.timeout(20):
+        while not messages or messages[-1]["type"] not in ("summary", "error"):
+            received = await ws.recv()
+            if isinstance(received, bytes):
+                audio += received
+                continue
+            message = json.loads(received)
+            if message["type"] == "audio":
+                audio += base64.b64decode(message["audio"])
+            else:
+                messages.append(message)
+    return messages, audio
+
+
+def spoken(audio: bytes) -> bytes:
+    """Without the pauses between sentences."""
+    samples = np.frombuffer(audio, "<i2")
+    return samples[samples != 0].tobytes()
+
+
+SETUP = {"type": "setup", "seed": 7, "onset": "natural"}
+END = {"type": "end"}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+@pytest.mark.parametrize("form", ["binary", "json"])
+@pytest.mark.parametrize("cut", [1, 5, 1_000])
+async def test_text_in_pieces_is_the_speech_of_the_whole(form: str, cut: int) -> None:
+    pieces = [TEXT[at : at + cut] for at in range(0, len(TEXT), cut)]
+    async with connected() as (ws, served, _):
+        await send(ws, {**SETUP, "audio": form}, *map(text, pieces), END)
+        messages, audio = await answers(ws)
+        http = await served.http.post(
+            "/v1/audio/speech", json={"input": TEXT, "seed": 7, "onset": "natural", "response_format": "pcm"}
+        )
+    assert spoken(audio) == expected_audio(TEXT) == spoken(http.content)
+    assert [message["type"] for message in messages] == ["header", "summary"]
+    assert messages[0] | {"seed": 7, "voice": "anna", "synthetic_audio": True} == messages[0]
+    assert messages[1]["audio_seconds"] == len(audio) / 48_000
+
+
+async def test_utterances_follow_one_another() -> None:
+    async with connected() as (ws, _, _):
+        for _ in range(3):
+            await send(ws, SETUP, text(TEXT), END)
+            assert spoken((await answers(ws))[1]) == expected_audio(TEXT)
+
+
+async def test_a_setup_sent_early_waits_for_its_turn() -> None:
+    """Behind `end` nothing belongs to the utterance that is still spoken."""
+    async with connected() as (ws, _, _):
+        await send(ws, SETUP, text("one"), END, SETUP, text("another"), END)
+        assert spoken((await answers(ws))[1]) == expected_audio("one")
+        assert spoken((await answers(ws))[1]) == expected_audio("another")
+
+
+async def test_flush_speaks_what_is_there() -> None:
+    async with connected() as (ws, _, _):
+        await send(ws, SETUP, text("one"), {"type": "flush"})
+        audio = b""
+        async with asyncio.timeout(20):
+            while len(spoken(audio)) < len(expected_audio("one")):
+                received = await ws.recv()
+                audio += received if isinstance(received, bytes) else b""
+        await send(ws, END)
+        assert spoken(audio + (await answers(ws))[1]) == expected_audio("one")
+
+
+async def test_cancel_ends_the_utterance_and_the_next_one_begins() -> None:
+    async with connected() as (ws, _, running):
+        hook(running, "token2wav", hang)
+        await send(ws, SETUP, text(TEXT))
+        await busy(running, "token2wav")
+        await send(ws, {"type": "cancel"})
+        messages, _ = await answers(ws)
+        assert messages[-1]["cancelled"]
+        await all_idle(running)
+        hook(running, "token2wav", None)
+        await send(ws, SETUP, text("one"), END)
+        assert spoken((await answers(ws))[1]) == expected_audio("one")
+
+
+async def test_cancel_behind_the_end_stops_as_well() -> None:
+    async with connected() as (ws, _, running):
+        hook(running, "token2wav", hang_after_some)
+        await send(ws, SETUP, text(TEXT), END)
+        audio = b""
+        while not audio:
+            received = await ws.recv()
+            audio += received if isinstance(received, bytes) else b""
+        await send(ws, {"type": "cancel"})
+        messages, more = await answers(ws)
+        assert messages[-1]["cancelled"]
+        assert messages[-1]["audio_seconds"] == len(audio + more) / 48_000
+        await all_idle(running)
+
+
+async def hang_after_some(context: Any, sent: int) -> None:
+    if sent >= 10 * 960:
+        await hang()
+
+
+async def test_hanging_up_leaves_every_stage_idle() -> None:
+    async with connected() as (ws, _, running):
+        hold_back(running)
+        await send(ws, SETUP, text(TEXT), END)
+        await busy(running, "token2wav")
+        await ws.close()
+        await all_idle(running)
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        (["{"], "JSON"),
+        (["[" * 90_000], "JSON"),
+        (["[]"], "object"),
+        ([b"\0"], "binary"),
+        ([json.dumps(text("before the setup"))], "type"),
+        ([json.dumps({**SETUP, "voic": "anna"})], "voic"),
+        ([json.dumps({**SETUP, "sample_rate": "high"})], "sample_rate"),
+        ([json.dumps({**SETUP, "sample_rate": 1})], "8000"),
+        ([json.dumps(SETUP), json.dumps({"type": "txt"})], "type"),
+        ([json.dumps(SETUP), json.dumps({"type": "text"})], "text"),
+        ([json.dumps(SETUP), json.dumps(text("x" * 100_000))], "100000"),
+        ([json.dumps({**SETUP, "voice": "nobody"}), json.dumps(text("one")), json.dumps(END)], "nobody"),
+    ],
+)
+async def test_what_cannot_be_understood_is_refused_and_ends_the_connection(
+    messages: list[str | bytes], words: str
+) -> None:
+    async with connected() as (ws, _, running):
+        for message in messages:
+            await ws.send(message)
+        error = (await answers(ws))[0][-1]
+        assert error["type"] == "error"
+        assert words in error["error"]["message"]
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(ws.recv(), 5)
+        assert ws.close_code == 1008
+        await all_idle(running)
+
+
+async def test_one_too_many_may_come_back() -> None:
+    async with connected(max_streams=1) as (ws, served, running):
+        gate = hold_back(running)
+        await send(ws, SETUP, text("one "))
+        await busy(running, "token2wav")
+        async with connect(f"ws://{served.address}/v1/audio/stream") as other:
+            await send(other, SETUP, text("one"), END)
+            error = (await answers(other))[0][-1]
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(other.recv(), 5)
+            assert other.close_code == 1013
+        gate.set()
+        await send(ws, END)
+        assert spoken((await answers(ws))[1]) == expected_audio("one")
+    assert error["error"]["type"] == "rate_limit_error"
+    assert error["retry_after_milliseconds"] >= 200
+
+
+async def test_a_failure_in_the_middle_is_an_error_and_no_summary() -> None:
+    async with connected() as (ws, _, running):
+        hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", 20 * 960))
+        await send(ws, SETUP, text(TEXT), END)
+        messages, audio = await answers(ws)
+        assert messages[-1]["error"]["type"] == "server_error"
+        assert audio
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(ws.recv(), 5)
+        assert ws.close_code == 1011

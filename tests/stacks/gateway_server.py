@@ -1,0 +1,64 @@
+"""The gateway on a real socket in front of a server, in this process."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from services.gateway.__main__ import GatewayServer, server_config
+from services.gateway.app import application
+from services.gateway.settings import GatewaySettings
+from tests.stacks.scripted_stages import Stack, stack
+
+
+@dataclass
+class Gateway:
+    """address: host:port; http: a client of it; server: to be told to drain."""
+
+    address: str
+    http: httpx2.AsyncClient
+    server: uvicorn.Server
+
+
+@contextlib.asynccontextmanager
+async def gateway(orchestrator: str, **settings: Any) -> AsyncIterator[Gateway]:
+    """orchestrator: host:port of the public service. settings: of the gateway."""
+    values = GatewaySettings(orchestrator=orchestrator, **{"drain_seconds": 0.0, **settings})
+    app = application(values)
+    server = GatewayServer(server_config(app, values), app)
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listening.getsockname()[1]}"
+    # Not serve(), which would take the signals of the test runner.
+    serving = asyncio.create_task(server._serve([listening]))
+    try:
+        async with httpx2.AsyncClient(base_url=f"http://{address}", timeout=20) as http:
+            await _started(server, serving)
+            yield Gateway(address, http, server)
+    finally:
+        server.should_exit = True
+        await serving
+        listening.close()
+
+
+@contextlib.asynccontextmanager
+async def scripted_gateway(
+    settings: dict[str, Any] | None = None, **stack_settings: Any
+) -> AsyncIterator[tuple[Gateway, Stack]]:
+    """In front of an orchestrator of scripted stages. settings: of the gateway."""
+    async with (
+        stack(**stack_settings) as running,
+        gateway(f"127.0.0.1:{running.orchestrator.port}", **(settings or {})) as served,
+    ):
+        yield served, running
+
+
+async def _started(server: uvicorn.Server, serving: "asyncio.Task[None]") -> None:
+    async with asyncio.timeout(20):
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+    assert server.started
