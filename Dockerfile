@@ -1,8 +1,8 @@
 # One target per image:  docker build --target token2wav-cpu -t cosyserve-token2wav-cpu:0.2.0 .
-#   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
+#   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator  gateway
 #   NVIDIA   llm  token2wav
 # Weights are mounted, never baked in; the bundled voice of 38 MB comes along so that every image can start by itself.
-# compose.yaml starts all four on one GPU, compose.gpus.yaml with a GPU for each engine.
+# compose.yaml starts all five on one GPU, compose.gpus.yaml with a GPU for each engine.
 # DL3064 is ignored where hadolint takes TOKEN2WAV for a secret.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
@@ -74,6 +74,16 @@ EXPOSE 50051
 ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50051"]
 ENTRYPOINT ["python", "-m", "services.orchestrator"]
+
+FROM slim AS gateway
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[gateway]" \
+    && pip check
+USER 10001
+EXPOSE 8080
+ENV COSYSERVE_GATEWAY_LISTEN=0.0.0.0:8080
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s CMD ["python", "-m", "services.gateway.probe", "8080"]
+ENTRYPOINT ["python", "-m", "services.gateway"]
 
 # What the base image has stays as it is, and only what it lacks is added, by the pins of constraints-trtllm.txt (tools/image_packages.py).
 FROM ${TENSORRT_LLM_IMAGE} AS llm
