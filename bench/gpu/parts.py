@@ -48,7 +48,6 @@ def _prepare(plan: Plan) -> Part:
     token2wav = ("-m", "bench.gpu.token2wav", "--out", str(plan.out), "--compile", "--part")
     compiled += [(*token2wav, "passes", "--shard", *units.split()) for units in ("1 2", "4", "8", "16 32")]
     compiled += [(*token2wav, VOCODER, "--shard", *shard.split()) for shard in VOCODER_SHARDS]
-    compiled += [("-m", "bench.gpu.prepare", "sharing", what) for what in ("steps", "passes")]
     about = "random weights of the published sizes on the disk, kernels compiled"
     return Part(PREPARE, about, (("-m", "bench.gpu.prepare", str(plan.model)), *compiled), makes=plan.model / COMPLETE)
 
@@ -139,13 +138,7 @@ def _services(plan: Plan) -> list[Part]:
         return Part(name, f"whole sentences in batches, {engines} engines", ((*command, *options),), needs=(PREPARE,))
 
     soak = stack("bench.load_soak", "soak", "fast", "--streams", str(SOAK_STREAMS), "--minutes", f"{plan.minutes:g}")
-    model_options = ("--model", str(plan.model), "--json", str(plan.out / "sharing.json"))
     return [
-        Part(
-            "sharing", "a first pass of the flow next to a speech-token model that decodes on the same GPU, and "
-            "through the service alone",
-            (("-m", "bench.gpu.sharing", *model_options),), needs=(PREPARE,),
-        ),
         serving("closed", "the services over gRPC, callers in a closed loop", "fast", "closed", LEVELS),
         serving("poisson", "the services over gRPC, listeners who come by chance", "fast", "poisson", LEVELS),
         serving("most", "how many listeners at once hear no gap", "fast", "listening", SEARCH, "--stop-below",

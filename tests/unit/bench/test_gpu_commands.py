@@ -17,7 +17,7 @@ from bench.gpu.llm import __main__ as gpu_llm
 from bench.gpu.parts import Plan, parts
 from bench.parts.part import ResultsFile
 
-WORK = ("model", "llm", "sharing_steps", "sharing_passes", "steps", "speed", "same", "measure", "run", "soak")
+WORK = ("model", "llm", "steps", "speed", "same", "measure", "run", "soak")
 """Functions that a command calls when it has understood."""
 
 
@@ -67,8 +67,7 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setattr("sys.argv", list(line[1:]))
             modules[line[1]].main()
     assert called >= Counter({
-        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.prepare sharing_steps": 1,
-        "bench.gpu.prepare sharing_passes": 1, "bench.gpu.llm steps": 1, "bench.gpu.llm speed": 1,
+        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm steps": 1, "bench.gpu.llm speed": 1,
         "bench.gpu.llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2,
         "soak 32 8": 1,
     })  # fmt: skip

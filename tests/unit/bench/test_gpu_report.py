@@ -13,7 +13,6 @@ from bench.gpu import stage_tables
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.gpu.service_settings import ENGINES, settings, state_bytes
-from bench.gpu.sharing.rows import ROWS, spans
 from bench.gpu.targets import Target, demands, most_without_gap
 from bench.gpu.timing import LowerBounds, estimator_weights
 from bench.load.flat_memory import verdict
@@ -84,10 +83,6 @@ def measured() -> dict[str, Any]:
         },
         "mel": {"bfloat16": [4e-3, 3e-3]},
         "samples": {"0": [1e-3, 0.0, 0.0]},
-        "sharing": {
-            ROWS[0].name: {"passes": {"1": spans([12.5]), "4": spans([19.6])}},
-            ROWS[1].name: {"failed": "out of memory"},
-        },
         "closed": {"levels": [load(1), load(8, p95=130.0), load(64, 0.5)]},
         "most": {"levels": [load(64, arrivals="listening"), load(96, 0.995, "listening"), load(128, 0.8, "listening")]},
         "offline": {"1": {"engines": "fast", "batch": 1, "sentences": 16, "audio": 50.0, "llm": 0.5, "token2wav": 1.0}},
@@ -219,15 +214,12 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
         "Vocoder",
         "Lengths and memory",
         "Correctness",
-        "A first pass next to the speech-token model",
         "Served over gRPC",
         "The first sound, medians in ms",
         "Sentences in batches, without listeners",
         "Soak",
         "Plots",
     ]
-    assert "| in turns | idle | as served | 12.5 | 12.5 | 19.6 | 19.6 |  |  |  |" in text
-    assert "| in turns | one sentence, high priority | as served |  |  |  |  |  |  | out of memory |" in text
     assert "**poisson: failed**" in text
     assert "out of memory" in text
     assert "| 1 | 0.53 | 32% |" in text
