@@ -11,10 +11,10 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.recording import RecordingFailed
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.generator import Snake
-from recipes.demo_voice.vocoder.recording import RecordingFailed
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
