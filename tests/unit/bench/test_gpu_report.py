@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from bench.gpu import stage_tables
-from bench.gpu.parts import Plan, parts
+from bench.gpu.parts import ENGINES, Plan, parts, settings, state_bytes
 from bench.gpu.report import write
-from bench.gpu.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.targets import Target, demands, most_without_gap
 from bench.gpu.timing import LowerBounds, estimator_weights
 from bench.load.flat_memory import verdict
