@@ -17,8 +17,7 @@ from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus, places_of
 from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
-from recipes.demo_voice.flow.train import Training, train
-from recipes.demo_voice.flow.update import Shape, Update
+from recipes.demo_voice.flow.train import Shape, Training, Update, train
 from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.recording import Replayed
