@@ -114,11 +114,8 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
     answers = [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)]
     one = level("closed", 4, Outcome(answers, [Refusal(0.1, 1.0)] * 2, ["broken"], seconds=4.0), None)
     assert (one.requests, one.refused, one.failed) == (7, 2, 1)
+    assert (one.gap_free, one.stall_seconds, one.audio_per_second, one.stages["flow"]) == (0.75, 0.5, 2.0, 20.0)
     assert one.p50 == pytest.approx(200.0)
-    assert one.gap_free == 0.75
-    assert one.stall_seconds == 0.5
-    assert one.audio_per_second == 2.0
-    assert one.stages["flow"] == 20.0
     assert "75.0%" in row(one)
     file = tmp_path / "found.json"
     assert read_json(file, "some GPU") == []
