@@ -7,8 +7,8 @@ import contextlib
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,30 +27,17 @@ from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
 from tests.unit.token2wav.gpu.test_windowed_vocoder import small
 
 ROOM = 150_000_000_000
-IDLE = SimpleNamespace(replay=lambda: None, synchronize=lambda: None)
-
-
-class Event:
-    """All work takes 12.5 ms."""
-
-    def __init__(self, **_: bool) -> None:
-        pass
-
-    def record(self) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, end: "Event") -> float:
-        return 12.5
+IDLE = Mock()
+EVENT = Mock(**{"elapsed_time.return_value": 12.5})
+"""All work takes so many milliseconds."""
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.cuda without a device: graphs hold nothing; models are small and on the CPU."""
     fakes: dict[str, Any] = {
-        "Event": Event, "CUDAGraph": lambda: IDLE, "graph_pool_handle": lambda: None, "synchronize": lambda *_: None,
+        "Event": lambda **_: EVENT,
+        "CUDAGraph": lambda: IDLE, "graph_pool_handle": lambda: None, "synchronize": lambda *_: None,
         "current_stream": lambda *_: IDLE, "memory_allocated": lambda: 0, "empty_cache": lambda: None,
         "mem_get_info": lambda *_: (ROOM, ROOM),
     }  # fmt: skip

@@ -251,11 +251,9 @@ def test_every_part_ends_within_four_minutes_but_the_soak() -> None:
 
 
 def test_settings_follow_the_free_memory() -> None:
-    assert state_bytes(150_000_000_000) == 97_500_000_000
-    assert state_bytes(40_000_000_000) == 20_000_000_000
+    assert [state_bytes(free) for free in (150_000_000_000, 40_000_000_000)] == [97_500_000_000, 20_000_000_000]
     with pytest.raises(ValueError, match="21000000000 bytes of GPU memory are free"):
         state_bytes(21_000_000_000)
     fast, slow = (settings(engines, 150_000_000_000) for engines in ENGINES)
-    assert fast["COSYSERVE_TOKEN2WAV_GPU_ENGINE"] == "paged"
-    assert slow["COSYSERVE_LLM_GPU_ENGINE"] == "readable"
+    assert (fast["COSYSERVE_TOKEN2WAV_GPU_ENGINE"], slow["COSYSERVE_LLM_GPU_ENGINE"]) == ("paged", "readable")
     assert fast["COSYSERVE_ORCHESTRATOR_GUARDS"] == "false"

@@ -237,12 +237,9 @@ def test_a_bar_is_never_too_long(share: float, full: int) -> None:
 
 
 def test_the_bar_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "50")
-    shown = Terminal()
     progress = Progress(2, 1, shown)
     progress.begin("one", 60.0)
     progress.says("one", "what a part says may be much longer than that")

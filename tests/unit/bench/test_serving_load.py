@@ -84,9 +84,8 @@ async def test_poisson_arrivals_do_not_wait_for_each_other() -> None:
 
 
 def test_a_player_goes_on_when_all_has_arrived() -> None:
-    assert heard(0.5).left == pytest.approx(1.5)
-    assert heard(0.5, 1, 0.25).left == pytest.approx(1.75)
-    assert replace(heard(0.5), end=9.0).left == 0.0
+    answers = (heard(0.5), heard(0.5, 1, 0.25), replace(heard(0.5), end=9.0))
+    assert [answer.left for answer in answers] == [pytest.approx(1.5), pytest.approx(1.75), 0.0]
 
 
 async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -97,8 +98,7 @@ def test_a_batch_is_what_the_utterances_hold(speech: Speech, features: Features,
     ]
     want = torch.cat((features.mel[6:16], features.mel[2 * (first + tokens - 3) : 2 * (first + tokens)])).float()
     assert torch.equal(batch.mel[1], want)
-    assert batch.prompt.tolist() == [0, 10]
-    assert batch.condition.tolist() == [5, 10]
+    assert (batch.prompt.tolist(), batch.condition.tolist()) == ([0, 10], [5, 10])
     # Behind the utterances' rows come the voices' own, by name: row 12 is the mean of the six of
     # "high".
     torch.testing.assert_close(batch.speaker[1], F.normalize(held.vectors[6:12].mean(0), dim=0))
@@ -107,8 +107,7 @@ def test_a_batch_is_what_the_utterances_hold(speech: Speech, features: Features,
 def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
     piece = Piece(prompt=100, prompt_tokens=40, body=500, tokens=60, end=560, speaker=0, condition=80)
     front, back = piece.cut(90, front=True), piece.cut(90, front=False)
-    assert front == replace(piece, prompt=110, prompt_tokens=30, condition=60)
-    assert back == replace(piece, tokens=50)
+    assert (front, back) == (replace(piece, prompt=110, prompt_tokens=30, condition=60), replace(piece, tokens=50))
     alone = replace(piece, prompt_tokens=0)
     assert alone.cut(48, front=True) == replace(alone, body=512, tokens=48)
     assert piece.cut(60, front=True) == replace(piece, prompt=124, prompt_tokens=16, tokens=44, condition=32), (
@@ -272,13 +271,10 @@ def test_a_recording_that_fails_costs_no_step(
     on as they would have.
     """
 
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch.cuda, "graph", refuse)
-    for name in ("CUDAGraph", "current_stream", "graph_pool_handle", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    refused = RuntimeError("operation not permitted when stream is capturing")
+    monkeypatch.setattr(torch.cuda, "graph", Mock(side_effect=refused))
+    for name in ("CUDAGraph", "current_stream", "graph_pool_handle", "set_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, Mock())
     pieces = next(draws.batches(64))
     steps = []
     for recorded in (False, True):
