@@ -173,5 +173,5 @@ class HeldOut:
         return by_kind
 
     def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        chances = RandomDraws.drawn(*batch.tokens.shape, generator)
+        chances = RandomDraws.drawn(batch.tokens.shape[0], batch.tokens.shape[1], generator)
         return losses(network, batch, chances, self._corpus.mean, streaming=False)

@@ -1,7 +1,7 @@
 """One step of the vocoder's training, its optimisers and its state."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,6 +96,8 @@ class Kind:
 
 class Training(parameter_store.TrainingState):
     """Generator, its average, discriminators and their optimisers, all on one device."""
+
+    KEPT = ("judging_since",)
 
     def __init__(
         self, config: VocoderConfig, draws: RandomPieces, schedule: Schedule, device: torch.device, *, width: int = 32
@@ -208,12 +210,3 @@ class Training(parameter_store.TrainingState):
     def skipped(self) -> Tensor:
         """Steps that were not taken because a gradient was not finite."""
         return self.sound.skipped + self.pitch.skipped + self.judges.skipped
-
-    def state(self) -> dict[str, Any]:
-        """For `load`: tensors and plain values."""
-        return super().state() | {"judging_since": self.judging_since}
-
-    def load(self, content: Mapping[str, Any]) -> None:
-        """Go on from `state`. Raises ValueError when it was of other sizes."""
-        super().load(content)
-        self.judging_since = content["judging_since"]
