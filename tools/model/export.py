@@ -32,10 +32,10 @@ from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_ten
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import load_weights
 from tools.model.graphs.calibration import scales_of
-from tools.model.graphs.encoder_graph import encoder_graph
-from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
+from tools.model.graphs.encoder_graph import EncoderGraph
+from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
 from tools.model.graphs.graph import Array, Precision, write
-from tools.model.graphs.vocoder_graph import filter_graph, pitch_graph
+from tools.model.graphs.vocoder_graph import FilterGraph, PitchGraph
 from tools.model.output.command import add_graphs, check_graphs, command
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import in_units
@@ -47,24 +47,23 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
     """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and
     tensor.
     """
-    model_identity = model_hash(model)
+    metadata = {"model_hash": model_hash(model)}
     flow, config = flow_weights(model)
     vocoder, vocoder_config = vocoder_weights(model)
     if published is None:
-        scales = scales_of(model, estimator_weights(flow), config) if precision is Precision.FP8 else None
+        tensors = estimator_weights(flow)
+        scales = scales_of(model, tensors, config) if precision is Precision.FP8 else None
         try:
-            estimator = model_of(
-                estimator_graph(estimator_weights(flow), config, precision, scales=scales), model_identity
-            )
+            estimator = EstimatorGraph(tensors, config, precision, scales=scales).model(metadata)
         except ValueError as error:
             raise ModelError(f"{model}: {error}; choose another --precision") from error
     else:
         estimator = read_published(published)
     return {
-        "encoder": model_of(encoder_graph(flow, config), model_identity),
+        "encoder": EncoderGraph(flow, config).model(metadata),
         "estimator": estimator,
-        "pitch": model_of(pitch_graph(vocoder, vocoder_config), model_identity),
-        "filter": model_of(filter_graph(vocoder, vocoder_config), model_identity),
+        "pitch": PitchGraph(vocoder, vocoder_config).model(metadata),
+        "filter": FilterGraph(vocoder, vocoder_config).model(metadata),
     }
 
 

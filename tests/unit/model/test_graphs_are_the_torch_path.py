@@ -18,7 +18,7 @@ from cosyserve.errors import ModelError
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
 from tools.model.export import estimator_weights, flow_weights, graphs, main
-from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
+from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, layers_of
 
@@ -169,9 +169,7 @@ def test_trtcheck_finds_nothing_that_is_not_answered(tmp_path: Path, precision: 
 def published(path: Path) -> Path:
     """A file of the published form: fixed batch of 2, no attention mask."""
     weights, config = flow_weights(TINY)
-    path.write_bytes(
-        model_of(estimator_graph(estimator_weights(weights), config, masked=False), "").SerializeToString()
-    )
+    path.write_bytes(EstimatorGraph(estimator_weights(weights), config, masked=False).model({}).SerializeToString())
     return path
 
 

@@ -23,7 +23,7 @@ from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch
 from tools.model import build_plans
 from tools.model.export import estimator_weights, flow_weights
 from tools.model.export import main as export_main
-from tools.model.graphs.estimator_graph import estimator_graph
+from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import write
 from tools.model.graphs.tensorrt_plan import PlanError
 from tools.model.prune import Inventory, judge_engines
@@ -160,7 +160,7 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
     weights, config = flow_weights(GOLDEN)
     for note in ("one", "another"):
         write(
-            estimator_graph(estimator_weights(weights), config, masked=False).model({"note": note}),
+            EstimatorGraph(estimator_weights(weights), config, masked=False).model({"note": note}),
             model / PUBLISHED_FILE,
         )
         for step, main in (("export", export_main), ("build token2wav", build_plans.main)):
