@@ -10,12 +10,10 @@ import torch
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError
+from tests.unit.model.steps import DEMO, TINY, damage
 from tools.model import inspect
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
-
-ROOT = Path(__file__).parents[3]
-TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 
 
 @pytest.fixture
@@ -87,9 +85,7 @@ def test_what_is_missing_or_damaged_is_a_problem_and_the_rest_is_described(cache
 def test_a_damaged_conversion_is_a_problem(cache: EngineCache, tmp_path: Path) -> None:
     convert(TINY, "hf", Precision.FLOAT32, tmp_path / "made")
     assert inspect.describe(tmp_path / "made", cache)["problems"] == []
-    with (tmp_path / "made" / "model.safetensors").open("r+b") as stream:
-        stream.seek(100_000)
-        stream.write(b"\xff")
+    damage(tmp_path / "made" / "model.safetensors")
     assert "its sha256 is not the manifest's" in inspect.describe(tmp_path / "made", cache)["problems"][0]
 
 

@@ -14,13 +14,12 @@ from cosyserve.file_lock import MANIFEST, FileLock, is_locked, shared_engine_loc
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.decoders.engine_identity import WEIGHTS
+from tests.unit.model.steps import DEMO, TINY
 from tools.model import prune
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 from tools.model.prune import Inventory, judge_conversions, judge_engines, model_hashes, remove
 
-ROOT = Path(__file__).parents[3]
-TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 H200 = {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.1"}
 HERE = Inventory(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
 BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
