@@ -2,6 +2,7 @@
 recorded, then the mel of every call.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -63,21 +64,28 @@ def _encoder(flow: Flow, arrays: Recording) -> None:
 
 def _estimator(flow: Flow, arrays: Recording) -> None:
     given = {name: arrays.tensor(name) for name in ("x", "mask", "mu", "t", "spks", "cond", "mask_partial")}
-    frames = given["x"].shape[2]
-    speaker = given["spks"][:, :, None].expand(-1, -1, frames)
-    inputs = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
-
-    def velocity(mask: str, allowed: Tensor | None = None) -> Tensor:
-        time, rows = flow.estimator.time_embedding(given["t"]), CachedPass.whole(inputs.shape[0])
-        return flow.estimator(inputs, time, rows, Mask(given[mask].transpose(1, 2), allowed)).transpose(1, 2)
-
+    streaming = chunk_mask(given["x"].shape[2], CHUNK_FRAMES, flow.device)
+    partial_mask = given | {"mask": given["mask_partial"]}
     arrays.compare_all({
         "time_sinusoid": (2e-5, lambda: flow.estimator.time_sinusoid(given["t"])),
         "time_emb": (2e-5, lambda: flow.estimator.time_embedding(given["t"])),
-        "out_offline": (2e-5, lambda: velocity("mask")),
-        "out_streaming": (2e-5, lambda: velocity("mask", chunk_mask(frames, CHUNK_FRAMES, flow.device))),
-        "out_offline_mask_partial": (2e-5, lambda: velocity("mask_partial")),
+        "out_offline": (2e-5, lambda: velocity(flow, given, None)[2]),
+        "out_streaming": (2e-5, lambda: velocity(flow, given, streaming)[2]),
+        "out_offline_mask_partial": (2e-5, lambda: velocity(flow, partial_mask, None)[2]),
     })  # fmt: skip
+
+
+def velocity(flow: Flow, given: Mapping[str, Tensor], allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the torch path's estimator: its joined inputs [rows, frames, channels], the embedding of
+    the time, and the velocity [rows, 80, frames]. given: the published inputs by name. allowed:
+    whether a query may see a key, None: always.
+    """
+    rows, _, frames = given["x"].shape
+    speaker = given["spks"][:, :, None].expand(-1, -1, frames)
+    joined = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
+    time = flow.estimator.time_embedding(given["t"])
+    mask = Mask(given["mask"].transpose(1, 2), allowed)
+    return joined, time, flow.estimator(joined, time, CachedPass.whole(rows), mask).transpose(1, 2)
 
 
 def _mel(flow: Flow, arrays: Recording) -> None:

@@ -54,19 +54,15 @@ class Handler(BaseHTTPRequestHandler):
     def usual(self, content: bytes) -> None:
         self.part(content, self.start)
 
-    def part(self, content: bytes, start: int, *, cut: int | None = None, claim: int | None = None) -> None:
-        """The file from `start`; cut: only so many bytes, then the connection ends; claim: what the
-        answer says it begins with.
-        """
+    def part(self, content: bytes, start: int, *, cut: int | None = None) -> None:
+        """The file from `start`; cut: only so many bytes, then the connection ends."""
         if start >= len(content):
             self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
             return
         rest = content[start:]
         self.send_response(206 if "Range" in self.headers and start else 200)
-        if start or claim is not None:
-            self.send_header(
-                "Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}"
-            )
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         if self.served.etag:
             self.send_header("ETag", self.served.etag)
         self.send_header("Content-Length", str(len(rest)))

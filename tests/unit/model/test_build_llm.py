@@ -164,15 +164,15 @@ def test_a_dry_run_needs_neither(
     assert not (tmp_path / "engines").exists()
 
 
-def test_what_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_checkpoint_or_damaged_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(TINY, "hf", Precision.FLOAT32, tmp_path / "hf")
-    for directory in (TINY, tmp_path / "hf"):
+    convert(TINY, "trtllm-0.20", Precision.FLOAT32, tmp_path / "damaged")
+    damage(tmp_path / "damaged" / "rank0.safetensors")
+    other = "no TensorRT-LLM checkpoint: make one with cosyserve model convert"
+    for directory, said in (
+        (TINY, other),
+        (tmp_path / "hf", other),
+        (tmp_path / "damaged", "its sha256 is not the manifest's; convert the model again"),
+    ):
         assert build.main(["llm", str(directory), "--dry-run"]) == 1
-        assert "no TensorRT-LLM checkpoint: make one with cosyserve model convert" in capsys.readouterr().err
-
-
-def test_a_damaged_checkpoint_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    convert(TINY, "trtllm-0.20", Precision.FLOAT32, tmp_path / "made")
-    damage(tmp_path / "made" / "rank0.safetensors")
-    assert build.main(["llm", str(tmp_path / "made"), "--dry-run"]) == 1
-    assert "its sha256 is not the manifest's; convert the model again" in capsys.readouterr().err
+        assert said in capsys.readouterr().err

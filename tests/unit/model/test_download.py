@@ -5,7 +5,7 @@ loopback.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -140,10 +140,24 @@ def interrupt(seconds: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_part_that_is_complete_is_not_fetched_again(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.begun(LARGE, '"one"')
-    assert fetcher.fetch(server)["llm.pt"].sha256 == sha(LARGE)
-    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == [f"bytes={len(LARGE)}-"]
+@pytest.mark.parametrize(
+    ("part", "etag", "sha256", "ranges"),
+    [
+        (LARGE, '"one"', None, [f"bytes={len(LARGE)}-"]),
+        (b"old" * 1000, '"zero"', None, ["bytes=3000-"]),
+        (b"\0" * 1000, None, sha(LARGE), ["bytes=1000-", None]),
+    ],
+    ids=["complete", "of a file that changed in between", "damaged"],
+)
+def test_a_part_is_resumed_or_fetched_from_the_start(
+    server: FileServer, fetcher: Fetcher, part: bytes, etag: str | None, sha256: str | None, ranges: list[str | None]
+) -> None:
+    """Only a damaged part is noticed at its end, and fetched once more."""
+    fetcher.begun(part, etag)
+    assert fetcher.fetch(server, (wanted("llm.pt", sha256=sha256),))["llm.pt"].sha256 == sha(LARGE)
+    assert fetcher.large.read_bytes() == LARGE
+    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == ranges
+    assert ["does not fit, from the start" in trouble for trouble in fetcher.troubles] == [True] * (len(ranges) - 1)
 
 
 def test_a_file_without_end_is_refused(server: FileServer, fetcher: Fetcher) -> None:
@@ -158,12 +172,6 @@ def test_a_file_without_end_is_refused(server: FileServer, fetcher: Fetcher) -> 
     with pytest.raises(ModelError, match="more than the 12 bytes that the file has"):
         fetcher.fetch(server, (wanted("llm.pt", size=12),))
     assert files_of(fetcher.target) == {".download.lock"}
-
-
-def test_a_file_that_changed_in_between_is_fetched_from_the_start(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.begun(b"old" * 1000, '"zero"')
-    fetcher.fetch(server)
-    assert fetcher.large.read_bytes() == LARGE
 
 
 def test_a_server_without_ranges_sends_the_whole_file(server: FileServer, fetcher: Fetcher) -> None:
@@ -185,20 +193,6 @@ def test_a_wrong_range_is_never_joined(server: FileServer, fetcher: Fetcher, shi
         fetcher.fetch(server)
     assert sum("asked for bytes from 700000, the server sends bytes" in trouble for trouble in fetcher.troubles) == 1
     assert not fetcher.large.exists()
-
-
-def test_a_damaged_part_is_noticed_and_fetched_once_more(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.begun(b"\0" * 1000, None)
-    files = (wanted("llm.pt", sha256=sha(LARGE)),)
-    assert fetcher.fetch(server, files)["llm.pt"].sha256 == sha(LARGE)
-    assert any("does not fit, from the start" in trouble for trouble in fetcher.troubles)
-
-
-def test_a_server_that_sends_nothing_is_given_up(server: FileServer, fetcher: Fetcher) -> None:
-    server.answers["/llm.pt"] = lambda handler, content: handler.part(content, handler.start, cut=0)
-    with pytest.raises(ModelError, match=r"llm\.pt: given up after 3 tries that brought nothing: the connection broke"):
-        fetcher.fetch(server)
-    assert fetcher.waits == [2.0, 4.0]
 
 
 def test_no_server_at_all_is_given_up(fetcher: Fetcher) -> None:
@@ -249,20 +243,26 @@ def test_a_file_that_was_damaged_on_the_disk_is_found_by_check(server: FileServe
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("answer", "said", "waits"),
     [
-        (404, "HTTP 404, no such file, repository or revision"),
-        (401, "HTTP 401, it asks for a token: set HF_TOKEN"),
-        (403, "accept the model's"),
+        (lambda handler, content: handler.answer(404), "HTTP 404, no such file, repository or revision", []),
+        (lambda handler, content: handler.answer(401), "HTTP 401, it asks for a token: set HF_TOKEN", []),
+        (lambda handler, content: handler.answer(403), "accept the model's", []),
+        (
+            lambda handler, content: handler.part(content, 0, cut=0),
+            r"llm\.pt: given up after 3 tries that brought nothing: the connection broke",
+            [2.0, 4.0],
+        ),
     ],
+    ids=["404", "401", "403", "nothing comes"],
 )
-def test_refusals_say_what_to_do_and_are_not_repeated(
-    server: FileServer, fetcher: Fetcher, status: int, said: str
+def test_a_refusal_says_what_to_do_and_only_what_may_pass_is_repeated(
+    server: FileServer, fetcher: Fetcher, answer: Callable[[Handler, bytes], None], said: str, waits: list[float]
 ) -> None:
-    server.answers["/llm.pt"] = lambda handler, content: handler.answer(status)
+    server.answers["/llm.pt"] = answer
     with pytest.raises(ModelError, match=said):
         fetcher.fetch(server)
-    assert (len(server.asked("/llm.pt")), fetcher.waits) == (1, [])
+    assert (len(server.asked("/llm.pt")), fetcher.waits) == (1 + len(waits), waits)
 
 
 def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -> None:

@@ -19,6 +19,7 @@ from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.method_outputs import Method, Outputs, recorded_outputs
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
+from tools.verify.flow import velocity
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
@@ -33,7 +34,7 @@ _FILTER = {
     (FilterNetwork, "conv_pre"): "conv_pre",
     (FilterNetwork, "conv_post"): "conv_post",
 }
-_PITCH = {(F0Predictor, "layer"): "condnet."}
+_PITCH: dict[Method, str] = {(F0Predictor, "layer"): "condnet."}
 
 
 def tolerance(component: str, precision: Precision) -> float:
@@ -132,7 +133,7 @@ def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Laye
     allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
     resnet, transformer = (Resnet, "__call__"), (Transformer, "__call__")
     with recorded_outputs(resnet, transformer) as outputs:
-        joined, time, _ = reference.velocity(given, allowed)
+        joined, time, _ = velocity(reference.flow, given, allowed)
     blocks = [layer.name for layer in layers if layer.name.startswith(("down", "mid", "up"))]
     resnets = [name for name in blocks if name.endswith(".0") and name.count(".") == 2]
     transformers = [name for name in blocks if name.count(".") == 3]

@@ -50,12 +50,13 @@ class EstimatorGraph(LayerGraph):
         super().__init__("estimator", tensors, precision, scales)
         self._config = config
         shapes = _shapes("rows" if masked else 2, "frames")
-        wide = shapes["x"]
-        attention = {"attention": (TensorProto.BOOL, ("frames", "frames"))} if masked else {}
-        self.inputs({name: (TensorProto.FLOAT, shape) for name, shape in shapes.items()} | attention)
+        kinds = {name: (TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+        if masked:
+            kinds["attention"] = TensorProto.BOOL, ("frames", "frames")
+        self.inputs(kinds)
         self._mask = self.node("Transpose", ["mask"], "mask.frames", perm=[0, 2, 1])
         self._bias = self.bias_of(self.allowed("attention" if masked else None, "mask", "allowed"), "bias")
-        self.output("estimator_out", self._network(), wide)
+        self.output("estimator_out", self._network(), shapes["x"])
 
     @property
     def largest_inputs_needed(self) -> dict[str, str]:

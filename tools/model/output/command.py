@@ -80,11 +80,11 @@ def engine_cache(options: argparse.Namespace) -> EngineCache:
     return EngineCache(options.engines or default_directory(), on_wait=say)
 
 
-def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] | None) -> int:
+def dispatched(usage: str, stages: Mapping[str, str], words: Sequence[str] | None = None) -> int:
     """The exit status of the `main` of the stage that the first word names, token2wav without one;
     1 where a library of it is missing. stages: the module of each.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if words is None else words)
     if not given or given[0] in ("-h", "--help"):
         print(usage, file=sys.stdout if given else sys.stderr)
         return 0 if given else WRONG_USAGE
