@@ -16,20 +16,21 @@ from cosyserve.commands.terminal.arguments import (
     serving,
     serving_environ,
 )
+from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.host.starting.engine_builds import build_commands, precompile
-from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, run_trial, table, write_notes
+from cosyserve.host.starting.measurement import Trial, read_notes, run_trial, table, write_notes
 from cosyserve.host.starting.plan import Plan, choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.host.starting.serving import StopSignals, serve, strictness
 from cosyserve.host.supervision.supervisor import local_deployment
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
-_HOSTED = {engine for service in SERVICES.values() for engine in service.hosted}
+_HOSTED = {*LLM.hosted, *TOKEN2WAV.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 

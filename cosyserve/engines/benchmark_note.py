@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import library_versions, visible_gpus
+from cosyserve.engines.gpu_facts import TENSORRT, library_versions, visible_gpus
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 
@@ -32,6 +32,10 @@ class NotedService:
     """Files of the model directory that decide what is measured."""
     libraries: tuple[str, ...]
     """Distributions whose version decides what is measured."""
+
+
+LLM = NotedService("llm", ("tensorrt_llm", "vllm"), ("llm.pt",), ("torch", "triton", "tensorrt_llm", "vllm"))
+TOKEN2WAV = NotedService("token2wav", ("tensorrt",), ("flow.pt", "hift.pt"), ("torch", "triton", *TENSORRT))
 
 
 @dataclass(frozen=True)

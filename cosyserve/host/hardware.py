@@ -198,6 +198,7 @@ TIERS = (
     Tier("2 to 4 GB", 1_900, 256, 1, 1),
 )
 """A card of 8 GB reports a little less."""
+LEAST_GPU_MIB = TIERS[-1].at_least
 
 
 @dataclass(frozen=True)

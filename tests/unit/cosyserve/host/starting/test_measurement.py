@@ -10,9 +10,7 @@ import pytest
 
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.host.starting import measurement as measuring
-from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, write_notes
-from services.llm.settings import NOTED as OF_LLM
-from services.token2wav.loading import NOTED as OF_TOKEN2WAV
+from cosyserve.host.starting.measurement import Trial, read_notes, write_notes
 
 
 def sound(seed: int) -> bytes:
@@ -117,7 +115,3 @@ def test_a_note_of_this_name_about_something_else_does_not_count(tmp_path: Path)
     (note,) = (tmp_path / "llm").iterdir()
     note.write_text(note.read_text().replace("NVIDIA Test", "another"))
     assert read_notes(MODEL, environ(tmp_path)) == {}
-
-
-def test_services_find_the_notes_that_start_writes() -> None:
-    assert SERVICES == {"llm": OF_LLM, "token2wav": OF_TOKEN2WAV}

@@ -9,17 +9,18 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration, rating
-from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
+from cosyserve.host.starting.engine_builds import PARTS, build_commands, converted_directory, engines_are_built
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.token2wav.__main__ import Token2WavSettings
 from services.token2wav.decoders.backend import BACKENDS
-from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
+from services.token2wav.decoders.engine_identity import WEIGHTS
 from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
+ENGINES = "COSYSERVE_TOKEN2WAV_ENGINES"
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
 FACTS = {
@@ -39,7 +40,7 @@ def fill(root: Path, **other: str) -> dict[str, str]:
         EngineCache(root).obtain(
             EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None
         )
-    return {engines.ENGINES: str(root)}
+    return {ENGINES: str(root)}
 
 
 def steps(configuration: Configuration, found: Machine, environ: dict[str, str]) -> list[list[str]]:
@@ -49,14 +50,14 @@ def steps(configuration: Configuration, found: Machine, environ: dict[str, str])
 
 
 def test_names_are_those_of_the_service() -> None:
-    assert (PARTS, WEIGHTS) == (keys.COMPONENTS, SERVED_WEIGHTS)
+    assert keys.COMPONENTS == PARTS
     assert keys.GRAPHS == "token2wav.graphs"
     assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
 
 def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
-    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
+    environ = {ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
     assert choose_configuration(FULL) == (BY_NAME["compile+fp16"], {})
     found, left = configurations_to_compare(FULL, MODEL, will_build=False, environ=environ)
     assert (found, list(left)) == ([], ["trt+fp16"])
@@ -161,7 +162,7 @@ def test_what_cannot_run_is_refused_with_the_reason() -> None:
 
 
 def test_commands_of_each_configuration(tmp_path: Path) -> None:
-    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
+    environ = {ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
     where = ["--engines", str(tmp_path / "engines")]
     plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
     trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
