@@ -17,14 +17,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from cosyserve.engines.gpu_facts import has_nvidia_device
+from cosyserve.engines.gpu_facts import VISIBLE, has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
 from cosyserve.settings import GPU_SHARING
 
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
-_PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
+_PIPES, _PRIORITY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"
 CLIENT_PRIORITIES = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
 """Normal and below normal. A decode step is some hundred kernels of microseconds, one after
 another, and token2wav waits for its tokens: it must not queue after a pass of token2wav. The
@@ -71,14 +71,20 @@ async def _shared(
     """As `shared_gpu`; a daemon of our own is ended with `daemon`."""
 
     def in_turns(groups: Sequence[Sequence[ProcessSpec]], reason: str, mark: str = "warning: ") -> list[ProcessSpec]:
-        for names in _names(groups):
-            report(f"{mark}{names} share a GPU in turns: {reason}")
+        for group in groups:
+            report(f"{mark}{_names(group)} share a GPU in turns: {reason}")
         return places
 
     def together(groups: Sequence[Sequence[ProcessSpec]], server: str, environ: Mapping[str, str]) -> list[ProcessSpec]:
-        for names in _names(groups):
-            report(f"{names} run on one GPU at the same time, through {server}")
-        return _with_variables(places, groups, environ)
+        for group in groups:
+            report(f"{_names(group)} run on one GPU at the same time, through {server}")
+        sharers = {place for group in groups for place in group}
+        return [
+            dataclasses.replace(place, environ={**CLIENT_PRIORITIES[place.service], **place.environ, **environ})
+            if place in sharers
+            else place
+            for place in places
+        ]
 
     groups = _groups(places)
     if not groups or way == "off":
@@ -103,9 +109,8 @@ async def _shared(
     return together(groups, "an MPS daemon of their own", {_PIPES: pipes})
 
 
-def _names(groups: Sequence[Sequence[ProcessSpec]]) -> list[str]:
-    """The names of those that share a GPU, for each GPU."""
-    return [", ".join(place.label for place in group) for group in groups]
+def _names(group: Sequence[ProcessSpec]) -> str:
+    return ", ".join(place.label for place in group)
 
 
 def _groups(places: Sequence[ProcessSpec]) -> list[list[ProcessSpec]]:
@@ -129,25 +134,12 @@ def _device(place: ProcessSpec) -> str | None:
     kind, _, number = device.partition(":")
     if (kind != "cuda" and not (kind == "auto" and has_nvidia_device())) or not (number or "0").isdecimal():
         return None
-    visible = place.environ.get(_VISIBLE)
+    visible = place.environ.get(VISIBLE)
     if visible is None:
         return number or "0"
     named = named_gpus(visible)
     at = int(number or 0)
     return named[at] if at < len(named) else None
-
-
-def _with_variables(
-    places: list[ProcessSpec], groups: Sequence[Sequence[ProcessSpec]], environ: Mapping[str, str]
-) -> list[ProcessSpec]:
-    sharers = {place for group in groups for place in group}
-
-    def with_variables(place: ProcessSpec) -> ProcessSpec:
-        if place not in sharers:
-            return place
-        return dataclasses.replace(place, environ={**CLIENT_PRIORITIES[place.service], **place.environ, **environ})
-
-    return [with_variables(place) for place in places]
 
 
 async def _answers(environ: Mapping[str, str]) -> bool:
