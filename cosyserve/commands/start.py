@@ -103,7 +103,8 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         _print("no configuration spoke; cosyserve doctor says what is wrong")
         return None
     if noted:  # what was measured separately for each service is served together
-        return await asyncio.to_thread(_own_plan, machine, model, noted)
+        ours, _ = choose_configuration(machine)
+        return await asyncio.to_thread(make_plan, ours, machine, model, forced=False, noted=noted)
     by_name = {plan.name: plan for plan in plans}
     # A plain start would use our own engine, too: no note is written for a hosted one that is
     # hardly faster.
@@ -124,18 +125,14 @@ def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
     return {service: engine for service, engine in preferred.items() if engine}
 
 
-def _own_plan(machine: Machine, model: Path, noted: dict[str, str]) -> Plan:
-    return make_plan(choose_configuration(machine)[0], machine, model, forced=False, noted=noted)
-
-
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
     """The plans to prepare and measure; without measuring, the first is served."""
     if arguments.test_all:
-        for configuration in CONFIGURATIONS:
-            if reason := configuration.lacks(machine):
-                _print(f"{configuration.name} cannot run here: {reason}")
-        runs = [configuration for configuration in CONFIGURATIONS if configuration.lacks(machine) is None]
-        return [make_plan(configuration, machine, model, forced=True) for configuration in runs]
+        reasons = {configuration.name: configuration.lacks(machine) for configuration in CONFIGURATIONS}
+        for name, reason in reasons.items():
+            if reason:
+                _print(f"{name} cannot run here: {reason}")
+        return [make_plan(BY_NAME[name], machine, model, forced=True) for name in BY_NAME if reasons[name] is None]
     if arguments.force_config:
         return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
     configuration, skipped = choose_configuration(machine)
