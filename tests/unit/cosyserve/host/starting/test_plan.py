@@ -1,5 +1,6 @@
 """Which configuration is taken, what the environment keeps, and which engines count as built."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ FACTS = {
     "precision": "fp16",
     "compatibility": "none",
 }
+COMPATIBLE = {"compatibility": "hardware", "gpu": "any", "driver": "any"}
 
 
 def fill(root: Path, **other: str) -> dict[str, str]:
@@ -97,35 +99,28 @@ def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp
 
 
 @pytest.mark.parametrize(
-    "other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}]
+    ("other", "environ", "built"),
+    [
+        ({"driver": "1.2"}, {}, False),
+        ({"gpu": "another"}, {}, False),
+        ({"tensorrt": "10.10"}, {}, False),
+        ({"precision": "fp32"}, {}, False),
+        ({"model": "x"}, {}, False),
+        # the same by another name
+        ({"tensorrt": "10.13.0.35.post1"}, {}, True),
+        ({"gpu": "NVIDIA Test MIG 1g.5gb"}, {}, True),
+        ({"compute_capability": "8.9"}, {}, True),
+        # of settings that the user has or has not
+        (COMPATIBLE, {}, False),
+        (COMPATIBLE, {"ENGINE_COMPATIBILITY": "hardware"}, True),
+        (COMPATIBLE, {"ENGINE_COMPATIBILITY": "hardware", "ENGINE_PRECISION": "bf16"}, False),
+    ],
 )
-def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
-    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
-
-
-@pytest.mark.parametrize(
-    "other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}]
-)
-def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
-    assert engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
-
-
-def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -> None:
-    environ = fill(tmp_path, compatibility="hardware", gpu="any", driver="any")
-    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
-    assert engines_are_built(
-        BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"}
-    )
-    assert not engines_are_built(
-        BY_NAME["trt+fp16"],
-        FULL,
-        MODEL,
-        {
-            **environ,
-            "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware",
-            "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16",
-        },
-    )
+def test_engines_are_built_if_they_are_of_this_machine_model_and_settings(
+    other: dict[str, str], environ: dict[str, str], built: bool, tmp_path: Path
+) -> None:
+    mine = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in environ.items()}
+    assert engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other) | mine) is built
 
 
 def test_skipped_configurations_come_with_the_reason() -> None:
@@ -134,31 +129,16 @@ def test_skipped_configurations_come_with_the_reason() -> None:
 
 
 def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
-    environ = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    own = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    environ = own | {"COSYSERVE_LLM_BACKEND": "vllm"}
     compiled = BY_NAME["compile+fp16"]
     free = make_plan(compiled, FULL, MODEL, forced=False, environ=environ)
-    assert not environ.keys() & free.environ.keys()
-    told = make_plan(compiled, FULL, MODEL, forced=True, environ=environ)
-    assert told.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
-    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
-
-
-def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
-    environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
-    compiled = BY_NAME["compile+fp16"]
-    assert make_plan(compiled, FULL, MODEL, forced=False, environ=environ).backends == {
-        "llm": "vllm",
-        "token2wav": "torch",
-    }
-    assert make_plan(compiled, FULL, MODEL, forced=True, environ=environ).backends == {
-        "llm": "torch",
-        "token2wav": "torch",
-    }
-
-
-def test_what_cannot_run_is_refused_with_the_reason() -> None:
-    with pytest.raises(SettingsError, match=r"--force-config trt\+fp16: there is no NVIDIA GPU"):
-        forced("trt+fp16", machine())
+    assert not own.keys() & free.environ.keys()
+    assert free.backends == {"llm": "vllm", "token2wav": "torch"}
+    kept = make_plan(compiled, FULL, MODEL, forced=True, environ=environ)
+    assert kept.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
+    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in kept.environ
+    assert kept.backends == {"llm": "torch", "token2wav": "torch"}
 
 
 def test_commands_of_each_configuration(tmp_path: Path) -> None:
@@ -243,11 +223,20 @@ def test_what_runs_where(found: Machine, runs: list[str]) -> None:
     assert [configuration.name for configuration in CONFIGURATIONS if configuration.lacks(found) is None] == runs
 
 
-def test_what_is_missing_is_said_with_what_to_install() -> None:
-    assert "pip install tensorrt-cu13==" in str(BY_NAME["trt+fp16"].lacks(machine(gpu())))
-    assert "triton 3.3.0 is not supported" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(), triton="3.3.0")))
-    assert "older than Ampere" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(capability=(7, 5)), triton="3.7.1")))
-    assert BY_NAME["fp16"].lacks(machine()) == "there is no NVIDIA GPU"
+@pytest.mark.parametrize(
+    ("name", "found", "reason"),
+    [
+        ("trt+fp16", machine(gpu()), "tensorrt is not installed: pip install tensorrt-cu13=="),
+        ("compile+fp16", machine(gpu(), triton="3.3.0"), "triton 3.3.0 is not supported"),
+        ("compile+fp16", machine(gpu(capability=(7, 5)), triton="3.7.1"), "NVIDIA Test is older than Ampere"),
+        ("compile+fp16", machine(gpu(), triton="3.7.1", compiler=None), "there is no C compiler"),
+        ("fp16", machine(gpu(1_024)), "NVIDIA Test has 1024 MiB, 1900 are the least"),
+        ("trt+fp16", machine(), "there is no NVIDIA GPU"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(name: str, found: Machine, reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--force-config {re.escape(f'{name}: {reason}')}"):
+        forced(name, found)
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
