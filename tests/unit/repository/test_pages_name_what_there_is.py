@@ -10,21 +10,13 @@ from pathlib import Path
 import pytest
 
 from cosyserve.__main__ import parser
-from services.frontend.settings import FrontendSettings
-from services.llm.settings import LlmSettings
-from services.orchestrator.settings import OrchestratorSettings
-from services.token2wav.__main__ import Token2WavSettings
+from tests.unit.repository.test_images import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("docs/engines.md", "docs/doctor.md")
 KNOWN = {
-    f"COSYSERVE_{service}_{field.name.upper()}"
-    for service, settings in (
-        ("FRONTEND", FrontendSettings),
-        ("LLM", LlmSettings),
-        ("TOKEN2WAV", Token2WavSettings),
-        ("ORCHESTRATOR", OrchestratorSettings),
-    )
+    f"COSYSERVE_{service.upper()}_{field.name.upper()}"
+    for service, settings in SETTINGS.items()
     for field in dataclasses.fields(settings)
 }
 
