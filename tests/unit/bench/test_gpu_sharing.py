@@ -31,7 +31,7 @@ from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import serving
-from tests.unit.cosyserve.host.supervision.fake_mps import put_program
+from tests.unit.cosyserve.host.fake_gpu import MPS_CONTROL, put_program
 from tests.unit.token2wav.speaking import GOLDEN
 
 ROOT = Path(__file__).parents[3]
@@ -205,7 +205,7 @@ async def unshared(places: list[ProcessSpec], how: str, say: object) -> AsyncIte
 async def test_both_ways_are_measured_with_their_environment(
     results: ResultsFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_program(tmp_path)
+    put_program(tmp_path, "nvidia-cuda-mps-control", MPS_CONTROL)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
     companies: list[Mapping[str, ProcessSpec]] = []

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from tests.stacks.up_process import ROOT, run_cosyserve
-from tests.unit.cosyserve.host.fake_gpu import H200, put_program
+from tests.unit.cosyserve.host.fake_gpu import H200, NVIDIA_SMI, put_program
 
 CHECKS = {
     "driver",
@@ -45,7 +45,7 @@ def test_a_cpu_serves_and_is_told_so_without_a_tensor_library(tmp_path: Path) ->
 
 
 def test_a_data_centre_gpu(tmp_path: Path) -> None:
-    put_program(tmp_path)
+    put_program(tmp_path, "nvidia-smi", NVIDIA_SMI)
     done = doctor("--json", PATH=str(tmp_path), FAKE_GPUS=json.dumps([H200]))
     told = json.loads(done.stdout)
     assert told["machine"]["gpus"][0]["name"] == "NVIDIA H200"

@@ -17,12 +17,12 @@ from cosyserve.host.doctor.gpu_checks import (
     check_torch_build,
 )
 from cosyserve.host.hardware import c_compiler, this_machine
-from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
+from tests.unit.cosyserve.host.fake_gpu import H200, NVIDIA_SMI, gpu, machine, put_program
 
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    put_program(tmp_path)
+    put_program(tmp_path, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "memory.total": "[N/A]", "compute_cap": "[N/A]"}]))
     return monkeypatch

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from cosyserve.errors import ModelError
 from cosyserve.host.starting import engine_builds as precompiling
 from cosyserve.host.starting.engine_builds import precompile
+from tests.unit.cosyserve.host.fake_gpu import put_program
 
 
 async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
@@ -33,12 +33,11 @@ async def test_who_stops_a_build_stops_what_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, stop_seconds: float
 ) -> None:
     """A step starts programs of its own."""
-    pipe, python = tmp_path / "alive", tmp_path / "python"
+    pipe = tmp_path / "alive"
     os.mkfifo(pipe)
     program = f"exec > {pipe}; echo up; while :; do sleep 600; done"
-    python.write_text(f"#!{sys.executable}\nimport signal, subprocess\nprogram = {program!r}\n{step}\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(precompiling.sys, "executable", str(python))
+    put_program(tmp_path, "python", f"import signal, subprocess\nprogram = {program!r}\n{step}\n")
+    monkeypatch.setattr(precompiling.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(precompiling, "_STOP_SECONDS", stop_seconds)
     building = asyncio.create_task(precompile([["build"]], lambda line: None))
     with await asyncio.to_thread(pipe.open) as output:

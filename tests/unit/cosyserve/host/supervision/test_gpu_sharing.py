@@ -20,7 +20,7 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import gpu_sharing, mps_keeper
 from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
 from cosyserve.host.supervision.layout import ProcessSpec
-from tests.unit.cosyserve.host.supervision.fake_mps import put_program
+from tests.unit.cosyserve.host.fake_gpu import MPS_CONTROL, put_program
 
 MakePlaces = Callable[..., list[ProcessSpec]]
 IN_TURNS = "llm.0, token2wav.0 share a GPU in turns: "
@@ -31,7 +31,7 @@ NEITHER = (None, None)
 def make_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlaces:
     """Makes the places of a stack that finds the fake program."""
     (tmp_path / "bin").mkdir()
-    put_program(tmp_path / "bin")
+    put_program(tmp_path / "bin", "nvidia-cuda-mps-control", MPS_CONTROL)
     monkeypatch.setattr(gpu_sharing, "_DEFAULT_PIPES", tmp_path / "usual")
     # The keeper is a child: it must find the program's behaviour too, and leave its directory where
     # the test can look.
