@@ -14,7 +14,6 @@ from cosyserve.commands.terminal.arguments import (
     add_serving,
     model_directory,
     serving,
-    serving_environ,
 )
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.errors import SettingsError
@@ -169,9 +168,8 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
         _print(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    model = model_directory(arguments.model)
-    environ = {**plan.environ, **serving_environ(arguments)}
-    return await serve(model, plan.backends, None, environ, _print, **serving(arguments))
+    deployment = {"backend": plan.backends, **serving(arguments, plan.environ)}
+    return await serve(model_directory(arguments.model), _print, **deployment)
 
 
 def _show(trials: list[Trial]) -> None:

@@ -10,7 +10,7 @@ in bfloat16, 231 MB in float32.
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -126,12 +126,18 @@ class Machine:
         return next((self.versions[name] for name in names if name in self.versions), None)
 
 
-def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> Machine:
+def this_machine() -> Machine:
     """Examine this machine; blocks while nvidia-smi runs."""
     found = tuple(gpus())
     memory, free = memory_bytes()
     return Machine(
-        found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler()
+        found,
+        driver_cuda() if found else None,
+        usable_cores(),
+        memory,
+        free,
+        library_versions(*LIBRARIES),
+        c_compiler(),
     )
 
 

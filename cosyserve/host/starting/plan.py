@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.installation_checks import checkpoint_bytes
-from cosyserve.host.hardware import Machine
+from cosyserve.host.hardware import Machine, Recommendation
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
     BUILD,
@@ -20,18 +20,13 @@ from cosyserve.host.starting.engine_builds import (
 )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to start."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(Recommendation):
+    """What to start, and its settings."""
 
     configuration: Configuration
     backends: dict[str, str]
     """Of llm and token2wav."""
-    environ: dict[str, str]
-    """Variables for the services."""
-    tier: str
-    why: tuple[str, ...]
-    """Reasons for the settings."""
 
     @property
     def name(self) -> str:
@@ -73,7 +68,7 @@ def make_plan(
         for name, value in settings.environ.items()
         if name not in environ or (forced and name in configuration.environ)
     }
-    return Plan(configuration, backends, mine, settings.tier, tuple(why))
+    return Plan(configuration=configuration, backends=backends, tier=settings.tier, environ=mine, why=tuple(why))
 
 
 def configurations_to_compare(

@@ -1,5 +1,5 @@
-"""Folders and the imports between them: few files in a folder, a sentence about each, no cycles. That
-inside a service no import goes from a lower layer to a higher one is checked by import-linter.
+"""Folders and the imports between them: few files in a folder, a sentence about each, no cycles.
+That inside a service no import goes from a lower layer to a higher one is checked by import-linter.
 """
 
 import ast
