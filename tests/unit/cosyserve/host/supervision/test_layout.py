@@ -86,14 +86,6 @@ def test_what_cannot_be_laid_out(how: dict[str, Any], message: str) -> None:
         laid(**how)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "cuda:0", "=cuda:0", "llm=", "llm=cuda:0,", "llm=cuda:0,llm=cuda:1", "llm=cuda:0,,cuda:1"]
-)
-def test_other_forms_of_devices_are_refused(text: str) -> None:
-    with pytest.raises(Exception, match="is not of the form token2wav=cuda:0,cuda:1,llm=cuda:0"):
-        devices(text)
-
-
 def test_stages_listen_where_they_are_told() -> None:
     first = next(port for port in free_ports(200) if _all_free(port, 6))
     told = ports(f"frontend={first},token2wav={first + 1},{first + 3}")
@@ -123,8 +115,6 @@ def test_ports_that_are_taken_are_refused() -> None:
         laid(ports={"llm": [port], "token2wav": [port]})
     with pytest.raises(SettingsError, match=rf"llm\.0 would listen on port {port}, which the public door has"):
         laid(ports={"llm": [port]}, listen=f"127.0.0.1:{port}")
-    with pytest.raises(Exception, match="is not of the form frontend=50052"):
-        ports("llm=x")
 
 
 def _all_free(first: int, count: int) -> bool:
