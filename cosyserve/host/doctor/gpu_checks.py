@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cosyserve.engines.gpu_facts import AMPERE, VISIBLE, Gpu, driver_complaint, has_nvidia_device, hidden_gpus
 from cosyserve.host.doctor.finding import Finding, note, ok, problem
-from cosyserve.host.hardware import LEAST_GPU_MIB, Machine
+from cosyserve.host.hardware import LEAST_GPU_MIB, Machine, format_version, parse_version
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS
 
 _CPU_ONLY = "the engines run on the CPU; the published sizes are slower there than speech"
@@ -69,12 +69,12 @@ def check_cuda(machine: Machine) -> Finding:
     """Checks whether the driver is new enough for the CUDA of torch."""
     if machine.cuda is None:
         return note("cuda", "the driver does not say which CUDA it runs", "whether it is new enough is unknown")
-    newest = ".".join(map(str, machine.cuda))
+    newest = format_version(machine.cuda)
     runtime = machine.version("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
     if runtime is None:
         return ok("cuda", f"driver up to {newest}")
-    brought = tuple(int(part) for part in runtime.split(".")[:2])
-    both = f"driver up to {newest}, torch brings {'.'.join(map(str, brought))}"
+    brought = parse_version(runtime)[:2]
+    both = f"driver up to {newest}, torch brings {format_version(brought)}"
     if brought[0] > machine.cuda[0]:
         least = {12: "525", 13: "580"}.get(brought[0], "the newest")
         fix = f"install driver {least} or later, or a torch built for CUDA {machine.cuda[0]}"
@@ -92,7 +92,7 @@ def check_cuda(machine: Machine) -> Finding:
 def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
     """Checks the age and memory of one GPU."""
     name = f"GPU {number}"
-    capability = ".".join(map(str, gpu.capability))
+    capability = format_version(gpu.capability)
     observed = f"{gpu.name}, compute capability {capability}, {gpu.memory_mib} MiB, {gpu.free_mib} free"
     if gpu.memory_mib < LEAST_GPU_MIB:
         means = "too little memory for an engine; the CPU serves"

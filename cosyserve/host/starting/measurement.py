@@ -15,7 +15,7 @@ from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
-from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV, Note, NotedService, facts, read_note, write
+from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV, NotedService, facts, read_note, write
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import BY_NAME, rating
@@ -192,7 +192,7 @@ def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str]
         best = min(others, key=lambda engine: others[engine])
         preferred[service.name] = best if others[best] <= FASTER * min(own) else ""
         depends_on = facts(service, model, _precision(service, environ))
-        write(engine_directory(service.name, environ), depends_on, Note(preferred[service.name], factors))
+        write(engine_directory(service.name, environ), depends_on, preferred[service.name], factors)
     return preferred
 
 

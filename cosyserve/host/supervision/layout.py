@@ -22,13 +22,11 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     They lie below the range of the kernel for outgoing connections, so that the port of a dead
     child is still free when it is restarted. Raises OSError if there are not enough.
     """
-    ports: list[int] = []
-    for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
-        if len(ports) == count:
-            return ports
-        if _bind_error(host, port) is None:
-            ports.append(port)
-    raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+    tried = random.sample(range(_FIRST, _LAST), _LAST - _FIRST)
+    ports = list(itertools.islice((port for port in tried if _bind_error(host, port) is None), count))
+    if len(ports) < count:
+        raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+    return ports
 
 
 def chosen_ports(
