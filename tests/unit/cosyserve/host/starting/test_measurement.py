@@ -54,20 +54,13 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
 
 
-class _Measured:
-    """Of a trial: all that is read of it."""
-
-    def __init__(self, factor: float) -> None:
-        self.warm: Any = self
-        self.real_time_factor = factor
-
-
 def trials(**factors: float | None) -> list[Trial]:
     """By name of the configuration; None for one that did not speak."""
-    return [
-        Trial(name if name == "fp16" else f"{name}+fp16", 1.0, None if factor is None else _Measured(factor))
+    measured: dict[str, Any] = {
+        name if name == "fp16" else f"{name}+fp16": SimpleNamespace(warm=SimpleNamespace(real_time_factor=factor))
         for name, factor in factors.items()
-    ]  # type: ignore[arg-type]
+    }
+    return [Trial(name, 1.0, None if of.warm.real_time_factor is None else of) for name, of in measured.items()]
 
 
 def environ(tmp_path: Path) -> dict[str, str]:
