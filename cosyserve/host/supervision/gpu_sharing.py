@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ async def _shared(
         return in_turns(groups, f"{GPU_SHARING}=off", mark="")
     environ = groups[0][0].environ
     if finds_a_daemon(environ):
-        if await _answers(environ):
+        if await asyncio.to_thread(_answers, environ):
             return together(groups, "the MPS daemon that is there", {})
         if _PIPES in environ:
             return in_turns(groups, f"{_PIPES} is set, but no MPS daemon answers there")
@@ -142,30 +143,26 @@ def _device(place: ProcessSpec) -> str | None:
     return named[at] if at < len(named) else None
 
 
-async def _answers(environ: Mapping[str, str]) -> bool:
-    """Whether an MPS daemon accepts clients with these variables."""
+def _answers(environ: Mapping[str, str]) -> bool:
+    """Whether an MPS daemon accepts clients with these variables. Blocks."""
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
     # in a container the daemon often runs outside, and only its pipes are here
     if program is None:
         return (Path(environ.get(_PIPES, _DEFAULT_PIPES)) / "control").exists()
-    asking = await asyncio.create_subprocess_exec(
-        program,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(environ),
-        process_group=0,
-    )
     try:
-        async with asyncio.timeout(_ASK_SECONDS):
-            await asking.communicate(b"get_server_list\n")
-    except TimeoutError:
+        asked = subprocess.run(
+            [program],
+            input=b"get_server_list\n",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environ),
+            process_group=0,
+            timeout=_ASK_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
         return False
-    finally:
-        if asking.returncode is None:
-            asking.kill()
-            await asking.wait()
-    return asking.returncode == 0
+    return asked.returncode == 0
 
 
 @contextlib.asynccontextmanager
