@@ -121,7 +121,7 @@ def build_commands(
 
 def _options(values: Mapping[str, str | Path | None]) -> list[str]:
     """Names and values on a command line, of those that have a value."""
-    return [str(part) for option in values.items() if option[1] for part in option]
+    return [str(part) for name, value in values.items() if value for part in (name, value)]
 
 
 _STOP_SECONDS = 10.0
