@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from cosyserve.engines.benchmark_note import TOKEN2WAV
 from cosyserve.engines.fallback import LOAD_SECONDS, LoadedEngine, check_load_seconds, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
@@ -18,7 +19,7 @@ from cosyserve.rpc.server import Close, ServerSettings, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.loading import NOTED, load_chosen
+from services.token2wav.loading import load_chosen
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
 from services.token2wav.scheduling.memory_budget import Limits
@@ -76,8 +77,8 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_load_seconds(self.load_seconds)
-        if self.auto_first and self.auto_first not in NOTED.hosted:
-            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(NOTED.hosted)}, or empty")
+        if self.auto_first and self.auto_first not in TOKEN2WAV.hosted:
+            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(TOKEN2WAV.hosted)}, or empty")
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
