@@ -72,8 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CosyserveError as error:
         status, message = describe_error(error, arguments)
         return _fail(arguments, status, message, FAILED, again=error.retry_after)
-    except server_package.ServerMissing as error:
-        return _fail(arguments, "", str(error), FAILED)
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:
@@ -83,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _fail(arguments, "", describe_os_error(error), FAILED)
-    except (ModelError, DeploymentFailed) as error:
+    except (server_package.ServerMissing, ModelError, DeploymentFailed) as error:
         return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -8,7 +8,7 @@ kind and the status, never the text: that may quote the caller.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opentelemetry import context as otel_context
@@ -80,15 +80,13 @@ def shutdown() -> None:
             stop()
 
 
-@contextlib.contextmanager
-def call_span(name: str, parent: Context) -> Iterator[None]:
+def call_span(name: str, parent: Context) -> contextlib.AbstractContextManager[trace.Span]:
     """The span of a call that is answered while the block runs; what the block raises is not
     recorded (see `failed`).
     """
-    with tracer.start_as_current_span(
+    return tracer.start_as_current_span(
         name, context=parent, kind=trace.SpanKind.SERVER, record_exception=False, set_status_on_exception=False
-    ):
-        yield
+    )
 
 
 def failed(error: BaseException) -> None:
