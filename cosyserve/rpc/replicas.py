@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.transport import channel_options
-from cosyserve.tasks import Changes
+from cosyserve.tasks import Changes, cancel_all
 
 log = logging.getLogger(__name__)
 
@@ -49,34 +49,28 @@ class ReplicaSet:
         self._service = service
         self._on_change = on_change
         self._changes = Changes()
-        self._replicas = [
+        self.replicas = [
             Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets
         ]
-        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self._replicas]
+        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property
     def serving(self) -> bool:
         """Whether at least one replica is serving."""
-        return any(replica.serving for replica in self._replicas)
-
-    def replicas(self) -> list[Replica]:
-        """All of them."""
-        return list(self._replicas)
+        return any(replica.serving for replica in self.replicas)
 
     def serving_replicas(self) -> list[Replica]:
         """Those that are serving now."""
-        return [replica for replica in self._replicas if replica.serving]
+        return [replica for replica in self.replicas if replica.serving]
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        for replica in self._replicas:
+        await cancel_all(self._watches)
+        for replica in self.replicas:
             await replica.channel.close()
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
         """The least busy serving replica outside `avoid`, or None."""
-        able = [replica for replica in self._replicas if replica.serving and replica not in avoid]
+        able = [replica for replica in self.replicas if replica.serving and replica not in avoid]
         return min(able, key=lambda replica: replica.calls, default=None)
 
     async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
@@ -102,9 +96,6 @@ class ReplicaSet:
         finally:
             replica.calls -= 1
 
-    def __str__(self) -> str:
-        return f"{self.stage} ({', '.join(replica.target for replica in self._replicas)})"
-
     def _set(self, replica: Replica, *, serving: bool) -> None:
         if replica.serving == serving:
             return
@@ -124,9 +115,7 @@ class ReplicaSet:
             try:
                 await asyncio.wait((listen, suspected), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (listen, suspected):
-                    task.cancel()
-                await asyncio.gather(listen, suspected, return_exceptions=True)
+                await cancel_all((listen, suspected))
                 call.cancel()
             self._set(replica, serving=False)
             # The channel itself reconnects; this only limits how often a peer that refuses the

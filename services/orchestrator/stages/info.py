@@ -113,7 +113,7 @@ class StageInfo:
         pairs = [
             (stage, replica)
             for stage in self._stages
-            for replica in (stage.serving_replicas() if serving else stage.replicas())
+            for replica in (stage.serving_replicas() if serving else stage.replicas)
         ]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
 

@@ -78,7 +78,7 @@ class Token2WavStage:
             finished = False
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
-            setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
+            setup.caller_streams = sum(each.calls for each in self.replicas.replicas)
             request = token2wav_pb2.DecodeStreamRequest
             tokens = (
                 request(tokens=token2wav_pb2.SpeechTokenIds(ids=piece))
