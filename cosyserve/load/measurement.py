@@ -116,14 +116,17 @@ class Outcome:
         """
         began = time.monotonic()
         try:
-            self.heard.append(await answer)
+            heard = await answer
+            if not heard.audio:
+                raise RuntimeError("an answer without audio")
         except Overloaded as refusal:
             self.refusals.append(Refusal(time.monotonic() - began, back_off(refusal)))
             return refusal
         except (CosyserveError, RuntimeError) as error:
             self.failures.append(str(error))
             return error
-        return self.heard[-1]
+        self.heard.append(heard)
+        return heard
 
     @property
     def first_byte(self) -> list[float]:
@@ -143,7 +146,7 @@ class Outcome:
     @property
     def real_time_factor(self) -> list[float]:
         """Of each request: seconds to the complete answer for a second of audio."""
-        return [one.end / one.audio for one in self.heard]
+        return [one.real_time_factor for one in self.heard]
 
     @property
     def audio_seconds(self) -> float:
@@ -203,12 +206,12 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
     counted. Raises the error of the warm-up's first request where none of it was answered.
     """
     numbers = itertools.count(load.first_seed)
-    warm = await asyncio.gather(
-        *(_request(client, load, next(numbers)) for _ in range(min(load.streams, 8))), return_exceptions=True
+    warm = Outcome()
+    answers = await asyncio.gather(
+        *(warm.count(_request(client, load, next(numbers))) for _ in range(min(load.streams, 8)))
     )
-    faults = [result for result in warm if isinstance(result, BaseException)]
-    if len(faults) == len(warm):
-        raise faults[0]
+    if not warm.heard:
+        raise next(answer for answer in answers if isinstance(answer, Exception))
     outcome, began = Outcome(), time.monotonic()
 
     async def ask(_: int) -> None:
@@ -232,8 +235,6 @@ async def _request(client: AsyncClient, load: Load, number: int) -> Heard:
         speech = client.synthesize(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS, resume_seconds=0)
         return await listen(speech, load.buffer_seconds)
     began = time.monotonic()
-    _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
+    _, header, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
     seconds = time.monotonic() - began
-    if not summary.audio_seconds:
-        raise RuntimeError("an answer without audio")
-    return Heard(seconds, seconds, summary.audio_seconds, summary)
+    return Heard(seconds, seconds, summary.audio_seconds, header, summary)
