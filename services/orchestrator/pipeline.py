@@ -16,6 +16,7 @@ from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
 from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
 from services.orchestrator.retries import RetryState, Speaker
+from services.orchestrator.speech.arriving_text import TextReplayBuffer
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
@@ -25,7 +26,6 @@ from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
 from services.orchestrator.stages.voices import VoiceStage
-from services.orchestrator.text.replay_buffer import TextReplayBuffer
 
 _ANALYZED_AHEAD = 16
 
@@ -162,7 +162,7 @@ async def _write(
             metrics.takeovers += takeovers
             # A sentence that failed a guard is generated again, and its length counts when it is
             # played.
-            seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
+            seconds += 0 if stream.fault else seconds_of(stream, utterance.speed_of(sentence))
             before = len(stream.tokens)
         if longest_seconds is not None:
             refuse_longer(seconds, longest_seconds)

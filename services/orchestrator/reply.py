@@ -15,7 +15,7 @@ from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.tasks import retrieve_error
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
-from services.orchestrator.request_log import Figures, set_figures
+from services.orchestrator.request_log import FIGURES, Figures
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.failover import Engines
@@ -56,7 +56,7 @@ class Reply:
         """How many of the warnings were reported to the caller."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
-        set_figures(self._figures)
+        FIGURES.set(self._figures)
 
     def _figures(self) -> Figures:
         return figures_of(

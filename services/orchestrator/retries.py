@@ -109,7 +109,9 @@ class Speaker:
         utterance, sentence, state = self._utterance, stream.sentence, self._state
         began = state.samples
         self._sound.start(sentence.index)
-        retries = utterance.retry and not stream.attempt and self._sound.begin >= _heard_before(utterance)
+        # Samples at 24 kHz that the caller received before it resumed.
+        received = -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)
+        retries = utterance.retry and not stream.attempt and self._sound.begin >= received
         # A sentence that is spoken while it is being written cannot wait for its end.
         judged = retries and self._llm.guards and sentence.whole
         try:
@@ -169,8 +171,3 @@ class Speaker:
 
 def _stream(utterance: Utterance, sentence: Sentence, attempt: int) -> TokenStream:
     return TokenStream(sentence, attempt_seed(utterance.seed, sentence.index, attempt), attempt)
-
-
-def _heard_before(utterance: Utterance) -> int:
-    """Samples at 24 kHz that the caller received before it resumed."""
-    return -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)

@@ -4,6 +4,7 @@ again.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import cast
 
 from cosyserve import telemetry
@@ -11,9 +12,9 @@ from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.rpc.calls import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
+from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer
 from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 MOST_WARNINGS = 50
 """The most that one call of the frontend reports."""
@@ -35,12 +36,12 @@ class TextWarnings:
                 self.known.append(warning)
 
 
+@dataclass(frozen=True)
 class FrontendStage:
     """Every call is repeated on another replica when one fails."""
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy) -> None:
-        self.replicas = replicas
-        self._policy = policy
+    replicas: ReplicaSet
+    policy: RetryPolicy
 
     async def analyze(self, utterance: Utterance, take: Take, warnings: TextWarnings) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and add to `warnings`.
@@ -54,7 +55,7 @@ class FrontendStage:
                 async for response in messages(call):
                     await _receive(response, utterance, taken, warnings, timer)
 
-        return await call_with_failover(self.replicas, self._policy, attempt)
+        return await call_with_failover(self.replicas, self.policy, attempt)
 
     async def analyze_stream(
         self, utterance: Utterance, text: TextReplayBuffer, take: Take, warnings: TextWarnings
@@ -88,7 +89,7 @@ class FrontendStage:
                     if not complete.is_set():
                         raise InternalFault(f"{self.replicas.stage} ended a text before its end")
 
-        return await call_with_failover(self.replicas, self._policy, attempt)
+        return await call_with_failover(self.replicas, self.policy, attempt)
 
 
 class SentenceDeduplicator:

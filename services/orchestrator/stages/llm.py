@@ -4,6 +4,7 @@ speech tokens.
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import cast
 
 from cosyserve import spec, telemetry
@@ -19,16 +20,16 @@ from services.orchestrator.speech.word_alignment import require_all_words
 from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 
+@dataclass(frozen=True)
 class LlmStage:
     """When a replica fails, another one gets the tokens generated so far and continues
     after them.
     """
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
-        self.replicas = replicas
-        self._policy = policy
-        self.guards = guards
-        """Whether tokens and word times are checked."""
+    replicas: ReplicaSet
+    policy: RetryPolicy
+    guards: bool
+    """Whether tokens and word times are checked."""
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
@@ -87,7 +88,7 @@ class LlmStage:
             if not stream.tokens:
                 raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
-        return await call_with_failover(self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0)
+        return await call_with_failover(self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0)
 
 
 def _setup(

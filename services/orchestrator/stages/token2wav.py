@@ -43,15 +43,15 @@ class Listener:
     """
 
 
+@dataclass(frozen=True)
 class Token2WavStage:
     """When a replica fails, another one gets all tokens again and sends only the samples that were
     not yet received.
     """
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
-        self.replicas = replicas
-        self._policy = policy
-        self._guards = guards
+    replicas: ReplicaSet
+    policy: RetryPolicy
+    guards: bool
 
     async def decode(
         self,
@@ -67,7 +67,7 @@ class Token2WavStage:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
         listener: determines when it is due. may_be_silent: silence is not a fault.
         """
-        setup = _setup(utterance, conditioning, stream, self._guards and not may_be_silent)
+        setup = _setup(utterance, conditioning, stream, self.guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.token2wav))
         decoded = Decoded()
@@ -111,7 +111,7 @@ class Token2WavStage:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
         decoded.takeovers = await call_with_failover(
-            self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0
+            self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0
         )
         return decoded
 

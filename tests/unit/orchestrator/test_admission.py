@@ -354,7 +354,7 @@ async def test_a_place_without_text_goes_to_another_request() -> None:
         with door.admit(preemptible=places[1]):
             places[0].used()
             with door.admit():
-                assert [place.reclaimed for place in places] == [False, True]
+                assert [place.reclaimed.is_set() for place in places] == [False, True]
                 assert door.active == 2
                 with pytest.raises(Overloaded, match="2 of 2 streams"), door.admit():
                     pass
@@ -377,7 +377,7 @@ def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
         door.limit = 2
         with pytest.raises(Overloaded), door.admit():
             pass
-        assert not place.reclaimed
+        assert not place.reclaimed.is_set()
     assert door.active == 0
 
 
@@ -391,7 +391,7 @@ def test_a_place_is_kept_for_the_idle_time_after_its_text_and_while_its_audio_is
     def refused() -> bool:
         with pytest.raises(Overloaded), door.admit():
             pass
-        return not place.reclaimed
+        return not place.reclaimed.is_set()
 
     with door.admit(preemptible=place):
         place.used()
@@ -403,4 +403,4 @@ def test_a_place_is_kept_for_the_idle_time_after_its_text_and_while_its_audio_is
         assert refused()
         clock[0] = sending_until + 31.0
         with door.admit():
-            assert place.reclaimed
+            assert place.reclaimed.is_set()

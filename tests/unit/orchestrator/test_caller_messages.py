@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.caller_messages import Waiting, listen
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
+from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer, Waiting, listen
 
 
 class Caller:

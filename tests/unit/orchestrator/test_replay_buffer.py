@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.caller_messages import Waiting, listen
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
+from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer, Waiting, listen
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 
