@@ -90,9 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(
     arguments: argparse.Namespace, status: str, message: str, code: int, usage: str = "", again: float | None = None
 ) -> int:
-    as_json = bool(getattr(arguments, "json", False))
-    streaming = getattr(arguments, "output", None) == "-"
-    if as_json:
+    if getattr(arguments, "json", False):
+        streaming = getattr(arguments, "output", None) == "-"
         return report_failure(status, message, code, as_json=True, to_stderr=streaming, retry_after_seconds=again)
     later = "" if again is None else f" (try again in {again:.1f} s)"
     sys.stderr.write(usage)

@@ -106,8 +106,7 @@ def annotate(name: str, value: bool | int | float | str) -> None:
 
 def incoming(metadata: Iterable[tuple[str, str | bytes]] | None) -> Context:
     """The caller's trace context from gRPC metadata."""
-    carrier = {key: value for key, value in metadata or () if isinstance(value, str)}
-    return propagate.extract(carrier)
+    return propagate.extract({key: value for key, value in metadata or () if isinstance(value, str)})
 
 
 def outgoing() -> list[tuple[str, str]]:
@@ -119,10 +118,9 @@ def outgoing() -> list[tuple[str, str]]:
 
 def record(timing: Timing, parent: Context | None = None) -> None:
     """Record finished work as a span below `parent` (default: the current span)."""
-    span = tracer.start_span(
+    tracer.start_span(
         timing.name,
         context=parent or otel_context.get_current(),
         start_time=timing.start_ns,
         attributes=timing.attributes,
-    )
-    span.end(end_time=timing.end_ns)
+    ).end(end_time=timing.end_ns)

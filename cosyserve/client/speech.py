@@ -17,6 +17,7 @@ from cosyserve.client.types import (
     Summary,
     TextWarning,
     WordTime,
+    encoding_of,
     read_header,
     read_summary,
     read_warning,
@@ -43,7 +44,6 @@ class Speech:
         channel: grpc.aio.Channel,
         target: str,
         request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest,
-        bytes_per_sample: int,
         seconds: float | None,
         resumptions: int,
         resume_seconds: float,
@@ -69,7 +69,7 @@ class Speech:
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
         self.request = request
-        self.bytes_per_sample = bytes_per_sample
+        self.bytes_per_sample = encoding_of(request.audio_format).bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
         self._resume_seconds = resume_seconds
@@ -207,14 +207,6 @@ class Speech:
         self._expected_index += 1
 
     def _chunk(self, audio: bytes) -> Chunk:
-        self._time(audio)
-        chunk = Chunk(audio, self._given, self._position)
-        self._given += 1
-        self._position += len(audio) // self.bytes_per_sample
-        self._failures, self._lost_at = 0, None
-        return chunk
-
-    def _time(self, audio: bytes) -> None:
         now = time.monotonic() - self._begun
         if self.first_byte_seconds is None:
             self.first_byte_seconds = now
@@ -222,6 +214,11 @@ class Speech:
             self._audible = FirstAudible(self.header.encoding, self.header.sample_rate)
         if self._audible is not None:
             self._audible.arrived(now, audio)
+        chunk = Chunk(audio, self._given, self._position)
+        self._given += 1
+        self._position += len(audio) // self.bytes_per_sample
+        self._failures, self._lost_at = 0, None
+        return chunk
 
     @property
     def _can_be_repeated(self) -> bool:

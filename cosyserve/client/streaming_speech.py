@@ -80,7 +80,6 @@ class StreamingSpeech(Speech):
         channel: grpc.aio.Channel,
         target: str,
         setup: synthesis_pb2.StreamingSynthesizeSetup,
-        bytes_per_sample: int,
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
@@ -88,9 +87,7 @@ class StreamingSpeech(Speech):
         """fragments: text that is written automatically, to its end, once the call has begun. Its
         exceptions end the call and are raised to the iterating task.
         """
-        super().__init__(
-            channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds
-        )
+        super().__init__(channel, target, setup.request, seconds, resumptions=0, resume_seconds=resume_seconds)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None

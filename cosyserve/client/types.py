@@ -148,20 +148,22 @@ def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
     )
 
 
+def encoding_of(message: audio_pb2.AudioFormat) -> Encoding:
+    """The encoding that the message names."""
+    return Encoding[audio_pb2.AudioEncoding.Name(message.encoding).removeprefix("AUDIO_ENCODING_")]
+
+
 def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
     """The header's message as plain values."""
-    encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
-    profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
-    # A server of the previous release does not set it and sends every sample.
-    onset = "trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural"
     return Header(
         seed=message.seed,
         voice=message.voice,
-        encoding=Encoding[encoding],
+        encoding=encoding_of(message.audio_format),
         sample_rate=message.audio_format.sample_rate_hertz,
-        profile=profile,
+        profile=profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower(),
         engine=message.engine,
-        onset=onset,
+        # A server of the previous release does not set it and sends every sample.
+        onset="trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural",
         removed_start_milliseconds=message.removed_start_milliseconds,
     )
 

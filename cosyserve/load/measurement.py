@@ -177,11 +177,10 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
     """For programs; milliseconds, and None where nothing was measured."""
 
-    def milliseconds(values: Sequence[float]) -> dict[str, float | None]:
+    def percentiles(values: Sequence[float], factor: int, digits: int) -> dict[str, float | None]:
         found = {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}
-        return {name: None if value is None else round(1000 * value, 1) for name, value in found.items()}
+        return {name: None if value is None else round(factor * value, digits) for name, value in found.items()}
 
-    factors = {f"p{percent}": percentile(outcome.real_time_factor, percent) for percent in PERCENTILES}
     return {
         "streams": None if load.rate else load.streams,
         "rate": load.rate or None,
@@ -190,10 +189,10 @@ def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
         "completed": len(outcome.heard),
         "refused": len(outcome.refusals),
         "failed": len(outcome.failures),
-        "first_byte_milliseconds": milliseconds(outcome.first_byte),
-        "first_audible_milliseconds": milliseconds(outcome.first_audible),
-        "complete_milliseconds": milliseconds(outcome.complete),
-        "real_time_factor": {name: None if value is None else round(value, 4) for name, value in factors.items()},
+        "first_byte_milliseconds": percentiles(outcome.first_byte, 1000, 1),
+        "first_audible_milliseconds": percentiles(outcome.first_audible, 1000, 1),
+        "complete_milliseconds": percentiles(outcome.complete, 1000, 1),
+        "real_time_factor": percentiles(outcome.real_time_factor, 1, 4),
         "audio_seconds_a_second": round(outcome.audio_seconds / outcome.seconds, 3) if outcome.seconds else None,
         "underruns": outcome.underruns,
         "longest_underrun_milliseconds": round(1000 * outcome.longest_underrun_seconds, 1),

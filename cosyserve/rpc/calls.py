@@ -92,8 +92,8 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
 
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
     """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
-    hints = _details(error, error_details_pb2.RetryInfo)
-    return next((float(hint.retry_delay.ToMilliseconds()) / 1000 for hint in hints), None)
+    hint = next(_details(error, error_details_pb2.RetryInfo), None)
+    return None if hint is None else float(hint.retry_delay.ToMilliseconds()) / 1000
 
 
 def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:

@@ -172,13 +172,19 @@ def as_served(error: BaseException, method: str) -> CosyserveError:
     """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its
     text only in the log.
     """
-    leaves = _leaves(error)
-    for leaf in leaves:
-        if isinstance(leaf, CosyserveError):
-            return leaf
-    telemetry.failed(leaves[0])
+    if (ours := our_error(error)) is not None:
+        return ours
+    first = _leaves(error)[0]
+    telemetry.failed(first)
     log.error("%s failed", method, exc_info=error)
-    return InternalFault(f"{method} failed with {type(leaves[0]).__name__}; the log of this service has the details")
+    return InternalFault(f"{method} failed with {type(first).__name__}; the log of this service has the details")
+
+
+def our_error(error: BaseException) -> CosyserveError | None:
+    """The first of our errors in `error`, out of a TaskGroup too: its status is what the caller
+    reads.
+    """
+    return next((leaf for leaf in _leaves(error) if isinstance(leaf, CosyserveError)), None)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -21,17 +22,17 @@ log = logging.getLogger(__name__)
 _REWATCH_SECONDS: Final = 0.5
 
 
+@dataclass(eq=False)
 class Replica:
     """One target of a stage."""
 
-    def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
-        self.target = target
-        self.channel = channel
-        self.serving = False
-        self.calls = 0
-        """Calls in flight from this process."""
-        self.suspected = asyncio.Event()
-        """Set by a caller whose call failed: the health is then queried again."""
+    target: str
+    channel: grpc.aio.Channel
+    serving: bool = False
+    calls: int = 0
+    """Calls in flight from this process."""
+    suspected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a caller whose call failed: the health is then queried again."""
 
 
 class ReplicaSet:
@@ -43,15 +44,15 @@ class ReplicaSet:
         self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]
     ) -> None:
         # Replicas on one host must not share a connection pool entry of another process's channel.
-        options = channel_options(max_message_bytes, own_connection=True)
-        options_of_stage: list[tuple[str, Any]] = [*options, ("grpc.lb_policy_name", "round_robin")]
+        options: list[tuple[str, Any]] = [
+            *channel_options(max_message_bytes, own_connection=True),
+            ("grpc.lb_policy_name", "round_robin"),
+        ]
         self.stage = stage
         self._service = service
         self._on_change = on_change
         self._changes = Changes()
-        self.replicas = [
-            Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets
-        ]
+        self.replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options)) for target in targets]
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property

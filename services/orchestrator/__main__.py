@@ -85,9 +85,9 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
     notified.append(warming.changed)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
-    engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":
-        watch = LimitUpdater(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        loads = partial(StageInfo([llm, token2wav]).loads, everywhere=settings.adaptive_limit == "on")
+        watch = LimitUpdater(servicer.admission, loads)
         notified.append(watch.changed)
         tasks.append(asyncio.create_task(watch.run()))
 

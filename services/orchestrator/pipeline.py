@@ -52,7 +52,7 @@ class RequestMetrics:
     engines: Engines = field(default_factory=Engines)
     retry_state: RetryState = field(default_factory=RetryState)
     trimming: Trimming = field(default_factory=Trimming)
-    warnings: TextWarnings = field(default_factory=TextWarnings)
+    warnings: TextWarnings = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import grpc
 from opentelemetry import trace
 
-from cosyserve.errors import CosyserveError
-from cosyserve.rpc.interceptors import LEAVING, caller_hung_up
+from cosyserve.rpc.interceptors import LEAVING, caller_hung_up, our_error
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -65,7 +64,10 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
             status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
             raise
         except BaseException as error:
-            status = "CANCELLED" if caller_hung_up(context, error) else _status(error)
+            if caller_hung_up(context, error):
+                status = "CANCELLED"
+            else:
+                status = "INTERNAL" if (ours := our_error(error)) is None else ours.code.name
             raise
         finally:
             figures = FIGURES.get()()
@@ -92,10 +94,3 @@ def _id_of(context: Context) -> str:
             return value
     span = trace.get_current_span().get_span_context()
     return trace.format_trace_id(span.trace_id) if span.is_valid else secrets.token_hex(8)
-
-
-def _status(error: BaseException) -> str:
-    """The name of the status that the caller reads; INTERNAL for any other exception."""
-    if isinstance(error, BaseExceptionGroup):
-        return next((status for inner in error.exceptions if (status := _status(inner)) != "INTERNAL"), "INTERNAL")
-    return error.code.name if isinstance(error, CosyserveError) else "INTERNAL"

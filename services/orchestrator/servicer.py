@@ -57,8 +57,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         utterance = validation.conversion(request)
         with self.admission.admit(RECORDING, len(request.audio)):
             async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
-                reply = Reply(utterance, context, self._settings.reader_seconds)
-                await reply.stream(partial(convert, utterance, request.audio, self._stages))
+                await Reply(utterance, context, self._settings.reader_seconds).stream(
+                    partial(convert, utterance, request.audio, self._stages)
+                )
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
@@ -77,8 +78,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 try:
                     async with asyncio.TaskGroup() as group:
                         reclaiming = group.create_task(preemptible.until_reclaimed())
-                        parts = _parts(requests, preemptible)
-                        group.create_task(listen(parts, text, waiting, settings.max_stream_characters))
+                        group.create_task(
+                            listen(_parts(requests, preemptible), text, waiting, settings.max_stream_characters)
+                        )
                         await reply.stream(partial(speak, utterance, self._stages, text=text))
                         reclaiming.cancel()
                 except* CancelledByCaller:

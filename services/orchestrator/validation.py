@@ -75,8 +75,8 @@ def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
 
 
 def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
-    utterance = _shared(request, _streaming_profile(request))
-    return replace(_in_hops(request, utterance), retried_sentences=_retried(request.retried_sentences))
+    utterance = _in_hops(request, _shared(request, _streaming_profile(request)))
+    return replace(utterance, retried_sentences=_retried(request.retried_sentences))
 
 
 def _streaming_profile(request: _StreamingRequest) -> int:

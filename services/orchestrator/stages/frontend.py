@@ -3,7 +3,7 @@ again.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,18 +22,10 @@ Take = Callable[[Sentence], Awaitable[None]]
 Response = frontend_pb2.AnalyzeResponse | frontend_pb2.AnalyzeStreamResponse
 
 
-class TextWarnings:
-    """The warnings of one request about text that is not spoken as it is written, in order and
-    without repeats: a frontend that takes over reports some again.
-    """
-
-    def __init__(self) -> None:
-        self.known: list[warning_pb2.TextWarning] = []
-
-    def add(self, news: Iterable[warning_pb2.TextWarning]) -> None:
-        for warning in news:
-            if warning not in self.known and len(self.known) < MOST_WARNINGS:
-                self.known.append(warning)
+TextWarnings = list[warning_pb2.TextWarning]
+"""The warnings of one request about text that is not spoken as it is written, in order and without
+repeats: a frontend that takes over reports some again.
+"""
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,9 @@ async def _receive(
 ) -> None:
     """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
     timer.beat()
-    warnings.add(response.warnings)
+    for warning in response.warnings:
+        if warning not in warnings and len(warnings) < MOST_WARNINGS:
+            warnings.append(warning)
     with timer.paused():
         if response.HasField("sentence"):
             rate = response.sentence.rate or 1.0
@@ -183,8 +177,7 @@ async def _requests(
     async for piece in timer.paused_between(text.read()):
         read.clear()
         if isinstance(piece, Flush):
-            flush = frontend_pb2.AnalyzeFlush(least_words=piece.least_words)
-            yield frontend_pb2.AnalyzeStreamRequest(flush=flush)
+            yield frontend_pb2.AnalyzeStreamRequest(flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words))
         else:
             yield frontend_pb2.AnalyzeStreamRequest(text=piece)
         await read.wait()

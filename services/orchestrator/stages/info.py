@@ -107,8 +107,8 @@ class StageInfo:
 
         async def each(stage: ReplicaSet, replica: Replica) -> list[StageReply[T]]:
             async with channels_to(replica) as channels:
-                answers = await asyncio.gather(*map(one, channels.values()))
-                return [StageReply(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
+                answers = zip(channels, await asyncio.gather(*map(one, channels.values())), strict=True)
+                return [StageReply(stage, address, answer) for address, answer in answers]
 
         pairs = [
             (stage, replica)

@@ -129,8 +129,9 @@ class Token2WavStage:
 
 
 def _stub(replica: Replica) -> "token2wav_pb2_grpc.Token2WavServiceAsyncStub":
-    stub = token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
-    return cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", stub)
+    return cast(
+        "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+    )
 
 
 def is_served_profile(utterance: Utterance) -> bool:

@@ -56,8 +56,8 @@ class VoiceStage:
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
-        request = pb.ReadInstructionRequest(instruction=text)
-        return tuple((await self._ask(lambda stub: stub.ReadInstruction, request)).token_ids)
+        response = await self._ask(lambda stub: stub.ReadInstruction, pb.ReadInstructionRequest(instruction=text))
+        return tuple(response.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
         """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
