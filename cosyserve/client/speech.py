@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from cosyserve.client.types import (
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.rpc.calls import as_error, read
-from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
 _RECONNECT_SECONDS = 30.0
 _BACK_OFF_SECONDS = 0.2
@@ -149,8 +149,14 @@ class Speech:
             self.request.retried_sentences.extend(
                 set(message.retried_sentences).difference(self.request.retried_sentences)
             )
-        self._add_words(message.words)
-        self._add_warnings(message.warnings)
+        # A resumed stream sends the words of the first sentences and all warnings again.
+        known = self.words[-1].sentence if self.words else -1
+        self.words += [
+            WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
+            for word in message.words
+            if word.sentence > known
+        ]
+        self.warnings += [news for news in map(read_warning, message.warnings) if news not in self.warnings]
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
@@ -180,19 +186,6 @@ class Speech:
             else self._stub.ConvertVoice
         )
         return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
-
-    def _add_words(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
-        """Add the words of new sentences: a resumed stream sends those of the first ones again."""
-        known = self.words[-1].sentence if self.words else -1
-        self.words += [
-            WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
-            for word in words
-            if word.sentence > known
-        ]
-
-    def _add_warnings(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
-        """Add new warnings: a resumed stream sends all of them again."""
-        self.warnings += [news for news in map(read_warning, warnings) if news not in self.warnings]
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:

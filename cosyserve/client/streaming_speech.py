@@ -207,16 +207,13 @@ class StreamingSpeech(Speech):
 
     async def _error(self) -> CosyserveError:
         """What ended the call."""
-        status = await self._status()
+        call = self._call
+        status = grpc.aio.AioRpcError(
+            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
+        )
         if status.code() is grpc.StatusCode.OK:
             return InvalidRequest("the synthesis is over, nothing can be written to it")
         return as_error(status, f"server at {self._target}")
-
-    async def _status(self) -> grpc.aio.AioRpcError:
-        call = self._call
-        return grpc.aio.AioRpcError(
-            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
-        )
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is ignored: the iteration raises its error."""

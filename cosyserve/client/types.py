@@ -189,8 +189,8 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
 
 def read_warning(message: warning_pb2.TextWarning) -> TextWarning:
     """A warning's message as plain values; a kind that this client does not know is its number."""
-    known = warning_pb2.TextWarning.Kind.values()
-    kind = warning_pb2.TextWarning.Kind.Name(message.kind) if message.kind in known else str(message.kind)
+    kinds = warning_pb2.TextWarning.Kind
+    kind = kinds.Name(message.kind) if message.kind in kinds.values() else str(message.kind)
     return TextWarning(kind.removeprefix("KIND_").lower(), message.message, tuple(message.left_out), message.sentence)
 
 

@@ -193,7 +193,8 @@ class FirstMessageLimit:
         while self._queue:
             if len(self.turns) >= self._limit:
                 oldest = self._oldest_of_the_most()
-                overdue = oldest.begun + self._undisturbed_now()
+                fair = _LINE_SECONDS * self._limit / len(self._queue)
+                overdue = oldest.begun + min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, fair))
                 if overdue > loop.time():
                     self._timer = loop.call_at(overdue, self._give)
                     return
@@ -209,6 +210,3 @@ class FirstMessageLimit:
         held = Counter(turn.host for turn in self.turns)
         most = max(held.values())
         return next(turn for turn in self.turns if held[turn.host] == most)
-
-    def _undisturbed_now(self) -> float:
-        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._queue)))

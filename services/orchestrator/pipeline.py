@@ -154,7 +154,8 @@ async def _write(
         if sentence.index == 0:
             metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
         seconds += _pause_before(sentence, utterance, before) / 1000
-        stream = retries.first_attempt(utterance, sentence)
+        # The second attempt if the caller has already heard its beginning.
+        stream = retries.stream_of(utterance, sentence, int(sentence.index in utterance.retried_sentences))
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.

@@ -53,7 +53,10 @@ class LlmStage:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
             if news.HasField("summary"):
-                timing = _timing(news.summary, (first_message or time.monotonic()) - begin)
+                summary, waited = news.summary, (first_message or time.monotonic()) - begin
+                prefill = summary.queue_milliseconds + summary.prefill_milliseconds
+                first_hop = max(0.0, 1000 * waited - prefill)
+                timing = GenerationTiming(prefill, first_hop, summary.decode_milliseconds, tuple(summary.text_starts))
                 if self.guards:
                     require_all_words(stream.sentence, timing, len(stream.tokens))
                 stream.finish(timing)
@@ -107,9 +110,3 @@ def _setup(
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )
-
-
-def _timing(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> GenerationTiming:
-    prefill = summary.queue_milliseconds + summary.prefill_milliseconds
-    decode = max(0.0, seconds_to_first_message * 1000 - prefill)
-    return GenerationTiming(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))
