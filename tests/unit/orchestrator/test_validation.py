@@ -4,6 +4,7 @@ bad; and a bad setting.
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -47,16 +48,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"start_sample": -1, "seed": 1}, "start_sample is -1, it must not be negative"),
     ({"start_sample": 1}, "start_sample resumes a lost request and needs its seed"),
 ]
-
-
-def beginning(message: str) -> str:
-    return f"^{re.escape(message)}"
-
-
-@pytest.mark.parametrize(("fields", "message"), REFUSED)
-def test_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequest, match=beginning(message)):
-        validation.streaming(synthesis_pb2.SynthesizeRequest(**{"text": "hello", **fields}), max_characters=100)
 
 
 def test_defaults_are_filled_in() -> None:
@@ -115,53 +106,60 @@ INSTRUCTION: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), PROMPT + INSTRUCTION)
+CONVERSION: list[tuple[dict[str, Any], str]] = [
+    *PROMPT,
+    ({"audio": b""}, f"audio has 0 bytes, allowed are 1 to {LARGEST}"),
+    ({"audio": bytes(LARGEST + 1)}, f"audio has {LARGEST + 1} bytes, allowed are 1 to {LARGEST}"),
+    (
+        {"prompt_mode": 1},
+        "prompt_mode is PROMPT_MODE_ZERO_SHOT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
+    ),
+    (
+        {"prompt_mode": 3},
+        "prompt_mode is PROMPT_MODE_INSTRUCT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
+    ),
+    ({"speed": 2.1}, "speed is 2.1, allowed are 0.5 to 2.0"),
+    ({"speed": 1.5, "profile": profile_pb2.PROFILE_UPSTREAM}, "speed is 1.5; PROFILE_UPSTREAM has only 1.0"),
+    ({"profile": profile_pb2.PROFILE_OFFLINE}, "profile PROFILE_OFFLINE does not stream"),
+    ({"start_sample": 5}, "start_sample resumes a lost request and needs its seed"),
+    ({"hops": {"first_hop_tokens": 101}}, "hops.first_hop_tokens is 101, allowed are 1 to 100"),
+    ({"audio_format": {"sample_rate_hertz": 1}}, "audio_format.sample_rate_hertz is 1, allowed are 8000 to 48000"),
+]
+Check = Callable[[dict[str, Any]], Any]
+
+
+def check_streaming(fields: dict[str, Any]) -> None:
+    validation.streaming(synthesis_pb2.SynthesizeRequest(**{"text": "hello", **fields}), 100)
+
+
+def check_unary(fields: dict[str, Any]) -> None:
+    validation.unary(synthesis_pb2.SynthesizeUnaryRequest(text="a", **fields), 100)
+
+
+def check_arriving(fields: dict[str, Any], mode: Any = 0) -> None:
+    validation.arriving(synthesis_pb2.StreamingSynthesizeSetup(mode=mode, request=fields), 30.0)
+
+
+def check_conversion(fields: dict[str, Any]) -> None:
+    validation.conversion(synthesis_pb2.ConvertVoiceRequest(**{"audio": b"RIFF", **fields}))
+
+
 @pytest.mark.parametrize(
-    "check",
+    ("check", "fields", "message"),
     [
-        lambda fields: validation.streaming(synthesis_pb2.SynthesizeRequest(text="a", **fields), 100),
-        lambda fields: validation.unary(synthesis_pb2.SynthesizeUnaryRequest(text="a", **fields), 100),
-        lambda fields: validation.arriving(synthesis_pb2.StreamingSynthesizeSetup(request=fields), 30.0),
+        *((check_streaming, *row) for row in REFUSED),
+        *((check, *row) for check in (check_streaming, check_unary, check_arriving) for row in PROMPT + INSTRUCTION),
+        *((check_conversion, *row) for row in CONVERSION),
+        (
+            partial(check_arriving, mode=synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS),
+            {"instruction": "slowly"},
+            "setup.request.instruction is set; in MODE_TOKENS",
+        ),
     ],
 )
-def test_refused_wherever_text_is_spoken(check: Callable[[Any], Any], fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequest, match=beginning(message)):
+def test_refused(check: Check, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{re.escape(message)}"):
         check(fields)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        *PROMPT,
-        ({"audio": b""}, f"audio has 0 bytes, allowed are 1 to {LARGEST}"),
-        ({"audio": bytes(LARGEST + 1)}, f"audio has {LARGEST + 1} bytes, allowed are 1 to {LARGEST}"),
-        (
-            {"prompt_mode": 1},
-            "prompt_mode is PROMPT_MODE_ZERO_SHOT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
-        ),
-        (
-            {"prompt_mode": 3},
-            "prompt_mode is PROMPT_MODE_INSTRUCT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
-        ),
-        ({"speed": 2.1}, "speed is 2.1, allowed are 0.5 to 2.0"),
-        ({"speed": 1.5, "profile": profile_pb2.PROFILE_UPSTREAM}, "speed is 1.5; PROFILE_UPSTREAM has only 1.0"),
-        ({"profile": profile_pb2.PROFILE_OFFLINE}, "profile PROFILE_OFFLINE does not stream"),
-        ({"start_sample": 5}, "start_sample resumes a lost request and needs its seed"),
-        ({"hops": {"first_hop_tokens": 101}}, "hops.first_hop_tokens is 101, allowed are 1 to 100"),
-        ({"audio_format": {"sample_rate_hertz": 1}}, "audio_format.sample_rate_hertz is 1, allowed are 8000 to 48000"),
-    ],
-)
-def test_a_conversion_is_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequest, match=beginning(message)):
-        validation.conversion(synthesis_pb2.ConvertVoiceRequest(**{"audio": b"RIFF", **fields}))
-
-
-def test_an_instruction_in_token_mode_is_refused() -> None:
-    setup = synthesis_pb2.StreamingSynthesizeSetup(
-        mode=2, request=synthesis_pb2.SynthesizeRequest(instruction="slowly")
-    )
-    with pytest.raises(InvalidRequest, match=r"setup.request.instruction is set; in MODE_TOKENS"):
-        validation.arriving(setup, 30.0)
 
 
 def test_what_is_asked_for_is_read() -> None:

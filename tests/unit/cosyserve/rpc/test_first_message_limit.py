@@ -86,18 +86,20 @@ async def order_of(gate: FirstMessageLimit, peers: list[str]) -> list[int]:
     return order
 
 
-async def test_calls_of_a_connection_are_read_in_order() -> None:
-    assert await order_of(brief(1), [HERE] * 4) == [0, 1, 2, 3]
+HERE_AGAIN = "ipv4:10.0.0.1:2000"
+ONE, SAME, OTHER = (f"ipv6:%5B2001:db8:0:{host}%5D:1000" for host in ("1::1", "1::2", "2::1"))
 
 
-async def test_hosts_and_their_connections_take_turns() -> None:
-    again = "ipv4:10.0.0.1:2000"
-    assert await order_of(brief(1), [HERE, HERE, HERE, again, ELSEWHERE]) == [0, 4, 3, 1, 2]
-
-
-async def test_a_host_of_ipv6_is_its_network_of_64_bits() -> None:
-    one, same, other = (f"ipv6:%5B2001:db8:0:{host}%5D:1000" for host in ("1::1", "1::2", "2::1"))
-    assert await order_of(brief(1), [one, one, same, other]) == [0, 3, 2, 1]
+@pytest.mark.parametrize(
+    ("peers", "order"),
+    [
+        pytest.param([HERE] * 4, [0, 1, 2, 3], id="calls of a connection in order"),
+        pytest.param([HERE, HERE, HERE, HERE_AGAIN, ELSEWHERE], [0, 4, 3, 1, 2], id="hosts and connections take turns"),
+        pytest.param([ONE, ONE, SAME, OTHER], [0, 3, 2, 1], id="a host of IPv6 is its network of 64 bits"),
+    ],
+)
+async def test_calls_are_read_in_turn(peers: list[str], order: list[int]) -> None:
+    assert await order_of(brief(1), peers) == order
 
 
 async def test_the_host_with_the_most_turns_loses_one() -> None:
@@ -116,7 +118,7 @@ async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
     attack = asyncio.create_task(empty_calls(gate, 50))
     try:
         await asyncio.sleep(1.5)
-        for peer in (HERE, "ipv4:10.0.0.1:2000", ELSEWHERE):
+        for peer in (HERE, HERE_AGAIN, ELSEWHERE):
             begin = loop.time()
             async with gate.turn(peer):
                 assert loop.time() - begin < 1.2
@@ -195,21 +197,21 @@ async def test_a_caller_that_hangs_up_while_waiting_leaves_nothing() -> None:
         assert len(gate.turns) == 1
 
 
+LOOPBACK = ("ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock")
+NEAR = ("ipv4:10.1.2.3:50123", "ipv6:[::ffff:10.1.2.3]:5", "ipv6:%5Bfc00::7%5D:1")
+FAR = ("ipv4:8.8.8.8:443", "ipv6:[2001:db8::1]:443", "vsock:3:4", "ipv4:nonsense", "")
+NETWORKS = ("10.0.0.0/8", "fc00::/7")
+
+
 @pytest.mark.parametrize(
-    "peer", ["ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock"]
+    ("peer", "networks", "may"),
+    [
+        *((peer, (), True) for peer in LOOPBACK),
+        *((peer, networks, bool(networks)) for peer in NEAR for networks in (NETWORKS, ())),
+        *((peer, NETWORKS, False) for peer in FAR),
+    ],
 )
-def test_this_host_always_may(peer: str) -> None:
-    require_peer(peer, (), "WarmUp")
-
-
-@pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:50123", "ipv6:[::ffff:10.1.2.3]:5", "ipv6:%5Bfc00::7%5D:1"])
-def test_peers_may_where_their_network_is_named(peer: str) -> None:
-    require_peer(peer, ("10.0.0.0/8", "fc00::/7"), "WarmUp")
-    with pytest.raises(PermissionDenied, match="WarmUp may be called from the host of the service"):
-        require_peer(peer, (), "WarmUp")
-
-
-@pytest.mark.parametrize("peer", ["ipv4:8.8.8.8:443", "ipv6:[2001:db8::1]:443", "vsock:3:4", "ipv4:nonsense", ""])
-def test_others_may_not(peer: str) -> None:
-    with pytest.raises(PermissionDenied):
-        require_peer(peer, ("10.0.0.0/8",), "WarmUp")
+def test_this_host_and_peers_may_where_their_network_is_named(peer: str, networks: tuple[str, ...], may: bool) -> None:
+    refused = pytest.raises(PermissionDenied, match="WarmUp may be called from the host of the service")
+    with contextlib.nullcontext() if may else refused:
+        require_peer(peer, networks, "WarmUp")
