@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cosyserve.file_lock import MANIFEST, FileLock
+from cosyserve.file_lock import MANIFEST, waiting_lock
 from cosyserve.settings import cache_directory
 
 _BUILDING, _BROKEN = ".building-", ".broken-"
@@ -150,7 +150,7 @@ class EngineCache:
         if isinstance(entry, Engine):
             return entry
         self.root.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait):
+        with waiting_lock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait):
             entry = self.find(key)
             if isinstance(entry, Engine):
                 return entry

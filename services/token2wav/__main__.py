@@ -14,8 +14,7 @@ from cosyserve.engines.benchmark_note import TOKEN2WAV
 from cosyserve.engines.fallback import LOAD_SECONDS, LoadedEngine, check_load_seconds, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.process import run
-from cosyserve.rpc.server import Close, ServerSettings, Service
+from cosyserve.rpc.server import Close, ServerSettings, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
@@ -134,8 +133,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     async def decode_once() -> None:
         await warm_up(batcher, backend.warm_up_profile)
 
-    service.info.describe(facts(settings, footing), decode_once)
-    service.info.measure(load=lambda: batcher.load.now)
+    service.info.describe(facts(settings, footing), decode_once, load=lambda: batcher.load.now)
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)
@@ -166,7 +164,7 @@ def facts(settings: Token2WavSettings, footing: LoadedEngine[Backend]) -> Servic
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
     return run(NAME, PREFIX, Token2WavSettings, lambda settings: partial(load, settings))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import waiting_lock
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
 from tools.model.fetch.wanted_files import (
@@ -45,7 +45,7 @@ def fetch_all(
     Raises ModelError.
     """
     target.mkdir(parents=True, exist_ok=True)
-    with FileLock(target / ".download.lock", f"the download to {target}", say):
+    with waiting_lock(target / ".download.lock", f"the download to {target}", say):
         have = read_record(target / RECORD)
         known_files = hub.known()
         plan, done = [], {}

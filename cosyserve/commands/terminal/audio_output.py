@@ -10,11 +10,11 @@ from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.commands.terminal.standard_streams import write_bytes
 from cosyserve.errors import DeadlineExceeded
+from cosyserve.load.player import Heard, Play
 
 ENDINGS = (".wav", ".wave", "")
 """Endings of files that can be written, in lower case."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
 from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV, NotedService, facts, read_note, write
 from cosyserve.engines.gpu_facts import visible_gpus
@@ -22,6 +21,7 @@ from cosyserve.host.starting.configurations import BY_NAME, rating
 from cosyserve.host.starting.engine_builds import PRECISION, engine_directory
 from cosyserve.host.starting.plan import Plan
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
+from cosyserve.load.player import Heard, listen, milliseconds
 
 TEXT = (
     "Hello! This sentence went through four services before you heard it, "
@@ -52,8 +52,8 @@ class Measured:
         lines = [f"{'':<22}" + "".join(f"{column:>12}" for column in columns)]
         for name, heard in (("cold", self.cold), ("warm", self.warm)):
             first = (
-                milliseconds(heard.first_sound_seconds),
-                milliseconds(heard.first_audible_seconds),
+                milliseconds(heard.first_sound),
+                milliseconds(heard.first_audible),
                 f"{heard.real_time_factor:.2f}",
             )
             for kind, stages in (("to first byte", heard.summary.first_sound), ("in all", heard.summary.total)):
@@ -83,13 +83,13 @@ async def _speak(client: AsyncClient, text: str) -> tuple[Heard, bytes]:
     async def play(audio: bytes) -> None:
         pieces.append(audio)
 
-    heard = await hear(client.synthesize(text, seed=_SEED), play)
+    heard = await listen(client.synthesize(text, seed=_SEED), play=play)
     return heard, b"".join(pieces)
 
 
 def _fault(heard: Heard, audio: bytes, again: bytes) -> str | None:
-    if heard.seconds < _SHORTEST_SECONDS:
-        return f"the audio has only {heard.seconds:.2f} s"
+    if heard.audio < _SHORTEST_SECONDS:
+        return f"the audio has only {heard.audio:.2f} s"
     loudness = float(np.sqrt(np.mean(np.square(from_pcm(audio), dtype=np.float64))))
     if loudness < _SILENCE:
         return f"the audio is silent: root mean square {loudness:.1e} of full scale"
@@ -147,9 +147,9 @@ def table(trials: list[Trial]) -> str:
         cold, warm = trial.measured.cold, trial.measured.warm
         cells = (
             f"{trial.start_seconds:.1f} s",
-            milliseconds(cold.first_sound_seconds),
-            milliseconds(cold.first_audible_seconds),
-            milliseconds(warm.first_audible_seconds),
+            milliseconds(cold.first_sound),
+            milliseconds(cold.first_audible),
+            milliseconds(warm.first_audible),
         )
         figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{cells[3]:>10}{trial.real_time_factor:>7.2f}"
         lines.append(f"{trial.name:<14}{figures}  {rating(trial.real_time_factor)}")

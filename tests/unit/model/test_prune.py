@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.engines import gpu_facts
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey
-from cosyserve.file_lock import MANIFEST, FileLock, is_locked, shared_engine_lock
+from cosyserve.file_lock import MANIFEST, is_locked, shared_engine_lock, waiting_lock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.decoders.engine_identity import WEIGHTS
@@ -100,7 +100,7 @@ def test_leftovers_of_killed_builds_go_unless_one_is_building(cache: EngineCache
     left = cache.root / f".building-{engine.directory.name}-4711-123456"
     left.mkdir()
     (left / "half").write_bytes(b"y" * 50)
-    with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda line: None):
+    with waiting_lock(cache.root / f".{engine.directory.name}.lock", "a test", lambda line: None):
         assert [verdict.path for verdict in judge_engines(cache, HERE)] == [engine.directory]
     assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [
         (engine.directory, 100),
@@ -119,7 +119,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     goes = {verdict.path.name: verdict for verdict in judge_conversions(folder, present)}
     assert set(goes) == {"tiny", "demo", left.name}, "what is not ours is not judged"
     assert (goes["tiny"].reason is None, goes["demo"].reason is None) == (True, False)
-    with FileLock(folder / ".demo.lock", "a test", lambda line: None):
+    with waiting_lock(folder / ".demo.lock", "a test", lambda line: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
         assert not remove(goes[left.name]), "a conversion has been resumed since it was judged"
     with shared_engine_lock(folder / "demo"):

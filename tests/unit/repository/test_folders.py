@@ -1,5 +1,5 @@
-"""Folders and the imports between them: few files in a folder, a sentence about each, no cycles.
-That inside a service no import goes from a lower layer to a higher one is checked by import-linter.
+"""Folders and the imports between them: few files in a folder, a sentence about each, no cycles,
+and inside a service no import from a lower layer to a higher one.
 """
 
 import ast
@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,28 @@ PRODUCT = ("cosyserve", "services", "tools", "bench", "recipes")
 GENERATED = ROOT / "cosyserve" / "v1"
 MOST_FILES = 15
 EDGE = "edge files"
-"""Of the files that lie directly in the folder of a service."""
-SERVICES = ("frontend", "llm", "token2wav", "orchestrator")
+"""The layer of the files that lie directly in the folder of a service."""
+LAYERS = {
+    "frontend": [
+        {EDGE},
+        {"prompts"},
+        {"analysis", "voices"},
+        {"ssml", "recordings"},
+        {"normalization"},
+        {"tokenizers", "segmentation"},
+        {"text"},
+    ],
+    "llm": [{EDGE, "loading"}, {"hosted"}, {"backends"}, {"gpu"}, {"engine"}, {"guards"}, {"generation"}],
+    "token2wav": [
+        {EDGE, "loading"},
+        {"scheduling", "engines", "gpu"},
+        {"guards", "decoders"},
+        {"flow", "vocoder"},
+        {"inputs"},
+    ],
+    "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
+}
+"""Top first. A module imports from its own layer and from those below."""
 EVERYWHERE = "settings"
 """A module of plain values, which every layer of its service may import."""
 
@@ -56,9 +76,19 @@ def imports() -> Mapping[str, set[str]]:
     return graph
 
 
-def require_no_cycle(graph: Mapping[str, set[str]]) -> None:
-    """Raises CycleError, which names the members of the first cycle, imported before importing."""
-    TopologicalSorter(graph).prepare()
+def cycles(graph: Mapping[str, set[str]]) -> list[str]:
+    """One line for each cycle, in the direction of the imports."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    lines = []
+    while True:
+        try:
+            TopologicalSorter(left).prepare()
+        except CycleError as error:
+            cycle = error.args[1]
+            lines.append(" -> ".join(reversed(cycle)))
+            left[cycle[1]].remove(cycle[0])
+        else:
+            return lines
 
 
 def folder_of(module: str, service: str) -> str:
@@ -71,10 +101,11 @@ def folder_of(module: str, service: str) -> str:
 def inside(service: str) -> Iterator[tuple[str, str]]:
     """Importing and imported module, both of one service."""
     prefix = f"services.{service}."
-    for module in (name for name in imports() if name.startswith(prefix)):
-        for target in sorted(imports()[module]):
-            if target.startswith(prefix) and target != prefix + EVERYWHERE:
-                yield module, target
+    for module, targets in imports().items():
+        if module.startswith(prefix):
+            for target in sorted(targets):
+                if target.startswith(prefix) and target != prefix + EVERYWHERE:
+                    yield module, target
 
 
 def test_a_folder_holds_at_most_15_files() -> None:
@@ -83,21 +114,37 @@ def test_a_folder_holds_at_most_15_files() -> None:
 
 
 def test_every_package_says_in_one_sentence_what_it_holds() -> None:
+    wrong = {}
     for folder in sorted({path.parent for path in modules(*PRODUCT)}):
-        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
-        assert text, folder
-        assert re.fullmatch(r"(?:(?![.!?]\s+[A-Z]).)+\.", text, re.DOTALL), folder
+        package = folder / "__init__.py"
+        text = ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) if package.is_file() else None
+        if not text or not re.fullmatch(r"(?:(?![.!?]\s+[A-Z]).)+\.", text, re.DOTALL):
+            wrong[str(folder.relative_to(ROOT))] = text
+    assert not wrong
 
 
 def test_no_modules_import_each_other() -> None:
-    require_no_cycle(imports())
+    assert not cycles(imports())
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", LAYERS)
 def test_no_folders_of_a_service_import_each_other(service: str) -> None:
     folders: dict[str, set[str]] = defaultdict(set)
     for module, target in inside(service):
-        importing, imported = folder_of(module, service), folder_of(target, service)
-        if importing != imported:
-            folders[importing].add(imported)
-    require_no_cycle(folders)
+        pair = folder_of(module, service), folder_of(target, service)
+        if pair[0] != pair[1]:
+            folders[pair[0]].add(pair[1])
+    assert not cycles(folders)
+
+
+@pytest.mark.parametrize("service", LAYERS)
+def test_no_import_goes_up(service: str) -> None:
+    depth = {folder: number for number, layer in enumerate(LAYERS[service]) for folder in layer}
+    present = {folder_of(module, service) for pair in inside(service) for module in pair}
+    assert not present - depth.keys(), "a folder without a layer"
+    upward = [
+        f"{module} -> {target}"
+        for module, target in inside(service)
+        if depth[folder_of(target, service)] < depth[folder_of(module, service)]
+    ]
+    assert not upward

@@ -17,7 +17,7 @@ from typing import Any
 
 from cosyserve.engines.engine_cache import File
 from cosyserve.errors import ModelError
-from cosyserve.file_lock import MANIFEST, FileLock
+from cosyserve.file_lock import MANIFEST, waiting_lock
 
 _UNFINISHED = ".partial"
 _SUPERSEDED = ".superseded"
@@ -114,7 +114,7 @@ def publish(
     if target == Path.cwd():  # it appears by a rename: a shell in it would lose its directory
         raise ModelError(f"{target}: is the working directory; name one inside it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):
+    with waiting_lock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):
         _clear_superseded(target)
         present = read_manifest(target)
         if present is not None and present.identity == identity and damage(target, present, thorough=False) is None:

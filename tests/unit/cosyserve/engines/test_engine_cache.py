@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, Refused
-from cosyserve.file_lock import MANIFEST, FileLock, exclusive_lock
+from cosyserve.file_lock import MANIFEST, exclusive_lock, waiting_lock
 
 ROOT = Path(__file__).parents[4]
 KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
@@ -198,7 +198,7 @@ def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "pwrite", full)
     with (
-        FileLock(tmp_path / "lock", "a test", lambda message: None),
+        waiting_lock(tmp_path / "lock", "a test", lambda message: None),
         pytest.raises(BlockingIOError),
         exclusive_lock(tmp_path / "lock"),
     ):

@@ -31,7 +31,7 @@ def sound(seed: int) -> bytes:
 async def test_samples_are_the_same_at_once_or_on_a_gpu_from_the_second_request_on(
     gpus: list[str], heard: list[int], fault: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [(SimpleNamespace(seconds=1.0), sound(seed)) for seed in heard]
+    answers = [(SimpleNamespace(audio=1.0), sound(seed)) for seed in heard]
     left = iter(answers)
 
     async def speak(client: Any, text: str) -> Any:
