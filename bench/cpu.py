@@ -54,7 +54,8 @@ def parts(out: Path, model: Path, seconds: float) -> list[Part]:
         part(
             "token2wav-parts",
             "processor time of flow and vocoder, first hop and a second of sound",
-            "bench.token2wav_parts",
+            "bench.token2wav_cost",
+            "--parts",
         ),
         part("prompt", "first sound of token2wav, its prompt kept and not", "bench.token2wav_cost", "--prompts"),
         _frontend(out),

@@ -21,13 +21,11 @@ import torch
 from bench.load.command_line import cost_command, show
 from bench.load.engines import Speaker, text_ids
 from bench.real_size import PUBLISHED_LLM, llm_tensors
-from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Passes, ReadablePasses
-from services.llm.engine.weights import load_tensors
-from services.llm.generation.config import read_config
+from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.whole_text import WholeText
@@ -113,9 +111,7 @@ def _published(layers: int) -> tuple[SpeechTokenModel, Prompt, tuple[int, ...]]:
 
 
 def _bundled(path: Path) -> tuple[SpeechTokenModel, Prompt, tuple[int, ...]]:
-    directory = ModelDirectory(path)
-    config = read_config(directory)
-    model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu"))
+    model = ServedModel.read(path).load(torch.device("cpu"))
     return model, Speaker.first_of(path).prompt, text_ids(path, [TEXT])[0]
 
 

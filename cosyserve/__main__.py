@@ -72,8 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CosyserveError as error:
         status, message = describe_error(error, arguments)
         return _fail(arguments, status, message, FAILED, again=error.retry_after)
-    except server_package.ServerMissing as error:
-        return _fail(arguments, "", str(error), FAILED)
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:
@@ -83,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _fail(arguments, "", describe_os_error(error), FAILED)
-    except (ModelError, DeploymentFailed) as error:
+    except (server_package.ServerMissing, ModelError, DeploymentFailed) as error:
         return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -92,9 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(
     arguments: argparse.Namespace, status: str, message: str, code: int, usage: str = "", again: float | None = None
 ) -> int:
-    as_json = bool(getattr(arguments, "json", False))
-    streaming = getattr(arguments, "output", None) == "-"
-    if as_json:
+    if getattr(arguments, "json", False):
+        streaming = getattr(arguments, "output", None) == "-"
         return report_failure(status, message, code, as_json=True, to_stderr=streaming, retry_after_seconds=again)
     later = "" if again is None else f" (try again in {again:.1f} s)"
     sys.stderr.write(usage)

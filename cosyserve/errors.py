@@ -152,8 +152,7 @@ class Repeated(SpeechFault):
     guard = "REPEATED"
 
 
-_KINDS = (Runaway, TooShort, PromptSpoken, Silence, NonFinite, Absurd, LeftOut, Repeated)
-SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in _KINDS}
+SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in SpeechFault.__subclasses__()}
 
 
 class ModelError(Exception):

@@ -7,67 +7,50 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 MANIFEST = "manifest.json"
 """The file of an engine directory that is written last, and locked while the engine is used."""
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+"""Errors of a file system that has no file locks."""
 
 
-def _lacks_lock_support(error: OSError) -> bool:
-    """Whether the error says that this file system has no file locks."""
-    return error.errno in _NO_LOCKS
-
-
-class FileLock:
-    """A lock held inside `with`. The file stays on disk and holds the process id of the holder.
+@contextlib.contextmanager
+def waiting_lock(path: Path, purpose: str, on_wait: Callable[[str], None]) -> Iterator[None]:
+    """Hold the exclusive lock of a file inside `with`. The file stays on disk and holds the process
+    id of the holder.
 
     purpose: what the holder does, such as `engine token2wav.estimator`. on_wait: called once, with
     a message, if another process holds the lock. Threads of one process exclude each other as well,
     because each opens the file itself. Blocks; raises OSError.
     """
-
-    def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
-        self._path, self._purpose, self._on_wait = path, purpose, on_wait
-        self._handle = -1
-
-    def __enter__(self) -> "FileLock":
-        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0) as stream:
+        handle = stream.fileno()
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._on_wait(f"waiting for {self._holder(handle)} to finish {self._purpose}")
+                on_wait(f"waiting for {_holder(handle)} to finish {purpose}")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             os.ftruncate(handle, 0)
-            # On a full disk a waiting process reports "another process".
-            with contextlib.suppress(OSError):
-                os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
-        except BaseException as error:
-            os.close(handle)
-            if isinstance(error, OSError) and _lacks_lock_support(error):
-                reason = (
-                    "this file system has no file locks against concurrent work; choose a directory on a local disk"
-                )
-                raise OSError(error.errno, reason, str(self._path.parent)) from error
-            raise
-        self._handle = handle
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            reason = "this file system has no file locks against concurrent work; choose a directory on a local disk"
+            raise OSError(error.errno, reason, str(path.parent)) from error
+        # On a full disk a waiting process reports "another process".
+        with contextlib.suppress(OSError):
+            os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
         try:
-            # Between the lock and the name of the next holder nothing must name this process.
-            os.ftruncate(self._handle, 0)
+            yield
         finally:
-            os.close(self._handle)
+            # Between the lock and the name of the next holder nothing must name this process.
+            os.ftruncate(handle, 0)
 
-    @staticmethod
-    def _holder(handle: int) -> str:
-        """Process id and start time of the holder, if it has written them."""
-        pid, _, since = os.pread(handle, 64, 0).decode(errors="replace").partition(" ")
-        return f"process {pid}, at it since {since}," if pid else "another process"
+
+def _holder(handle: int) -> str:
+    """Process id and start time of the holder, if it has written them."""
+    pid, _, since = os.pread(handle, 64, 0).decode(errors="replace").partition(" ")
+    return f"process {pid}, at it since {since}," if pid else "another process"
 
 
 @contextlib.contextmanager
@@ -84,7 +67,7 @@ def shared_engine_lock(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH)
         except OSError as error:
-            if not _lacks_lock_support(error):
+            if error.errno not in _NO_LOCKS:
                 raise
         # The process that held the lock may have removed the file that this one had opened before.
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
@@ -109,7 +92,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if _lacks_lock_support(error):
+            if error.errno in _NO_LOCKS:
                 raise OSError(error.errno, "no file locks here: whether it is in use is unknown", str(path)) from error
             raise
         yield

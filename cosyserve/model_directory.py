@@ -7,6 +7,7 @@ specification section 1.
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -79,10 +80,10 @@ class ModelDirectory:
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
-        file_states = self.path / name
-        if not file_states.exists():
-            raise ModelError(f"{file_states}: missing; a CosyVoice2 model directory needs it")
-        return file_states
+        path = self.path / name
+        if not path.exists():
+            raise ModelError(f"{path}: missing; a CosyVoice2 model directory needs it")
+        return path
 
     @property
     def yaml_name(self) -> str:
@@ -136,8 +137,7 @@ class ModelDirectory:
         for name, _, _ in file_states:
             digest.update(name.encode())
             with self.file(name).open("rb") as stream:
-                while block := stream.read(1 << 20):
-                    digest.update(block)
+                hashlib.file_digest(stream, lambda: digest)  # updates it
         self._hashes[file_states] = digest.hexdigest()[:16]
         return self._hashes[file_states]
 
@@ -186,9 +186,6 @@ def _evaluate(reference: str, root: dict[str, Any], path: Path, depth: int) -> A
         factors.append(_resolve(root[match[1]], root, path, depth + 1))
     if len(factors) == 1:
         return factors[0]
-    product: int | float = 1
-    for factor in factors:
-        if not isinstance(factor, int | float):
-            raise ModelError(f"{path}: !ref {reference!r} multiplies something that is not a number")
-        product *= factor
-    return product
+    if not all(isinstance(factor, int | float) for factor in factors):
+        raise ModelError(f"{path}: !ref {reference!r} multiplies something that is not a number")
+    return math.prod(factors)

@@ -1,7 +1,7 @@
 """Tasks of one event loop: change notification, and errors that no task awaits."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +31,13 @@ class Changes:
         while not (value := predicate()):
             await self._next.wait()
         return value
+
+
+async def cancel_all(tasks: "Collection[asyncio.Future[Any]]") -> None:
+    """Cancel them, and return when they have ended, however they have."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def retrieve_error(future: "asyncio.Future[Any]") -> None:

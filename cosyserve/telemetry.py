@@ -8,7 +8,7 @@ kind and the status, never the text: that may quote the caller.
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from opentelemetry import context as otel_context
@@ -80,15 +80,13 @@ def shutdown() -> None:
             stop()
 
 
-@contextlib.contextmanager
-def call_span(name: str, parent: Context) -> Iterator[None]:
+def call_span(name: str, parent: Context) -> contextlib.AbstractContextManager[trace.Span]:
     """The span of a call that is answered while the block runs; what the block raises is not
     recorded (see `failed`).
     """
-    with tracer.start_as_current_span(
+    return tracer.start_as_current_span(
         name, context=parent, kind=trace.SpanKind.SERVER, record_exception=False, set_status_on_exception=False
-    ):
-        yield
+    )
 
 
 def failed(error: BaseException) -> None:
@@ -108,8 +106,7 @@ def annotate(name: str, value: bool | int | float | str) -> None:
 
 def incoming(metadata: Iterable[tuple[str, str | bytes]] | None) -> Context:
     """The caller's trace context from gRPC metadata."""
-    carrier = {key: value for key, value in metadata or () if isinstance(value, str)}
-    return propagate.extract(carrier)
+    return propagate.extract({key: value for key, value in metadata or () if isinstance(value, str)})
 
 
 def outgoing() -> list[tuple[str, str]]:
@@ -121,10 +118,9 @@ def outgoing() -> list[tuple[str, str]]:
 
 def record(timing: Timing, parent: Context | None = None) -> None:
     """Record finished work as a span below `parent` (default: the current span)."""
-    span = tracer.start_span(
+    tracer.start_span(
         timing.name,
         context=parent or otel_context.get_current(),
         start_time=timing.start_ns,
         attributes=timing.attributes,
-    )
-    span.end(end_time=timing.end_ns)
+    ).end(end_time=timing.end_ns)

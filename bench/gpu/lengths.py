@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bench.gpu.service_settings import ENGINES
+from bench.gpu.parts import ENGINES
 from bench.load.engines import Speaker, batcher, generated, random_tokens, sound_engine, speech_tokens, spoken
 from bench.parts.part import ResultsFile
 
@@ -30,7 +30,7 @@ def free() -> int:
 
 
 async def measure(model: Path, engines: str, results: ResultsFile) -> None:
-    """engines: as in `bench.gpu.service_settings`."""
+    """engines: as in `bench.gpu.parts`."""
     speaker = Speaker.first_of(model)
     before = torch.cuda.mem_get_info()[1]
     llm, token2wav = (ENGINES[engines][f"COSYSERVE_{service}_GPU_ENGINE"] for service in ("LLM", "TOKEN2WAV"))

@@ -1,9 +1,8 @@
 """Weights on the disk and kernels in the compiler's cache: `python -m bench.gpu.prepare MODEL
-[kernels ...]`.
+[llm ROWS ...]`.
 
-Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`:
-the kernels of decode steps of so many rows (0: of a chunk of prompts). With `sharing steps` or
-`sharing passes`: those that only the part `sharing` runs.
+The model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`: the kernels of
+decode steps of so many rows (0: of a chunk of prompts).
 """
 
 import hashlib
@@ -47,43 +46,10 @@ def llm(rows: list[int]) -> None:
     torch.cuda.synchronize()
 
 
-def sharing_steps() -> None:
-    import torch
-
-    from bench.gpu.llm.decode_steps import filled, published_model
-    from bench.gpu.sharing.decoding import blocks_of
-    from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from services.llm.gpu.decode import DecodeStep
-
-    packed = published_model()
-    for way in (EARLY, SEVERAL):
-        DecodeStep(packed, filled(packed, 300), 1, blocks_of(way)).launch()
-    torch.cuda.synchronize()
-
-
-def sharing_passes() -> None:
-    import torch
-
-    from bench.gpu.sharing.passes import BUCKETS
-    from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, random_flow
-    from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
-
-    with torch.inference_mode():
-        paged = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=2, buckets=BUCKETS, barrier_units=0)
-        for batch in BUCKETS:
-            paged._table.fill([paged._padding_unit()], batch)
-            paged._launch(batch, Way.SHORT)
-    torch.cuda.synchronize()
-
-
 def main() -> None:
     match sys.argv[1:]:
         case ["llm", *rows] if rows:
             llm([int(count) for count in rows])
-        case ["sharing", "steps"]:
-            sharing_steps()
-        case ["sharing", "passes"]:
-            sharing_passes()
         case [target]:
             model(Path(target))
         case _:

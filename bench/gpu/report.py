@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import stage_tables
-from bench.gpu.sharing.rows import sharing
 from bench.gpu.targets import Target, demands, levels, rows
 from bench.gpu.timing import LowerBounds
 from bench.parts.command import figures, write_json
@@ -47,7 +46,6 @@ def text(
         "Vocoder": stage_tables.vocoder(results, floors),
         "Lengths and memory": stage_tables.memory(results),
         "Correctness": stage_tables.correctness(results),
-        "A first pass next to the speech-token model": sharing(results),
         "Served over gRPC": [line for part in SERVED for line in served(levels(results, part))],
         "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(results, part))],
         "Sentences in batches, without listeners": offline(

@@ -22,17 +22,9 @@ def wav_header(sample_rate: int, samples: int | None, encoding: Encoding = Encod
         chunks = _chunk(b"fmt ", layout + struct.pack("<H", 0)) + _chunk(
             b"fact", struct.pack("<I", _UNKNOWN if samples is None else samples)
         )
-    if samples is None:
-        return b"RIFF" + struct.pack("<I", _UNKNOWN) + b"WAVE" + chunks + b"data" + struct.pack("<I", _UNKNOWN)
-    size = samples * width
-    return (
-        b"RIFF"
-        + struct.pack("<I", 4 + len(chunks) + 8 + size + size % 2)
-        + b"WAVE"
-        + chunks
-        + b"data"
-        + struct.pack("<I", size)
-    )
+    size = _UNKNOWN if samples is None else samples * width
+    whole = _UNKNOWN if samples is None else 4 + len(chunks) + 8 + size + size % 2
+    return b"RIFF" + struct.pack("<I", whole) + b"WAVE" + chunks + b"data" + struct.pack("<I", size)
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:

@@ -170,11 +170,12 @@ class Client:
         **how: Unpack[SynthesisOptions],
     ) -> BlockingSpeech:
         """Speak a text; arguments as of `AsyncClient.synthesize`."""
-        call = self._client.synthesize
         return BlockingSpeech(
             self._loop,
             self._loop.call(
-                lambda: call(text, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how)
+                lambda: self._client.synthesize(
+                    text, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how
+                )
             ),
         )
 
@@ -189,11 +190,12 @@ class Client:
     ) -> BlockingSpeech:
         """Speak what is said in `audio` with another voice; arguments as of
         `AsyncClient.convert_voice`."""
-        call = self._client.convert_voice
         return BlockingSpeech(
             self._loop,
             self._loop.call(
-                lambda: call(audio, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how)
+                lambda: self._client.convert_voice(
+                    audio, timeout=timeout, resumptions=resumptions, resume_seconds=resume_seconds, **how
+                )
             ),
         )
 
@@ -211,9 +213,8 @@ class Client:
         """Speak a text while it is written: by `fragments`, which a daemon thread iterates, or
         by the methods of what is returned; arguments as of `AsyncClient.streaming_synthesize`."""
         arriving_text = None if fragments is None else arriving(fragments)
-        call = self._client.streaming_synthesize
         speech = self._loop.call(
-            lambda: call(
+            lambda: self._client.streaming_synthesize(
                 arriving_text,
                 mode=mode,
                 buffer_delay_milliseconds=buffer_delay_milliseconds,

@@ -9,12 +9,11 @@ async with AsyncClient("127.0.0.1:50051") as client, client.synthesize("Hello.")
 import secrets
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Self, TypeVar, Unpack, cast
 
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.audio.encoding import Encoding
 from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
@@ -95,7 +94,8 @@ class AsyncClient:
         many times in a row to retry in any case, also before anything has arrived, waiting for the
         server up to 30 s each time; 0: an unreachable server is an error at once.
         """
-        return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions, resume_seconds)
+        request = request_of(pb.SynthesizeRequest, how, text=text)
+        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds)
 
     def convert_voice(
         self,
@@ -109,9 +109,8 @@ class AsyncClient:
         """Speak what `audio`, the bytes of a sound file, says with another voice. timeout,
         resumptions, resume_seconds: as in `synthesize`.
         """
-        return self._hear(
-            request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions, resume_seconds
-        )
+        request = request_of(pb.ConvertVoiceRequest, how, audio=audio)
+        return Speech(self._channel, self.target, request, timeout, resumptions, resume_seconds)
 
     def streaming_synthesize(
         self,
@@ -131,7 +130,7 @@ class AsyncClient:
         lost stream is raised.
         """
         setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
-        return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments, resume_seconds)
+        return StreamingSpeech(self._channel, self.target, setup, timeout, fragments, resume_seconds)
 
     async def synthesize_unary(
         self,
@@ -224,19 +223,3 @@ class AsyncClient:
             return await method(request, timeout=timeout, metadata=telemetry.outgoing())
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"server at {self.target}") from error
-
-    def _hear(
-        self,
-        request: pb.SynthesizeRequest | pb.ConvertVoiceRequest,
-        how: Mapping[str, Any],
-        seconds: float | None,
-        resumptions: int,
-        resume_seconds: float,
-    ) -> Speech:
-        return Speech(self._channel, self.target, request, _width(how), seconds, resumptions, resume_seconds)
-
-
-def _width(how: Mapping[str, Any]) -> int:
-    """Bytes of a sample."""
-    encoding: Encoding = how.get("encoding", Encoding.LINEAR16)
-    return encoding.bytes_per_sample

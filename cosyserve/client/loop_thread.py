@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, TypeVar, cast
 
 from cosyserve.errors import Unavailable
+from cosyserve.tasks import cancel_all
 
 T = TypeVar("T")
 _END = object()
@@ -58,10 +59,7 @@ class LoopThread:
         self._loop.close()
 
     async def _cancel_all(self) -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await cancel_all([task for task in asyncio.all_tasks() if task is not asyncio.current_task()])
         await self._loop.shutdown_asyncgens()
 
 

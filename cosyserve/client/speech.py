@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,13 +17,14 @@ from cosyserve.client.types import (
     Summary,
     TextWarning,
     WordTime,
+    encoding_of,
     read_header,
     read_summary,
     read_warning,
 )
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.rpc.calls import as_error, read
-from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
 _RECONNECT_SECONDS = 30.0
 _BACK_OFF_SECONDS = 0.2
@@ -43,7 +44,6 @@ class Speech:
         channel: grpc.aio.Channel,
         target: str,
         request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest,
-        bytes_per_sample: int,
         seconds: float | None,
         resumptions: int,
         resume_seconds: float,
@@ -69,7 +69,7 @@ class Speech:
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
         self.request = request
-        self.bytes_per_sample = bytes_per_sample
+        self.bytes_per_sample = encoding_of(request.audio_format).bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
         self._resume_seconds = resume_seconds
@@ -149,8 +149,14 @@ class Speech:
             self.request.retried_sentences.extend(
                 set(message.retried_sentences).difference(self.request.retried_sentences)
             )
-        self._add_words(message.words)
-        self._add_warnings(message.warnings)
+        # A resumed stream sends the words of the first sentences and all warnings again.
+        known = self.words[-1].sentence if self.words else -1
+        self.words += [
+            WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
+            for word in message.words
+            if word.sentence > known
+        ]
+        self.warnings += [news for news in map(read_warning, message.warnings) if news not in self.warnings]
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
@@ -181,19 +187,6 @@ class Speech:
         )
         return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
 
-    def _add_words(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
-        """Add the words of new sentences: a resumed stream sends those of the first ones again."""
-        known = self.words[-1].sentence if self.words else -1
-        self.words += [
-            WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
-            for word in words
-            if word.sentence > known
-        ]
-
-    def _add_warnings(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
-        """Add new warnings: a resumed stream sends all of them again."""
-        self.warnings += [news for news in map(read_warning, warnings) if news not in self.warnings]
-
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:
             raise InternalFault(
@@ -207,14 +200,6 @@ class Speech:
         self._expected_index += 1
 
     def _chunk(self, audio: bytes) -> Chunk:
-        self._time(audio)
-        chunk = Chunk(audio, self._given, self._position)
-        self._given += 1
-        self._position += len(audio) // self.bytes_per_sample
-        self._failures, self._lost_at = 0, None
-        return chunk
-
-    def _time(self, audio: bytes) -> None:
         now = time.monotonic() - self._begun
         if self.first_byte_seconds is None:
             self.first_byte_seconds = now
@@ -222,6 +207,11 @@ class Speech:
             self._audible = FirstAudible(self.header.encoding, self.header.sample_rate)
         if self._audible is not None:
             self._audible.arrived(now, audio)
+        chunk = Chunk(audio, self._given, self._position)
+        self._given += 1
+        self._position += len(audio) // self.bytes_per_sample
+        self._failures, self._lost_at = 0, None
+        return chunk
 
     @property
     def _can_be_repeated(self) -> bool:

@@ -80,7 +80,6 @@ class StreamingSpeech(Speech):
         channel: grpc.aio.Channel,
         target: str,
         setup: synthesis_pb2.StreamingSynthesizeSetup,
-        bytes_per_sample: int,
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
@@ -88,9 +87,7 @@ class StreamingSpeech(Speech):
         """fragments: text that is written automatically, to its end, once the call has begun. Its
         exceptions end the call and are raised to the iterating task.
         """
-        super().__init__(
-            channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds
-        )
+        super().__init__(channel, target, setup.request, seconds, resumptions=0, resume_seconds=resume_seconds)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
@@ -210,16 +207,13 @@ class StreamingSpeech(Speech):
 
     async def _error(self) -> CosyserveError:
         """What ended the call."""
-        status = await self._status()
+        call = self._call
+        status = grpc.aio.AioRpcError(
+            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
+        )
         if status.code() is grpc.StatusCode.OK:
             return InvalidRequest("the synthesis is over, nothing can be written to it")
         return as_error(status, f"server at {self._target}")
-
-    async def _status(self) -> grpc.aio.AioRpcError:
-        call = self._call
-        return grpc.aio.AioRpcError(
-            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
-        )
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is ignored: the iteration raises its error."""

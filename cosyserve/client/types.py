@@ -148,20 +148,22 @@ def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
     )
 
 
+def encoding_of(message: audio_pb2.AudioFormat) -> Encoding:
+    """The encoding that the message names."""
+    return Encoding[audio_pb2.AudioEncoding.Name(message.encoding).removeprefix("AUDIO_ENCODING_")]
+
+
 def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
     """The header's message as plain values."""
-    encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
-    profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
-    # A server of the previous release does not set it and sends every sample.
-    onset = "trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural"
     return Header(
         seed=message.seed,
         voice=message.voice,
-        encoding=Encoding[encoding],
+        encoding=encoding_of(message.audio_format),
         sample_rate=message.audio_format.sample_rate_hertz,
-        profile=profile,
+        profile=profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower(),
         engine=message.engine,
-        onset=onset,
+        # A server of the previous release does not set it and sends every sample.
+        onset="trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural",
         removed_start_milliseconds=message.removed_start_milliseconds,
     )
 
@@ -187,8 +189,8 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
 
 def read_warning(message: warning_pb2.TextWarning) -> TextWarning:
     """A warning's message as plain values; a kind that this client does not know is its number."""
-    known = warning_pb2.TextWarning.Kind.values()
-    kind = warning_pb2.TextWarning.Kind.Name(message.kind) if message.kind in known else str(message.kind)
+    kinds = warning_pb2.TextWarning.Kind
+    kind = kinds.Name(message.kind) if message.kind in kinds.values() else str(message.kind)
     return TextWarning(kind.removeprefix("KIND_").lower(), message.message, tuple(message.left_out), message.sentence)
 
 

@@ -5,7 +5,6 @@ import asyncio
 from pathlib import Path
 
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.commands.terminal.audio_output import deliver
 from cosyserve.commands.terminal.synthesis_arguments import (
     add_synthesis_options,
@@ -14,6 +13,7 @@ from cosyserve.commands.terminal.synthesis_arguments import (
     read_recording,
     stream_options,
 )
+from cosyserve.load.player import Heard, Play, listen
 
 HELP = "speak what is said in a recording with another voice"
 
@@ -34,8 +34,7 @@ async def run(arguments: argparse.Namespace) -> int:
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 
     async def speak(client: AsyncClient, play: Play) -> Heard:
-        return await hear(
-            client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how), play
-        )
+        speech = client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how)
+        return await listen(speech, play=play)
 
     return await deliver(arguments, speak)

@@ -48,6 +48,6 @@ async def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"output": str(arguments.output), "cold": cold.as_dict(), "warm": warm.as_dict()})
     else:
-        print(f"{arguments.output}: {cold.seconds:.2f} s of audio, voice {cold.header.voice}, seed {cold.header.seed}")
+        print(f"{arguments.output}: {cold.audio:.2f} s of audio, voice {cold.header.voice}, seed {cold.header.seed}")
         print(measured.table())
     return 0

@@ -48,8 +48,12 @@ def text(examination: Examination) -> str:
             if line
         ]
     states = [finding.state for finding in examination.findings]
-    lines += ["", f"problems: {states.count(State.PROBLEM)}, notes: {states.count(State.NOTE)}"]
-    lines += ["", f"settings for this machine: {examination.recommendation.tier}"]
-    lines += [f"# {why}" for why in examination.recommendation.why]
-    lines += [f"{name}={value}" for name, value in examination.recommendation.environ.items()]
+    lines += [
+        "",
+        f"problems: {states.count(State.PROBLEM)}, notes: {states.count(State.NOTE)}",
+        "",
+        f"settings for this machine: {examination.recommendation.tier}",
+        *(f"# {why}" for why in examination.recommendation.why),
+        *(f"{name}={value}" for name, value in examination.recommendation.environ.items()),
+    ]
     return "\n".join(lines)

@@ -3,12 +3,10 @@ engines.
 """
 
 import argparse
-import importlib.util
 import os
 import sys
-from typing import NoReturn
 
-from cosyserve.commands.terminal.server_package import ServerMissing
+from cosyserve.commands.terminal.server_package import ServerMissing, is_there
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {
@@ -42,17 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     module = f"tools.model.{arguments.step}"
     arguments.json = "--json" in arguments.rest
-    if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
+    if not is_there(module):
         raise ServerMissing(f"model {arguments.step} is not part of this installation: run it in a checkout")
-    missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
+    missing = [library for library in _NEEDS.get(arguments.step, ()) if not is_there(library)]
     if missing:
         needed = f"model {arguments.step} needs {' and '.join(missing)}"
         raise ServerMissing(f"{needed}: pip install 'cosyserve-server[cpu,engines]'")
-    return _become([sys.executable, "-m", module, *arguments.rest])
-
-
-def _become(command: list[str]) -> NoReturn:
-    """Replace this process, so that Ctrl-C, the terminal and the exit status belong to the step."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    # The step replaces this process: Ctrl-C, the terminal and the exit status belong to it.
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments.rest])  # noqa: S606 - no shell is wanted

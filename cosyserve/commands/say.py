@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 from cosyserve.audio.audibility import FirstAudible
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.arguments import pair, whole
 from cosyserve.commands.terminal.audio_output import deliver
@@ -21,6 +20,7 @@ from cosyserve.commands.terminal.synthesis_arguments import (
     form_options,
     stream_options,
 )
+from cosyserve.load.player import Heard, Play, listen
 
 HELP = "speak a text into a file or to standard output"
 
@@ -95,9 +95,8 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def _streaming(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
-    return await hear(
-        client.synthesize(arguments.text, resumptions=arguments.resume, **stream_options(arguments), **how), play
-    )
+    speech = client.synthesize(arguments.text, resumptions=arguments.resume, **stream_options(arguments), **how)
+    return await listen(speech, play=play)
 
 
 async def _arriving(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
@@ -110,7 +109,7 @@ async def _arriving(client: AsyncClient, arguments: argparse.Namespace, how: dic
         **stream_options(arguments),
         **how,
     )
-    return await hear(speech, play)
+    return await listen(speech, play=play)
 
 
 async def _unary(client: AsyncClient, arguments: argparse.Namespace, how: dict[str, Any], play: Play) -> Heard:
@@ -120,6 +119,5 @@ async def _unary(client: AsyncClient, arguments: argparse.Namespace, how: dict[s
     await play(audio)
     audible = FirstAudible(header.encoding, header.sample_rate)
     audible.arrived(wall, audio)
-    return Heard(
-        len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary, audible.seconds
-    )
+    seconds = len(audio) / header.encoding.bytes_per_sample / header.sample_rate
+    return Heard(wall, wall, seconds, header, summary, audible.seconds)

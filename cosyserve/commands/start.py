@@ -14,22 +14,22 @@ from cosyserve.commands.terminal.arguments import (
     add_serving,
     model_directory,
     serving,
-    serving_environ,
 )
+from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.examination import examine
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.host.starting.engine_builds import build_commands, precompile
-from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, run_trial, table, write_notes
+from cosyserve.host.starting.measurement import Trial, read_notes, run_trial, table, write_notes
 from cosyserve.host.starting.plan import Plan, choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.host.starting.serving import StopSignals, serve, strictness
 from cosyserve.host.supervision.supervisor import local_deployment
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before the services run; 0 after that."""
-_HOSTED = {engine for service in SERVICES.values() for engine in service.hosted}
+_HOSTED = {*LLM.hosted, *TOKEN2WAV.hosted}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 
@@ -102,7 +102,8 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         _print("no configuration spoke; cosyserve doctor says what is wrong")
         return None
     if noted:  # what was measured separately for each service is served together
-        return await asyncio.to_thread(_own_plan, machine, model, noted)
+        ours, _ = choose_configuration(machine)
+        return await asyncio.to_thread(make_plan, ours, machine, model, forced=False, noted=noted)
     by_name = {plan.name: plan for plan in plans}
     # A plain start would use our own engine, too: no note is written for a hosted one that is
     # hardly faster.
@@ -123,18 +124,14 @@ def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
     return {service: engine for service, engine in preferred.items() if engine}
 
 
-def _own_plan(machine: Machine, model: Path, noted: dict[str, str]) -> Plan:
-    return make_plan(choose_configuration(machine)[0], machine, model, forced=False, noted=noted)
-
-
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
     """The plans to prepare and measure; without measuring, the first is served."""
     if arguments.test_all:
-        for configuration in CONFIGURATIONS:
-            if reason := configuration.lacks(machine):
-                _print(f"{configuration.name} cannot run here: {reason}")
-        runs = [configuration for configuration in CONFIGURATIONS if configuration.lacks(machine) is None]
-        return [make_plan(configuration, machine, model, forced=True) for configuration in runs]
+        reasons = {configuration.name: configuration.lacks(machine) for configuration in CONFIGURATIONS}
+        for name, reason in reasons.items():
+            if reason:
+                _print(f"{name} cannot run here: {reason}")
+        return [make_plan(BY_NAME[name], machine, model, forced=True) for name in BY_NAME if reasons[name] is None]
     if arguments.force_config:
         return [make_plan(forced(arguments.force_config, machine), machine, model, forced=True)]
     configuration, skipped = choose_configuration(machine)
@@ -171,9 +168,8 @@ async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
         _print(f"  {name}={value}")
     if arguments.no_serve:
         return 0
-    model = model_directory(arguments.model)
-    environ = {**plan.environ, **serving_environ(arguments)}
-    return await serve(model, plan.backends, None, environ, _print, **serving(arguments))
+    deployment = {"backend": plan.backends, **serving(arguments, plan.environ)}
+    return await serve(model_directory(arguments.model), _print, **deployment)
 
 
 def _show(trials: list[Trial]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import library_versions, visible_gpus
+from cosyserve.engines.gpu_facts import TENSORRT, library_versions, visible_gpus
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 
@@ -34,14 +34,8 @@ class NotedService:
     """Distributions whose version decides what is measured."""
 
 
-@dataclass(frozen=True)
-class Note:
-    """Result of one comparison."""
-
-    engine: str
-    """One of the service's hosted engines; empty if our own was faster."""
-    real_time_factors: Mapping[str, float]
-    """Measured, by configuration."""
+LLM = NotedService("llm", ("tensorrt_llm", "vllm"), ("llm.pt",), ("torch", "triton", "tensorrt_llm", "vllm"))
+TOKEN2WAV = NotedService("token2wav", ("tensorrt",), ("flow.pt", "hift.pt"), ("torch", "triton", *TENSORRT))
 
 
 def facts(service: NotedService, model: Path, precision: str) -> dict[str, str]:
@@ -74,14 +68,16 @@ def read_note(root: Path, service: NotedService, model: Path | None, precision: 
         return ""
 
 
-def write(root: Path, facts: Mapping[str, str], note: Note) -> Path:
-    """Write a note atomically, in place of an earlier one with the same facts. Raises OSError."""
+def write(root: Path, facts: Mapping[str, str], engine: str, real_time_factors: Mapping[str, float]) -> Path:
+    """Write a note atomically, in place of an earlier one with the same facts. Raises OSError.
+
+    engine: one of the service's hosted engines; empty if our own was faster. real_time_factors:
+    measured, by configuration.
+    """
     root.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(
-        {"facts": dict(facts), "engine": note.engine, "real_time_factors": dict(note.real_time_factors)}, indent=1
-    )
+    note = {"facts": dict(facts), "engine": engine, "real_time_factors": dict(real_time_factors)}
     with tempfile.NamedTemporaryFile("w", dir=root, prefix=".fastest-", delete=False, encoding="utf-8") as file:
-        file.write(text + "\n")
+        file.write(json.dumps(note, indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())
     path = _file(root, facts)

@@ -15,10 +15,10 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cosyserve.file_lock import MANIFEST, FileLock
+from cosyserve.file_lock import MANIFEST, waiting_lock
 from cosyserve.settings import cache_directory
 
 _BUILDING, _BROKEN = ".building-", ".broken-"
@@ -150,7 +150,7 @@ class EngineCache:
         if isinstance(entry, Engine):
             return entry
         self.root.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait):
+        with waiting_lock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait):
             entry = self.find(key)
             if isinstance(entry, Engine):
                 return entry
@@ -161,38 +161,33 @@ class EngineCache:
 
     def entries(self) -> Iterator[Engine]:
         """All published entries, by name; their bytes are not checked."""
-        if not self.root.is_dir():
-            return
-        for directory in sorted(self.root.iterdir()):
-            if directory.is_dir() and not directory.name.startswith("."):
-                read = _manifest(directory)
-                if isinstance(read, Engine):
-                    yield read
+        for directory in sorted(self.root.glob("[!.]*")):
+            if isinstance(engine := _manifest(directory), Engine):
+                yield engine
 
     def _built(self, key: EngineKey, build: Build) -> Engine:
         making = self.root / f"{_BUILDING}{key.directory_name}-{os.getpid()}-{time.monotonic_ns()}"
         making.mkdir()
         try:
             build(making)
-            names = sorted(path.name for path in making.iterdir())
-            if not names:
+            files = {path.name: File(path.stat().st_size, _hash(path)) for path in sorted(making.iterdir())}
+            if not files:
                 raise OSError(f"engine {key.component}: the build wrote no file")
-            files = {name: {"bytes": (making / name).stat().st_size, "sha256": _hash(making / name)} for name in names}
-            for name in names:
-                _sync(making / name)
-            manifest = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
+            engine = Engine(key, self.root / key.directory_name, files, time.time())
+            manifest = {
+                "component": key.component,
+                "facts": dict(key.facts),
+                "files": {name: asdict(file) for name, file in files.items()},
+                "built": engine.built,
+            }
             (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
-            _sync(making / MANIFEST)
-            _sync(making)
-            final = self.root / key.directory_name
-            making.rename(final)
+            for path in (*making.iterdir(), making):
+                _sync(path)
+            making.rename(engine.directory)
             _sync(self.root)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
-        engine = _manifest(final)
-        if isinstance(engine, Refused):
-            raise OSError(f"{final}: {engine.reason}")
         return engine
 
     def _sweep(self, key: EngineKey) -> None:

@@ -10,7 +10,7 @@ in bfloat16, 231 MB in float32.
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -126,12 +126,18 @@ class Machine:
         return next((self.versions[name] for name in names if name in self.versions), None)
 
 
-def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> Machine:
+def this_machine() -> Machine:
     """Examine this machine; blocks while nvidia-smi runs."""
     found = tuple(gpus())
     memory, free = memory_bytes()
     return Machine(
-        found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler()
+        found,
+        driver_cuda() if found else None,
+        usable_cores(),
+        memory,
+        free,
+        library_versions(*LIBRARIES),
+        c_compiler(),
     )
 
 
@@ -198,6 +204,7 @@ TIERS = (
     Tier("2 to 4 GB", 1_900, 256, 1, 1),
 )
 """A card of 8 GB reports a little less."""
+LEAST_GPU_MIB = TIERS[-1].at_least
 
 
 @dataclass(frozen=True)
@@ -226,32 +233,25 @@ def recommended(machine: Machine, weights: int) -> Recommendation:
 
 def on_cpu(machine: Machine, weights: int, reason: str) -> Recommendation:
     """Settings with both engines on the CPU."""
-    environ = {"COSYSERVE_LLM_DEVICE": "cpu", "COSYSERVE_TOKEN2WAV_DEVICE": "cpu"}
-    threads = _threads(machine, weights, 2)
-    if threads > 1:
-        environ |= {"COSYSERVE_LLM_THREADS": str(threads), "COSYSERVE_TOKEN2WAV_THREADS": str(threads)}
-    return Recommendation("CPU", environ, (reason,))
+    devices = {"COSYSERVE_LLM_DEVICE": "cpu", "COSYSERVE_TOKEN2WAV_DEVICE": "cpu"}
+    return Recommendation("CPU", devices | _threads(machine, weights, "LLM", "TOKEN2WAV"), (reason,))
 
 
 def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendation:
     half = gpu.capability >= AMPERE
     usable = int(gpu.memory_mib * _USABLE)
     language_model, acoustic = (1500, 1100) if half else (3100, 1100)
-    why = []
-    if not half:
-        why.append("older than Ampere (8.0): the readable engines serve, in float32")
+    why = [] if half else ["older than Ampere (8.0): the readable engines serve, in float32"]
     environ = {"COSYSERVE_TOKEN2WAV_DEVICE": "cuda", "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(tier.streams)}
     pages = usable - acoustic - language_model - tier.keys
     if pages >= _LEAST_PAGES_MIB:
         environ |= {"COSYSERVE_LLM_DEVICE": "cuda", "COSYSERVE_LLM_KV_BUDGET_MIB": str(tier.keys)}
     else:
         pages = usable - acoustic
-        environ["COSYSERVE_LLM_DEVICE"] = "cpu"
+        environ |= {"COSYSERVE_LLM_DEVICE": "cpu"} | _threads(machine, weights, "LLM")
         why.append(
             "both engines have no room in this memory: the flow, which computes most, gets the GPU, the LLM the CPU"
         )
-        if (threads := _threads(machine, weights, 1)) > 1:
-            environ["COSYSERVE_LLM_THREADS"] = str(threads)
     prompts = min(2048, pages // 4)
     environ |= {
         "COSYSERVE_LLM_MAX_SEQUENCES": str(tier.sentences),
@@ -267,5 +267,7 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
     return Recommendation(tier.name, dict(sorted(environ.items())), tuple(why))
 
 
-def _threads(machine: Machine, weights: int, sharers: int) -> int:
-    return max(1, int(machine.cores) // sharers) if weights >= LARGE_MODEL else 1
+def _threads(machine: Machine, weights: int, *services: str) -> dict[str, str]:
+    """Variables of services that share the cores; none for one thread, which is the default."""
+    threads = int(machine.cores) // len(services) if weights >= LARGE_MODEL else 1
+    return {f"COSYSERVE_{service}_THREADS": str(threads) for service in services} if threads > 1 else {}

@@ -1,1 +1,3 @@
-"""Load on a server and what its listeners would hear, as `cosyserve bench` measures it."""
+"""What a listener hears of a speech, and load on a server as its listeners would hear it, as
+`cosyserve bench` measures it.
+"""

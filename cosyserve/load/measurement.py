@@ -116,14 +116,17 @@ class Outcome:
         """
         began = time.monotonic()
         try:
-            self.heard.append(await answer)
+            heard = await answer
+            if not heard.audio:
+                raise RuntimeError("an answer without audio")
         except Overloaded as refusal:
             self.refusals.append(Refusal(time.monotonic() - began, back_off(refusal)))
             return refusal
         except (CosyserveError, RuntimeError) as error:
             self.failures.append(str(error))
             return error
-        return self.heard[-1]
+        self.heard.append(heard)
+        return heard
 
     @property
     def first_byte(self) -> list[float]:
@@ -143,7 +146,7 @@ class Outcome:
     @property
     def real_time_factor(self) -> list[float]:
         """Of each request: seconds to the complete answer for a second of audio."""
-        return [one.end / one.audio for one in self.heard]
+        return [one.real_time_factor for one in self.heard]
 
     @property
     def audio_seconds(self) -> float:
@@ -174,11 +177,10 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
     """For programs; milliseconds, and None where nothing was measured."""
 
-    def milliseconds(values: Sequence[float]) -> dict[str, float | None]:
+    def percentiles(values: Sequence[float], factor: int, digits: int) -> dict[str, float | None]:
         found = {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}
-        return {name: None if value is None else round(1000 * value, 1) for name, value in found.items()}
+        return {name: None if value is None else round(factor * value, digits) for name, value in found.items()}
 
-    factors = {f"p{percent}": percentile(outcome.real_time_factor, percent) for percent in PERCENTILES}
     return {
         "streams": None if load.rate else load.streams,
         "rate": load.rate or None,
@@ -187,10 +189,10 @@ def as_dict(load: Load, outcome: Outcome) -> dict[str, Any]:
         "completed": len(outcome.heard),
         "refused": len(outcome.refusals),
         "failed": len(outcome.failures),
-        "first_byte_milliseconds": milliseconds(outcome.first_byte),
-        "first_audible_milliseconds": milliseconds(outcome.first_audible),
-        "complete_milliseconds": milliseconds(outcome.complete),
-        "real_time_factor": {name: None if value is None else round(value, 4) for name, value in factors.items()},
+        "first_byte_milliseconds": percentiles(outcome.first_byte, 1000, 1),
+        "first_audible_milliseconds": percentiles(outcome.first_audible, 1000, 1),
+        "complete_milliseconds": percentiles(outcome.complete, 1000, 1),
+        "real_time_factor": percentiles(outcome.real_time_factor, 1, 4),
         "audio_seconds_a_second": round(outcome.audio_seconds / outcome.seconds, 3) if outcome.seconds else None,
         "underruns": outcome.underruns,
         "longest_underrun_milliseconds": round(1000 * outcome.longest_underrun_seconds, 1),
@@ -203,12 +205,12 @@ async def measure(client: AsyncClient, load: Load) -> Outcome:
     counted. Raises the error of the warm-up's first request where none of it was answered.
     """
     numbers = itertools.count(load.first_seed)
-    warm = await asyncio.gather(
-        *(_request(client, load, next(numbers)) for _ in range(min(load.streams, 8))), return_exceptions=True
+    warm = Outcome()
+    answers = await asyncio.gather(
+        *(warm.count(_request(client, load, next(numbers))) for _ in range(min(load.streams, 8)))
     )
-    faults = [result for result in warm if isinstance(result, BaseException)]
-    if len(faults) == len(warm):
-        raise faults[0]
+    if not warm.heard:
+        raise next(answer for answer in answers if isinstance(answer, Exception))
     outcome, began = Outcome(), time.monotonic()
 
     async def ask(_: int) -> None:
@@ -232,8 +234,6 @@ async def _request(client: AsyncClient, load: Load, number: int) -> Heard:
         speech = client.synthesize(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS, resume_seconds=0)
         return await listen(speech, load.buffer_seconds)
     began = time.monotonic()
-    _, _, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
+    _, header, summary = await client.synthesize_unary(text, voice=load.voice, seed=number, timeout=_LONGEST_SECONDS)
     seconds = time.monotonic() - began
-    if not summary.audio_seconds:
-        raise RuntimeError("an answer without audio")
-    return Heard(seconds, seconds, summary.audio_seconds, summary)
+    return Heard(seconds, seconds, summary.audio_seconds, header, summary)

@@ -1,18 +1,20 @@
-"""A listener's player: it begins with the first sound and runs dry where the next one is
-late.
+"""Hears a speech and measures it: a player begins with the first sound and runs dry where the next
+one is late.
 """
 
 import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
 
 from cosyserve.client.speech import Speech
-from cosyserve.client.types import Summary
-from cosyserve.spec import SAMPLE_RATE
+from cosyserve.client.types import Header, Summary
 
 LEAST_GAP_SECONDS = 0.001
 """Less is the clock's own noise."""
 BYTES_PER_SAMPLE = 2
 """Of token2wav's audio, 16-bit PCM."""
+Play = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,10 @@ class Stall:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Heard:
-    """Seconds of one speech since it was asked for. dry: when and for how long the player had
-    nothing left.
+class _Played:
+    """dry: when and for how long a player had nothing left."""
 
-    first_sound: until the first byte. first_audible: until the player plays the first sample above
-    -40 dBFS; None when there is none.
-    """
-
-    first_sound: float
-    end: float
-    audio: float
-    summary: Summary
-    first_audible: float | None = None
-    dry: tuple[Stall, ...] = ()
+    dry: Sequence[Stall]
 
     @property
     def gaps(self) -> int:
@@ -49,16 +40,56 @@ class Heard:
 
     @property
     def stalls(self) -> float:
-        """For how long, all in all."""
+        """For how many seconds, all in all."""
         return sum(stall.seconds for stall in self.dry)
+
+
+@dataclass(frozen=True)
+class Heard(_Played):
+    """One speech as it was heard, in seconds since it was asked for. audio: how long it is.
+
+    first_sound: until the first byte. first_audible: until the player plays the first sample above
+    -40 dBFS; None when there is none.
+    """
+
+    first_sound: float
+    end: float
+    audio: float
+    header: Header
+    summary: Summary
+    first_audible: float | None = None
+    dry: tuple[Stall, ...] = ()
 
     @property
     def left(self) -> float:
         """Seconds that the player still plays when the last of it has arrived."""
         return max(0.0, self.first_sound + self.audio + self.stalls - self.end)
 
+    @property
+    def real_time_factor(self) -> float:
+        """Seconds of waiting per second of audio."""
+        return self.end / self.audio if self.audio else float("inf")
 
-class Player:
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; "server" holds what the server measured."""
+        return {
+            "seconds": self.audio,
+            "first_sound_seconds": self.first_sound,
+            "first_audible_seconds": self.first_audible,
+            "real_time_factor": self.real_time_factor,
+            **asdict(self.header),
+            "server": asdict(self.summary),
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.audio:.2f} s of audio, first byte after {1000 * self.first_sound:.0f} ms, "
+            f"first audible sample after {milliseconds(self.first_audible)}, "
+            f"real-time factor {self.real_time_factor:.2f}, voice {self.header.voice}, seed {self.header.seed}"
+        )
+
+
+class Player(_Played):
     """What is played when, without a sound: `hear` takes each piece of audio as it arrives.
     buffer_seconds: it begins so long after the first sound has arrived."""
 
@@ -69,16 +100,6 @@ class Player:
         self.pieces = 0
         self.audio = 0.0
         self._dry_at = 0.0
-
-    @property
-    def gaps(self) -> int:
-        """How often it ran dry."""
-        return len(self.dry)
-
-    @property
-    def stalls(self) -> float:
-        """For how many seconds, all in all."""
-        return sum(dry.seconds for dry in self.dry)
 
     def hear(self, now: float, seconds: float) -> None:
         """`seconds` of audio arrive at `now`, in seconds since the request."""
@@ -96,22 +117,33 @@ class Player:
         return max(0.0, self._dry_at - now)
 
 
-async def listen(speech: Speech, buffer_seconds: float = 0.0) -> Heard:
-    """Hear a speech (24 kHz, linear) that is asked for now to its end; raises what ends it early.
-    buffer_seconds: of the player.
+async def listen(speech: Speech, buffer_seconds: float = 0.0, *, play: Play | None = None) -> Heard:
+    """Hear a speech that is asked for now to its end; raises what ends it early. buffer_seconds: of
+    the player. play: gets each chunk as it arrives.
     """
     began, player = time.monotonic(), Player(buffer_seconds)
+    samples = 0
     async with speech:
         async for chunk in speech:
-            player.hear(time.monotonic() - began, len(chunk.audio) / speech.bytes_per_sample / SAMPLE_RATE)
-    if speech.summary is None or player.first_sound is None:
-        raise RuntimeError("a speech ended well without audio or summary")
+            held = len(chunk.audio) // speech.bytes_per_sample
+            samples += held
+            player.hear(time.monotonic() - began, held / cast("Header", speech.header).sample_rate)
+            if play is not None:
+                await play(chunk.audio)
+    # Both are set once a stream has ended without an error.
+    header, summary = cast("Header", speech.header), cast("Summary", speech.summary)
     audible = speech.first_audible_seconds
     return Heard(
-        player.first_sound,
-        time.monotonic() - began,
-        player.audio,
-        speech.summary,
-        None if audible is None else audible + buffer_seconds,
-        tuple(player.dry),
+        first_sound=speech.first_byte_seconds or 0.0,
+        end=time.monotonic() - began,
+        audio=samples / header.sample_rate,
+        header=header,
+        summary=summary,
+        first_audible=None if audible is None else audible + buffer_seconds,
+        dry=tuple(player.dry),
     )
+
+
+def milliseconds(seconds: float | None) -> str:
+    """For people; None is "never"."""
+    return "never" if seconds is None else f"{1000 * seconds:.0f} ms"

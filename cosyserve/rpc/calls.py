@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Final, TypeVar, cast
 
 import grpc
-from google.protobuf import any_pb2
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import errors
@@ -22,6 +21,7 @@ from cosyserve.tasks import retrieve_error
 
 _LATE_SECONDS = 1.0
 Response = TypeVar("Response")
+Detail = TypeVar("Detail", bound=Message)
 StreamedCall = grpc.aio.UnaryStreamCall[Any, Response] | grpc.aio.StreamStreamCall[Any, Response]
 
 
@@ -92,24 +92,22 @@ def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
 
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
     """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return float(info.retry_delay.ToMilliseconds()) / 1000
-    return None
+    hint = next(_details(error, error_details_pb2.RetryInfo), None)
+    return None if hint is None else float(hint.retry_delay.ToMilliseconds()) / 1000
 
 
 def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
     """The speech fault that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
-    for detail in _details(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
-            return errors.SPEECH_FAULTS[info.reason]
-    return None
+    reasons = (info.reason for info in _details(error, error_details_pb2.ErrorInfo))
+    return next((errors.SPEECH_FAULTS[reason] for reason in reasons if reason in errors.SPEECH_FAULTS), None)
 
 
-def _details(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
+def _details(error: grpc.aio.AioRpcError, kind: type[Detail]) -> Iterator[Detail]:
+    """The messages of `kind` in the trailing metadata."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
             with contextlib.suppress(DecodeError):
-                yield from status_pb2.Status.FromString(value).details
+                for packed in status_pb2.Status.FromString(value).details:
+                    detail = kind()
+                    if packed.Unpack(detail):
+                        yield detail

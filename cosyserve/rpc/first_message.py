@@ -8,6 +8,7 @@ and its arguments are read here.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 import grpc
@@ -76,15 +77,11 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None or handler.request_deserializer is None:
             return handler
-        of_health = details.method.startswith(_HEALTH)
-        first = self._of_health if of_health else self._of_others
+        first = partial(_first, self._health) if details.method.startswith(_HEALTH) else self._of_others
         served = _reading(
             getattr(handler, kind_of(handler)), first, handler.request_deserializer, streamed=handler.request_streaming
         )
         return grpc.stream_stream_rpc_method_handler(served, None, handler.response_serializer)
-
-    async def _of_health(self, context: Context) -> bytes | None:
-        return await _first(self._health, context)
 
     async def _of_others(self, context: Context) -> bytes | None:
         """Ends the call itself if its message cannot be read, so that `refuse` waits for the

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from cosyserve.errors import CosyserveError, DeadlineExceeded, Overloaded
@@ -36,9 +37,7 @@ class FairQueue(Generic[Item]):
         self._count += 1
 
     def next(self) -> tuple[str, Item]:
-        """Remove and return the next item, with its host. Raises IndexError if there is none."""
-        if not self._hosts:
-            raise IndexError("the queue is empty")
+        """Remove and return the next item, with its host; the queue must not be empty."""
         host = next(iter(self._hosts))
         connections = self._hosts.pop(host)
         connection = next(iter(connections))
@@ -54,10 +53,8 @@ class FairQueue(Generic[Item]):
 
     def newest_of_the_most(self) -> Item:
         """Remove and return the last item of the connection with the most items, of the host with
-        the most. Raises IndexError if there is none.
+        the most; the queue must not be empty.
         """
-        if not self._hosts:
-            raise IndexError("the queue is empty")
         host = max(self._hosts, key=lambda name: sum(map(len, self._hosts[name].values())))
         connections = self._hosts[host]
         connection = max(connections, key=lambda name: len(connections[name]))
@@ -92,16 +89,16 @@ _MOST_WAITING: Final = 1024
 _RETRY_SECONDS: Final = 1.0
 
 
+@dataclass(eq=False)
 class Turn:
     """The right to receive one message, of a caller at `host`, since `begun` (event loop time).
     lost: set when it is revoked, for `reason`.
     """
 
-    def __init__(self, host: str, begun: float) -> None:
-        self.host = host
-        self.begun = begun
-        self.lost = asyncio.Event()
-        self.reason: CosyserveError | None = None
+    host: str
+    begun: float
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    reason: CosyserveError | None = None
 
     def take_back(self, reason: CosyserveError) -> None:
         self.reason = reason
@@ -117,24 +114,20 @@ class FirstMessageLimit:
         self.seconds = seconds
         self._limit = limit
         self._undisturbed = undisturbed
-        self._turns: dict[Turn, None] = {}
+        self.turns: dict[Turn, None] = {}
+        """Those of the messages that are being received, the oldest first."""
         self._queue: FairQueue[asyncio.Future[Turn]] = FairQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Callable[[], CosyserveError] | None = None
-
-    @property
-    def receiving(self) -> int:
-        """Number of messages that are being received."""
-        return len(self._turns)
 
     def close(self, refusal: Callable[[], CosyserveError]) -> None:
         """Revoke every turn and refuse all calls, waiting and new, with an error that `refusal`
         creates.
         """
         self._refusal = refusal
-        for turn in self._turns:
+        for turn in self.turns:
             turn.take_back(refusal())
-        self._turns.clear()
+        self.turns.clear()
         while self._queue:
             _, given = self._queue.next()
             if not given.done():
@@ -153,17 +146,17 @@ class FirstMessageLimit:
         """
         if self._refusal is not None:
             raise self._refusal()
-        free = len(self._turns) < self._limit and not self._queue
+        free = len(self.turns) < self._limit and not self._queue
         turn = self._begin(host_of(peer)) if free else await self._next(peer)
         try:
             yield turn
         finally:
-            self._turns.pop(turn, None)
+            self.turns.pop(turn, None)
             self._give()
 
     def _begin(self, host: str) -> Turn:
         turn = Turn(host, asyncio.get_running_loop().time())
-        self._turns[turn] = None
+        self.turns[turn] = None
         return turn
 
     async def _next(self, peer: str) -> Turn:
@@ -181,7 +174,7 @@ class FirstMessageLimit:
         except BaseException as error:
             if given.done() and not given.cancelled() and given.exception() is None:
                 # The turn was granted at the moment at which its caller left.
-                self._turns.pop(given.result(), None)
+                self.turns.pop(given.result(), None)
                 self._give()
             else:
                 self._queue.remove(host, peer, given)
@@ -198,13 +191,14 @@ class FirstMessageLimit:
             self._timer = None
         loop = asyncio.get_running_loop()
         while self._queue:
-            if len(self._turns) >= self._limit:
+            if len(self.turns) >= self._limit:
                 oldest = self._oldest_of_the_most()
-                overdue = oldest.begun + self._undisturbed_now()
+                fair = _LINE_SECONDS * self._limit / len(self._queue)
+                overdue = oldest.begun + min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, fair))
                 if overdue > loop.time():
                     self._timer = loop.call_at(overdue, self._give)
                     return
-                del self._turns[oldest]
+                del self.turns[oldest]
                 late = "the first message was not complete when other calls had to be read"
                 oldest.take_back(Overloaded(late, retry_after=_RETRY_SECONDS))
             host, given = self._queue.next()
@@ -213,9 +207,6 @@ class FirstMessageLimit:
 
     def _oldest_of_the_most(self) -> Turn:
         """The oldest turn of the hosts that hold the most."""
-        held = Counter(turn.host for turn in self._turns)
+        held = Counter(turn.host for turn in self.turns)
         most = max(held.values())
-        return next(turn for turn in self._turns if held[turn.host] == most)
-
-    def _undisturbed_now(self) -> float:
-        return min(self._undisturbed, max(_LEAST_UNDISTURBED_SECONDS, _LINE_SECONDS * self._limit / len(self._queue)))
+        return next(turn for turn in self.turns if held[turn.host] == most)

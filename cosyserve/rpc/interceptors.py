@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import duration_pb2
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
@@ -171,13 +172,19 @@ def as_served(error: BaseException, method: str) -> CosyserveError:
     """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its
     text only in the log.
     """
-    leaves = list(_leaves(error))
-    ours = [leaf for leaf in leaves if isinstance(leaf, CosyserveError)]
-    if ours:
-        return ours[0]
-    telemetry.failed(leaves[0])
+    if (ours := our_error(error)) is not None:
+        return ours
+    first = _leaves(error)[0]
+    telemetry.failed(first)
     log.error("%s failed", method, exc_info=error)
-    return InternalFault(f"{method} failed with {type(leaves[0]).__name__}; the log of this service has the details")
+    return InternalFault(f"{method} failed with {type(first).__name__}; the log of this service has the details")
+
+
+def our_error(error: BaseException) -> CosyserveError | None:
+    """The first of our errors in `error`, out of a TaskGroup too: its status is what the caller
+    reads.
+    """
+    return next((leaf for leaf in _leaves(error) if isinstance(leaf, CosyserveError)), None)
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
@@ -191,25 +198,20 @@ async def abort(context: Context, error: CosyserveError) -> NoReturn:
     `google.rpc.RetryInfo` and the guard that detected a fault as `google.rpc.ErrorInfo`.
     """
     telemetry.failed(error)
-    trailing: list[tuple[str, bytes]] = []
-    details = _details(error)
-    if details:
-        status = status_pb2.Status(code=error.code.value[0], message=error.message, details=details)
-        trailing = [("grpc-status-details-bin", status.SerializeToString())]
-    await context.abort(error.code, error.message, trailing_metadata=tuple(trailing))
+    status = status_pb2.Status(code=error.code.value[0], message=error.message)
+    for detail in _details(error):
+        status.details.add().Pack(detail)
+    trailing = (("grpc-status-details-bin", status.SerializeToString()),) if status.details else ()
+    await context.abort(error.code, error.message, trailing_metadata=trailing)
     raise AssertionError("abort returns never")
 
 
-def _details(error: CosyserveError) -> list[any_pb2.Any]:
-    details = []
+def _details(error: CosyserveError) -> Iterator[Message]:
     if error.retry_after is not None:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(round(error.retry_after * 1000))
-        details.append(any_pb2.Any())
-        details[-1].Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        yield error_details_pb2.RetryInfo(retry_delay=delay)
     if isinstance(error, SpeechFault):
         _FAULTS.add(1, {"guard": error.guard})
         telemetry.annotate("guard", error.guard)
-        details.append(any_pb2.Any())
-        details[-1].Pack(error_details_pb2.ErrorInfo(reason=error.guard, domain=ERROR_DOMAIN))
-    return details
+        yield error_details_pb2.ErrorInfo(reason=error.guard, domain=ERROR_DOMAIN)

@@ -2,33 +2,27 @@
 
 import ipaddress
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from cosyserve.errors import PermissionDenied
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Peers:
-    """networks: in CIDR form, in addition to the loopback addresses. Raises ValueError for an
-    invalid one.
+def require_peer(peer: str, networks: Iterable[str], method: str) -> None:
+    """Raise PermissionDenied unless `peer` is on the host of the service or in one of `networks`.
+
+    peer: as gRPC names it, such as `ipv4:10.1.2.3:50123`. networks: in CIDR form.
     """
-
-    def __init__(self, networks: Sequence[str]) -> None:
-        self._networks = [ipaddress.ip_network(network) for network in networks]
-
-    def require(self, peer: str, method: str) -> None:
-        """peer: as gRPC names it, such as `ipv4:10.1.2.3:50123`. Raises PermissionDenied for any
-        other caller.
-        """
-        if peer.startswith("unix:"):
-            return
-        address = _address_of(peer)
-        if address is None or not (address.is_loopback or any(address in network for network in self._networks)):
-            raise PermissionDenied(
-                f"{method} may be called from the host of the service and from its peers alone, this call is from "
-                f"{peer}"
-            )
+    if peer.startswith("unix:"):
+        return
+    address = _address_of(peer)
+    if address is None or not (
+        address.is_loopback or any(address in ipaddress.ip_network(network) for network in networks)
+    ):
+        raise PermissionDenied(
+            f"{method} may be called from the host of the service and from its peers alone, this call is from {peer}"
+        )
 
 
 def host_of(peer: str) -> str:

@@ -31,17 +31,16 @@ class CommentedReflection(reflection_pb2_grpc.ServerReflectionServicer):
         async for response in self._plain.ServerReflectionInfo(request_iterator, context):
             if response.HasField("file_descriptor_response"):
                 descriptors = response.file_descriptor_response.file_descriptor_proto
-                descriptors[:] = [_commented(file) for file in descriptors]
+                descriptors[:] = [
+                    _contract().get(descriptor_pb2.FileDescriptorProto.FromString(file).name, file)
+                    for file in descriptors
+                ]
             yield response
 
 
 def enable(services: Iterable[str], server: grpc.aio.Server) -> None:
     """Add reflection of `services`, full names, to a server that has not started."""
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(CommentedReflection(services), server)  # type: ignore[no-untyped-call]
-
-
-def _commented(file: bytes) -> bytes:
-    return _contract().get(descriptor_pb2.FileDescriptorProto.FromString(file).name, file)
 
 
 @cache

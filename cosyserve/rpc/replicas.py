@@ -8,30 +8,31 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.rpc.transport import channel_options
-from cosyserve.tasks import Changes
+from cosyserve.tasks import Changes, cancel_all
 
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
 
 
+@dataclass(eq=False)
 class Replica:
     """One target of a stage."""
 
-    def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
-        self.target = target
-        self.channel = channel
-        self.serving = False
-        self.calls = 0
-        """Calls in flight from this process."""
-        self.suspected = asyncio.Event()
-        """Set by a caller whose call failed: the health is then queried again."""
+    target: str
+    channel: grpc.aio.Channel
+    serving: bool = False
+    calls: int = 0
+    """Calls in flight from this process."""
+    suspected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by a caller whose call failed: the health is then queried again."""
 
 
 class ReplicaSet:
@@ -43,40 +44,34 @@ class ReplicaSet:
         self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]
     ) -> None:
         # Replicas on one host must not share a connection pool entry of another process's channel.
-        options = channel_options(max_message_bytes, own_connection=True)
-        options_of_stage: list[tuple[str, Any]] = [*options, ("grpc.lb_policy_name", "round_robin")]
+        options: list[tuple[str, Any]] = [
+            *channel_options(max_message_bytes, own_connection=True),
+            ("grpc.lb_policy_name", "round_robin"),
+        ]
         self.stage = stage
         self._service = service
         self._on_change = on_change
         self._changes = Changes()
-        self._replicas = [
-            Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets
-        ]
-        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self._replicas]
+        self.replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options)) for target in targets]
+        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self.replicas]
 
     @property
     def serving(self) -> bool:
         """Whether at least one replica is serving."""
-        return any(replica.serving for replica in self._replicas)
-
-    def replicas(self) -> list[Replica]:
-        """All of them."""
-        return list(self._replicas)
+        return any(replica.serving for replica in self.replicas)
 
     def serving_replicas(self) -> list[Replica]:
         """Those that are serving now."""
-        return [replica for replica in self._replicas if replica.serving]
+        return [replica for replica in self.replicas if replica.serving]
 
     async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        for replica in self._replicas:
+        await cancel_all(self._watches)
+        for replica in self.replicas:
             await replica.channel.close()
 
     def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
         """The least busy serving replica outside `avoid`, or None."""
-        able = [replica for replica in self._replicas if replica.serving and replica not in avoid]
+        able = [replica for replica in self.replicas if replica.serving and replica not in avoid]
         return min(able, key=lambda replica: replica.calls, default=None)
 
     async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
@@ -102,9 +97,6 @@ class ReplicaSet:
         finally:
             replica.calls -= 1
 
-    def __str__(self) -> str:
-        return f"{self.stage} ({', '.join(replica.target for replica in self._replicas)})"
-
     def _set(self, replica: Replica, *, serving: bool) -> None:
         if replica.serving == serving:
             return
@@ -124,9 +116,7 @@ class ReplicaSet:
             try:
                 await asyncio.wait((listen, suspected), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (listen, suspected):
-                    task.cancel()
-                await asyncio.gather(listen, suspected, return_exceptions=True)
+                await cancel_all((listen, suspected))
                 call.cancel()
             self._set(replica, serving=False)
             # The channel itself reconnects; this only limits how often a peer that refuses the

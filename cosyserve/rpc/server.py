@@ -1,7 +1,9 @@
 """Runs a gRPC service: health, reflection, errors as status, traces, limits, drain on SIGTERM.
 
 The port answers from the start: until `load` has returned, health is NOT_SERVING and every other
-call fails with UNAVAILABLE.
+call fails with UNAVAILABLE. As a process (`run`) it has its settings from the environment, writes
+one line to stderr if it cannot start, and exits with 0 when it has drained, 1 if the engine broke
+while serving, 2 because of the settings, 3 because of the model directory.
 """
 
 import asyncio
@@ -10,20 +12,22 @@ import gc
 import ipaddress
 import logging
 import math
+import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from cosyserve import settings as environment
 from cosyserve import telemetry
-from cosyserve.errors import SettingsError
+from cosyserve.errors import ModelError, SettingsError
 from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.interceptors import EdgeInterceptor
-from cosyserve.rpc.peers import Peers
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer
 from cosyserve.rpc.transport import server_options
@@ -128,9 +132,11 @@ class Service:
     """A running service: where it listens, its method table and its health."""
 
     def __init__(
-        self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers
+        self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Sequence[str]
     ) -> None:
-        """Create it inside the event loop that serves. peers: callers that may start a warm-up."""
+        """Create it inside the event loop that serves. peers: networks whose hosts may start a
+        warm-up.
+        """
         self.name = name
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
         self.port = port
@@ -161,10 +167,6 @@ class Service:
         for name in ("", self.name):
             await self._checks.set(name, status)
 
-    async def drain(self) -> None:
-        """Turn NOT_SERVING permanently."""
-        await self._checks.enter_graceful_shutdown()
-
 
 Load = Callable[[Service], Awaitable[Close]]
 """Loads the engine and adds servicers to `service.handlers`; returns what to call at the end."""
@@ -193,7 +195,7 @@ async def running(
         raise SettingsError(
             f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)"
         ) from error
-    service = Service(name, port, handlers, checks, Peers(settings.warm_up_from))
+    service = Service(name, port, handlers, checks, settings.warm_up_from)
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
     await server.start()
@@ -208,7 +210,7 @@ async def running(
         log.info("%s is loaded", name)
         yield service
     finally:
-        await service.drain()
+        await checks.enter_graceful_shutdown()  # NOT_SERVING for good
         # Nothing in a broken engine is worth waiting for, not even its thread.
         patience = 0.0 if service.over.done() else settings.drain_seconds
         notice = min(_NOTICE_SECONDS, patience)
@@ -224,34 +226,6 @@ async def running(
                     await close()
 
 
-def _without_gc_scans(load: Load) -> Load:
-    async def load_and_keep(service: Service) -> Close:
-        close = await load(service)
-        # A tensor library creates 300,000 objects. A full collection over them takes 100 ms, during
-        # which all threads stop, and happens whenever a quarter as many new ones have survived for
-        # a while.
-        gc.collect()
-        gc.freeze()
-        return close
-
-    return load_and_keep
-
-
-def _unless(stop: asyncio.Event, load: Load) -> Load:
-    async def load_unless_stopped(service: Service) -> Close:
-        loading, stopped = asyncio.ensure_future(load(service)), asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if not loading.done():
-                raise StoppedWhileLoading
-            return loading.result()
-        finally:
-            stopped.cancel()
-            loading.cancel()
-
-    return load_unless_stopped
-
-
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
     """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken if the engine broke while
     serving, StoppedWhileLoading if the signal came before `load` had returned.
@@ -262,8 +236,26 @@ async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    async def load_unless_stopped(service: Service) -> Close:
+        loading, stopped = asyncio.ensure_future(load(service)), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                raise StoppedWhileLoading
+            close = loading.result()
+        finally:
+            stopped.cancel()
+            loading.cancel()
+        # A tensor library creates 300,000 objects. A full collection over them takes 100 ms, during
+        # which all threads stop, and happens whenever a quarter as many new ones have survived for
+        # a while.
+        gc.collect()
+        gc.freeze()
+        return close
+
     try:
-        async with running(name, settings, _unless(stop, _without_gc_scans(load)), owns_health=owns_health) as service:
+        async with running(name, settings, load_unless_stopped, owns_health=owns_health) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -272,3 +264,37 @@ async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health:
             log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
     finally:
         await asyncio.to_thread(telemetry.shutdown)
+
+
+_STATUS: dict[type[Exception], int] = {ServiceBroken: 1, SettingsError: 2, ModelError: 3}
+Settings = TypeVar("Settings", bound=ServerSettings)
+
+
+def run(
+    name: str, prefix: str, settings: type[Settings], loader: Callable[[Settings], Load], *, owns_health: bool = False
+) -> int:
+    """Serve `name` until SIGTERM; returns the exit status.
+
+    settings: dataclass read from the variables that begin with `prefix`. loader: creates from them
+    the `load` argument of `serve`.
+    """
+    try:
+        values = environment.load(settings, prefix, os.environ)
+        logging.basicConfig(level=values.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        asyncio.run(_serve(name, values, loader(values), owns_health=owns_health))
+    except (ServiceBroken, SettingsError, ModelError) as error:
+        sys.stderr.write(f"{error}\n")
+        return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
+    return 0
+
+
+async def _serve(name: str, values: ServerSettings, load: Load, *, owns_health: bool) -> None:
+    try:
+        await serve(name, values, load, owns_health=owns_health)
+    except StoppedWhileLoading:
+        # The thread that loads may need minutes more, and both asyncio and the interpreter would
+        # wait for it.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -4,9 +4,8 @@ every service. Fields as in info.proto.
 
 import asyncio
 import contextlib
-import dataclasses
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -18,7 +17,7 @@ from cosyserve.engines.engine_load import Load
 from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
 from cosyserve.errors import Overloaded, Unavailable
-from cosyserve.rpc.peers import Peers
+from cosyserve.rpc.peers import require_peer
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 
 
@@ -35,13 +34,7 @@ class ServiceFacts:
 
 
 def limits_of(settings: Any, *names: str) -> dict[str, float]:
-    """The given fields of a settings dataclass, without those that are None; raises KeyError for an
-    unknown name.
-    """
-    fields = {one.name for one in dataclasses.fields(settings)}
-    for name in names:
-        if name not in fields:
-            raise KeyError(name)
+    """The given fields of a settings dataclass, without those that are None."""
     return {name: float(value) for name in names if (value := getattr(settings, name)) is not None}
 
 
@@ -84,15 +77,15 @@ _RETRY_SECONDS = 1.0
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """service: full name of the main service of this process. peers: callers that may start a
-    warm-up.
+    """service: full name of the main service of this process. peers: networks whose hosts may start
+    a warm-up, besides this host.
     """
 
-    def __init__(self, service: str, peers: Peers) -> None:
+    def __init__(self, service: str, peers: Sequence[str]) -> None:
         self._peers = peers
         self._admit: Admit = contextlib.nullcontext
         self._service, self._began = service, time.monotonic()
-        self._facts: ServiceFacts | None = None
+        self._facts = ServiceFacts()
         self._warm_up: WarmUp | None = None
         self._stages: StageInfos | None = None
         self._load: Loads = lambda: None
@@ -101,19 +94,23 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._asking: asyncio.Task[tuple[list[info_pb2.ServiceInfo], list[str]]] | None = None
         self.ready = False
 
-    def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
-        """Set what was loaded, and how to warm it up."""
-        self._facts, self._warm_up, self._stages = facts, warm_up, stages
+    def describe(
+        self,
+        facts: ServiceFacts,
+        warm_up: WarmUp,
+        stages: StageInfos | None = None,
+        *,
+        load: Loads = lambda: None,
+        admit: Admit = contextlib.nullcontext,
+        admitted: Admitted = lambda: (0, 0),
+    ) -> None:
+        """Set what was loaded, and how to warm it up.
 
-    def admit(self, admit: Admit) -> None:
-        """Set the context that a warm-up enters while it runs, as a request does; it raises
-        Overloaded if there is no place.
+        load, admitted: return values that change while the service runs. admit: the context that a
+        warm-up enters while it runs, as a request does; it raises Overloaded if there is no place.
         """
-        self._admit = admit
-
-    def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
-        """Set the functions that return values that change while the service runs."""
-        self._load, self._admitted = load or self._load, admitted or self._admitted
+        self._facts, self._warm_up, self._stages = facts, warm_up, stages
+        self._load, self._admit, self._admitted = load, admit, admitted
 
     async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
         """Answers at any time. Concurrent calls share one query of the stages."""
@@ -132,7 +129,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         Overloaded while another warm-up runs or no request would be admitted, and what the engine
         raises.
         """
-        self._peers.require(context.peer(), "WarmUp")
+        require_peer(context.peer(), self._peers, "WarmUp")
         if self._warm_up is None or not self.ready:
             raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
         if self._warming:
@@ -146,7 +143,7 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         return info_pb2.WarmUpResponse(milliseconds=(time.monotonic() - began) * 1000)
 
     def _info(self) -> info_pb2.ServiceInfo:
-        facts = self._facts or ServiceFacts()
+        facts = self._facts
         info = info_pb2.ServiceInfo(
             service=self._service,
             version=release(),

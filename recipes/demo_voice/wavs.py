@@ -7,11 +7,11 @@ quality`, that is what `python -m tools.quality --wavs DIR` measures.
 """
 
 import sys
-import wave
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from cosyserve.audio.wav import wav_header
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.training import commands
 from recipes.demo_voice.training.speech import Speech, read_sentences
@@ -29,11 +29,9 @@ def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:
         if each.split != split:
             continue
         (directory / each.voice).mkdir(parents=True, exist_ok=True)
-        with wave.open(str(directory / each.voice / f"{places[each.sentence]:03d}.wav"), "wb") as file:
-            file.setnchannels(1)
-            file.setsampwidth(2)
-            file.setframerate(SAMPLE_RATE)
-            file.writeframes(speech.audio[each.start : each.start + each.samples].numpy().tobytes())
+        samples = speech.audio[each.start : each.start + each.samples].numpy()
+        path = directory / each.voice / f"{places[each.sentence]:03d}.wav"
+        path.write_bytes(wav_header(SAMPLE_RATE, each.samples) + samples.tobytes())
         written[each.voice] += 1
     return written
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from cosyserve.errors import CosyserveError, InvalidRequest, Overloaded, SettingsError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.rpc.process import run
-from cosyserve.rpc.server import Close, Service
+from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import NO_DICTIONARY, Analyzer
@@ -216,7 +215,7 @@ async def _sweep(library: VoiceLibrary) -> None:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
     # A computing thread delays the event loop by up to this interval; the default of 5 ms would
     # apply several times per call.
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -9,8 +9,7 @@ import sys
 from cosyserve.engines.fallback import LoadedEngine, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.process import run
-from cosyserve.rpc.server import Close, Load, Service
+from cosyserve.rpc.server import Close, Load, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backends.backend import Backend
@@ -54,8 +53,7 @@ def loader(settings: LlmSettings) -> Load:
             # request.
             await servicer.measured.calibrate()
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
-        service.info.describe(facts(settings, footing), backend.warm_up)
-        service.info.measure(load=lambda: servicer.measured.load.now)
+        service.info.describe(facts(settings, footing), backend.warm_up, load=lambda: servicer.measured.load.now)
         return backend.close
 
     return load_service
@@ -77,7 +75,7 @@ def facts(settings: LlmSettings, footing: LoadedEngine[Backend]) -> ServiceFacts
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
     return run(NAME, PREFIX, LlmSettings, loader)
 
 

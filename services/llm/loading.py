@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from cosyserve.engines.benchmark_note import read_note
+from cosyserve.engines.benchmark_note import LLM, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Candidate, LoadedEngine, ResumeFrom, first_working
 from services.llm.backends.backend import Backend
 from services.llm.hosted.installed_libraries import TENSORRT_LLM, VLLM
-from services.llm.settings import NOTED, LlmSettings
+from services.llm.settings import LlmSettings
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -79,7 +79,7 @@ def hosted_first(settings: LlmSettings) -> str:
     """
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
-    return settings.auto_first or read_note(settings.engines or default_directory(), NOTED, settings.model)
+    return settings.auto_first or read_note(settings.engines or default_directory(), LLM, settings.model)
 
 
 def candidates(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:

@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.benchmark_note import NotedService
+from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
 from cosyserve.rpc.server import ServerSettings
 
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
-NOTED = NotedService("llm", ("tensorrt_llm", "vllm"), ("llm.pt",), ("torch", "triton", "tensorrt_llm", "vllm"))
-"""What a note of `cosyserve start --benchmark` about this service depends on."""
 HOSTED_KV_MIB = 4096
 """Default MiB of keys and values for TensorRT-LLM and vLLM."""
 FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out")
@@ -120,8 +118,8 @@ class LlmSettings(ServerSettings):
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
-        if self.auto_first and self.auto_first not in NOTED.hosted:
-            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(NOTED.hosted)}, or empty")
+        if self.auto_first and self.auto_first not in LLM.hosted:
+            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(LLM.hosted)}, or empty")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
         if not 0 <= self.fake_fault_share <= 1:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from cosyserve.rpc.process import run
 from cosyserve.rpc.replicas import ReplicaSet
-from cosyserve.rpc.server import Close, Service
+from cosyserve.rpc.server import Close, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
+from cosyserve.tasks import cancel_all
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import LimitUpdater
 from services.orchestrator.pipeline import Stages
@@ -26,7 +26,13 @@ from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
 
-_DOOR_LIMITS = (
+_LIMITS = (
+    "max_streams",
+    "max_characters",
+    "max_stream_characters",
+    "max_stream_seconds",
+    "idle_seconds",
+    "max_unary_seconds",
     "max_request_seconds",
     "max_message_bytes",
     "max_connections",
@@ -62,21 +68,13 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     asked = StageInfo(replica_sets)
-    names = (
-        "max_streams",
-        "max_characters",
-        "max_stream_characters",
-        "max_stream_seconds",
-        "idle_seconds",
-        "max_unary_seconds",
-    )
     service.info.describe(
-        ServiceFacts(limits=limits_of(settings, *names, *_DOOR_LIMITS), libraries=libraries()),
+        ServiceFacts(limits=limits_of(settings, *_LIMITS), libraries=libraries()),
         asked.warm_up,
         asked.ask,
+        admit=servicer.admission.admit,
+        admitted=lambda: (servicer.admission.limit, servicer.admission.active),
     )
-    service.info.admit(servicer.admission.admit)
-    service.info.measure(admitted=lambda: (servicer.admission.limit, servicer.admission.active))
 
     async def follow_health() -> None:
         while True:
@@ -87,16 +85,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     warming = VoiceWarming(stages.voices, stages.token2wav, settings.warm_voices)
     notified.append(warming.changed)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
-    engines = StageInfo([llm, token2wav])
     if settings.adaptive_limit != "off":
-        watch = LimitUpdater(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        loads = partial(StageInfo([llm, token2wav]).loads, everywhere=settings.adaptive_limit == "on")
+        watch = LimitUpdater(servicer.admission, loads)
         notified.append(watch.changed)
         tasks.append(asyncio.create_task(watch.run()))
 
     async def close() -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
         for replicas in replica_sets:
             await replicas.close()
 
@@ -104,7 +100,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
     return run(
         SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True
     )

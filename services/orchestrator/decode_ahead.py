@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from cosyserve import spec
-from cosyserve.tasks import retrieve_error
+from cosyserve.tasks import cancel_all, retrieve_error
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.stages.token2wav import Decoded
@@ -136,9 +136,7 @@ class SentencesAhead:
 
     async def aclose(self) -> None:
         """Cancel everything that is still running."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_all(self._tasks)
 
 
 def seconds_of(stream: TokenStream, speed: float) -> float:

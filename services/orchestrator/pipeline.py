@@ -16,6 +16,7 @@ from cosyserve.errors import InvalidRequest
 from services.orchestrator import retries
 from services.orchestrator.decode_ahead import Decode, SentencesAhead, seconds_of
 from services.orchestrator.retries import RetryState, Speaker
+from services.orchestrator.speech.arriving_text import TextReplayBuffer
 from services.orchestrator.speech.conditioning import Conditioning
 from services.orchestrator.speech.silence import Play, SilenceTrimmer, Trimming, default_pause
 from services.orchestrator.speech.token_stream import GenerationTiming, TokenStream
@@ -25,7 +26,6 @@ from services.orchestrator.stages.frontend import FrontendStage, TextWarnings
 from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
 from services.orchestrator.stages.voices import VoiceStage
-from services.orchestrator.text.replay_buffer import TextReplayBuffer
 
 _ANALYZED_AHEAD = 16
 
@@ -52,7 +52,7 @@ class RequestMetrics:
     engines: Engines = field(default_factory=Engines)
     retry_state: RetryState = field(default_factory=RetryState)
     trimming: Trimming = field(default_factory=Trimming)
-    warnings: TextWarnings = field(default_factory=TextWarnings)
+    warnings: TextWarnings = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -154,7 +154,8 @@ async def _write(
         if sentence.index == 0:
             metrics.first_sound.frontend = metrics.total.frontend = metrics.milliseconds
         seconds += _pause_before(sentence, utterance, before) / 1000
-        stream = retries.first_attempt(utterance, sentence)
+        # The second attempt if the caller has already heard its beginning.
+        stream = retries.stream_of(utterance, sentence, int(sentence.index in utterance.retried_sentences))
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
@@ -162,7 +163,7 @@ async def _write(
             metrics.takeovers += takeovers
             # A sentence that failed a guard is generated again, and its length counts when it is
             # played.
-            seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
+            seconds += 0 if stream.fault else seconds_of(stream, utterance.speed_of(sentence))
             before = len(stream.tokens)
         if longest_seconds is not None:
             refuse_longer(seconds, longest_seconds)

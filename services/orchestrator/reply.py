@@ -15,7 +15,7 @@ from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.tasks import retrieve_error
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
-from services.orchestrator.request_log import Figures, set_figures
+from services.orchestrator.request_log import FIGURES, Figures
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.failover import Engines
@@ -56,7 +56,7 @@ class Reply:
         """How many of the warnings were reported to the caller."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
-        set_figures(self._figures)
+        FIGURES.set(self._figures)
 
     def _figures(self) -> Figures:
         return figures_of(
@@ -97,17 +97,15 @@ class Reply:
                 len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate
             )
             self._audible.arrived(self._metrics.milliseconds / 1000, audio)
-        summary = None if last_seconds is None else summary_of(self._metrics, last_seconds, self._audible)
-        if summary is not None:
-            summary.cancelled = cancelled
-        header = header_of(self._utterance, self._metrics) if self._sent == 0 else None
-        message = synthesis_pb2.SynthesizeResponse(
-            audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
-        )
+        message = synthesis_pb2.SynthesizeResponse(audio=audio, chunk_index=self._sent, start_sample=self._place)
+        if last_seconds is not None:
+            message.summary.CopyFrom(summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled))
+        if self._sent == 0:
+            message.header.CopyFrom(header_of(self._utterance, self._metrics))
         retried = self._metrics.retry_state.retried
         message.retried_sentences.extend(retried[self._reported_retries :])
         self._reported_retries = len(retried)
-        warnings = self._metrics.warnings.known
+        warnings = self._metrics.warnings
         message.warnings.extend(warnings[self._reported_warnings :])
         self._reported_warnings = len(warnings)
         message.words.extend(take_words(self._metrics))
@@ -179,7 +177,9 @@ def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.Sy
     )
 
 
-def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
+def summary_of(
+    metrics: RequestMetrics, audio_seconds: float, audible: FirstAudible, *, cancelled: bool = False
+) -> synthesis_pb2.SynthesisSummary:
     """Timings and counts up to now. audible: on the clock of `metrics`."""
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
@@ -190,10 +190,11 @@ def summary_of(metrics: RequestMetrics, audio_seconds: float, audible: FirstAudi
         sentences=metrics.sentences,
         speech_tokens=metrics.speech_tokens,
         resumptions=metrics.takeovers,
+        cancelled=cancelled,
         first_audible_milliseconds=1000 * (audible.seconds or 0.0),
         removed_start_milliseconds=_milliseconds_of(metrics.trimming.removed_start),
         removed_end_milliseconds=_milliseconds_of(metrics.trimming.removed_end),
-        warnings=metrics.warnings.known,
+        warnings=metrics.warnings,
     )
 
 

@@ -3,11 +3,10 @@ its text.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
@@ -16,8 +15,7 @@ from typing import Any, TypeVar
 import grpc
 from opentelemetry import trace
 
-from cosyserve.errors import CosyserveError
-from cosyserve.rpc.interceptors import LEAVING, caller_hung_up
+from cosyserve.rpc.interceptors import LEAVING, caller_hung_up, our_error
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -41,7 +39,10 @@ class Figures:
     """
 
 
-_FIGURES: ContextVar[Callable[[], Figures]] = ContextVar("figures of the request")
+FIGURES: ContextVar[Callable[[], Figures]] = ContextVar("figures of the request")
+"""Returns the figures of the current call; it is called when the call is over. To be set in the
+task of the method: other tasks have a context of their own.
+"""
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -55,48 +56,35 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
 
     @wraps(method)
     async def call(self: Servicer, request: Request, context: Context) -> Answer:
-        with _one_line(method.__name__, context):
+        status = "OK"
+        FIGURES.set(Figures)
+        try:
             return await method(self, request, context)
+        except asyncio.CancelledError as ended:
+            status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
+            raise
+        except BaseException as error:
+            if caller_hung_up(context, error):
+                status = "CANCELLED"
+            else:
+                status = "INTERNAL" if (ours := our_error(error)) is None else ours.code.name
+            raise
+        finally:
+            figures = FIGURES.get()()
+            log.info(
+                "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
+                *(
+                    _id_of(context),
+                    method.__name__,
+                    figures.voice or "-",
+                    figures.audio_seconds,
+                    figures.first_byte,
+                    figures.first_audible,
+                    status,
+                ),
+            )
 
     return call
-
-
-def set_figures(figures: Callable[[], Figures]) -> None:
-    """Set the function that returns the figures of the current call; it is called when the call is
-    over. To be set in the task of the method: other tasks have a context of their own.
-    """
-    _FIGURES.set(figures)
-
-
-@contextlib.contextmanager
-def _one_line(method: str, context: Context) -> Iterator[None]:
-    """Write the log line when the block is left, however it is left. Raises what the block
-    raises.
-    """
-    status = "OK"
-    _FIGURES.set(Figures)
-    try:
-        yield
-    except asyncio.CancelledError as ended:
-        status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
-        raise
-    except BaseException as error:
-        status = "CANCELLED" if caller_hung_up(context, error) else _status(error)
-        raise
-    finally:
-        figures = _FIGURES.get()()
-        log.info(
-            "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
-            *(
-                _id_of(context),
-                method,
-                figures.voice or "-",
-                figures.audio_seconds,
-                figures.first_byte,
-                figures.first_audible,
-                status,
-            ),
-        )
 
 
 def _id_of(context: Context) -> str:
@@ -106,10 +94,3 @@ def _id_of(context: Context) -> str:
             return value
     span = trace.get_current_span().get_span_context()
     return trace.format_trace_id(span.trace_id) if span.is_valid else secrets.token_hex(8)
-
-
-def _status(error: BaseException) -> str:
-    """The name of the status that the caller reads; INTERNAL for any other exception."""
-    if isinstance(error, BaseExceptionGroup):
-        return next((status for inner in error.exceptions if (status := _status(inner)) != "INTERNAL"), "INTERNAL")
-    return error.code.name if isinstance(error, CosyserveError) else "INTERNAL"

@@ -56,11 +56,9 @@ def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
     return int.from_bytes(hashlib.sha256(f"cosyserve {seed} {sentence} {attempt}".encode()).digest()[:8], "little")
 
 
-def first_attempt(utterance: Utterance, sentence: Sentence) -> TokenStream:
-    """An empty stream for the tokens of `sentence`; of its second attempt if the caller has already
-    heard the beginning of that.
-    """
-    return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
+def stream_of(utterance: Utterance, sentence: Sentence, attempt: int) -> TokenStream:
+    """An empty stream for the tokens of an attempt, counted from 0."""
+    return TokenStream(sentence, attempt_seed(utterance.seed, sentence.index, attempt), attempt)
 
 
 async def write(
@@ -109,7 +107,9 @@ class Speaker:
         utterance, sentence, state = self._utterance, stream.sentence, self._state
         began = state.samples
         self._sound.start(sentence.index)
-        retries = utterance.retry and not stream.attempt and self._sound.begin >= _heard_before(utterance)
+        # Samples at 24 kHz that the caller received before it resumed.
+        received = -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)
+        retries = utterance.retry and not stream.attempt and self._sound.begin >= received
         # A sentence that is spoken while it is being written cannot wait for its end.
         judged = retries and self._llm.guards and sentence.whole
         try:
@@ -122,7 +122,7 @@ class Speaker:
         state.samples = began
         state.words = [word for word in state.words if word.sentence != sentence.index]
         self._sound.start(sentence.index)
-        second = _stream(utterance, sentence, stream.attempt + 1)
+        second = stream_of(utterance, sentence, stream.attempt + 1)
         state.retried.append(sentence.index)
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(write(utterance, self._conditioning, second, self._llm, self._engines))
@@ -165,12 +165,3 @@ class Speaker:
         if self._timed is not stream and stream.timing is not None:
             self._state.words += word_times(stream, first_sample, self._utterance.speed_of(stream.sentence))
             self._timed = stream
-
-
-def _stream(utterance: Utterance, sentence: Sentence, attempt: int) -> TokenStream:
-    return TokenStream(sentence, attempt_seed(utterance.seed, sentence.index, attempt), attempt)
-
-
-def _heard_before(utterance: Utterance) -> int:
-    """Samples at 24 kHz that the caller received before it resumed."""
-    return -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)

@@ -12,7 +12,6 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.audio.audibility import FirstAudible
-from cosyserve.audio.encoding import OutputStream
 from cosyserve.rpc.first_message import setup_of
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
@@ -21,15 +20,14 @@ from services.orchestrator.load_control.admission import Admission, PreemptibleP
 from services.orchestrator.load_control.wait_estimate import ARRIVING_TEXT, RECORDING, TEXT
 from services.orchestrator.pipeline import RequestMetrics, Stages, convert, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
-from services.orchestrator.request_log import logged, set_figures
+from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.text.caller_messages import CancelledByCaller, listen
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
+from services.orchestrator.speech.arriving_text import CancelledByCaller, Flush, TextReplayBuffer, listen
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
 _UNARY_BYTES = 4_000_000
-"""gRPC's default limit on a received message is 4 MiB."""
+"""Audio in one message as most gRPC clients accept it: their default limit is 4 MiB."""
 
 
 class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
@@ -59,8 +57,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         utterance = validation.conversion(request)
         with self.admission.admit(RECORDING, len(request.audio)):
             async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
-                reply = Reply(utterance, context, self._settings.reader_seconds)
-                await reply.stream(partial(convert, utterance, request.audio, self._stages))
+                await Reply(utterance, context, self._settings.reader_seconds).stream(
+                    partial(convert, utterance, request.audio, self._stages)
+                )
 
     @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
@@ -79,8 +78,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
                 try:
                     async with asyncio.TaskGroup() as group:
                         reclaiming = group.create_task(preemptible.until_reclaimed())
-                        parts = _parts(requests, preemptible)
-                        group.create_task(listen(parts, text, waiting, settings.max_stream_characters))
+                        group.create_task(
+                            listen(_parts(requests, preemptible), text, waiting, settings.max_stream_characters)
+                        )
                         await reply.stream(partial(speak, utterance, self._stages, text=text))
                         reclaiming.cancel()
                 except* CancelledByCaller:
@@ -92,7 +92,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         utterance = validation.unary(request, self._settings.max_characters)
         out, metrics, pieces = output_of(utterance), RequestMetrics(), list[bytes]()
 
-        longest = self._longest_unary(out)
+        longest = min(
+            self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample)
+        )
 
         async def play(audio: bytes) -> None:
             pieces.append(out.feed(audio))
@@ -105,7 +107,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)
         metrics.sounded()
         audible.arrived(metrics.milliseconds / 1000, audio)
-        set_figures(partial(figures_of, metrics, out.position / out.sample_rate, audible))
+        FIGURES.set(partial(figures_of, metrics, out.position / out.sample_rate, audible))
         return pb.SynthesizeUnaryResponse(
             audio=audio,
             header=header_of(utterance, metrics),
@@ -138,12 +140,6 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
         await self._stages.voices.delete(request.id)
         return pb.DeleteVoiceResponse()
-
-    def _longest_unary(self, out: OutputStream) -> float:
-        """Longest audio in seconds: what fits into one message as most gRPC clients accept it, or
-        the setting if that is less.
-        """
-        return min(self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample))
 
 
 def _bytes(text: str) -> int:

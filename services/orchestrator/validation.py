@@ -6,16 +6,16 @@ import math
 import re
 import secrets
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
+from services.orchestrator.speech.arriving_text import Waiting
 from services.orchestrator.speech.conditioning import Prompting, PromptMode, Recording
 from services.orchestrator.speech.utterance import Utterance
-from services.orchestrator.text.caller_messages import Waiting
 
 LARGEST_RECORDING = 10 * 1024 * 1024
 _LONGEST_VOICE_ID = 128
@@ -46,8 +46,7 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
     idle_seconds: the setting of the server.
     """
     modes = synthesis_pb2.StreamingSynthesizeSetup
-    if setup.mode not in modes.Mode.values():
-        raise InvalidRequest(f"setup.mode is {setup.mode}, no value of that number exists")
+    _require_value("setup.mode", setup.mode, modes.Mode.values())
     if setup.request.text:
         raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages after the setup")
     by_token = setup.mode == modes.MODE_TOKENS
@@ -76,8 +75,8 @@ def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
 
 
 def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
-    utterance = _shared(request, _streaming_profile(request))
-    return replace(_in_hops(request, utterance), retried_sentences=_retried(request.retried_sentences))
+    utterance = _in_hops(request, _shared(request, _streaming_profile(request)))
+    return replace(utterance, retried_sentences=_retried(request.retried_sentences))
 
 
 def _streaming_profile(request: _StreamingRequest) -> int:
@@ -98,8 +97,7 @@ def _in_hops(request: _StreamingRequest, utterance: Utterance) -> Utterance:
     hops = request.hops
     first_hop = _in_range("hops.first_hop_tokens", hops.first_hop_tokens or 1, 1, 100)
     max_hop = _in_range("hops.max_hop_tokens", hops.max_hop_tokens or 100, 25, 400)
-    if hops.growth not in profile_pb2.HopSchedule.Growth.values():
-        raise InvalidRequest(f"hops.growth is {hops.growth}, no value of that number exists")
+    _require_value("hops.growth", hops.growth, profile_pb2.HopSchedule.Growth.values())
     if utterance.profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
         raise InvalidRequest(
             f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0"
@@ -153,8 +151,7 @@ def _form(
     if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
         raise InvalidRequest(f"speed is {speed:g}, allowed are 0.5 to 2.0")
     encoding = request.audio_format.encoding or audio_pb2.AUDIO_ENCODING_LINEAR16
-    if encoding not in audio_pb2.AudioEncoding.values():
-        raise InvalidRequest(f"audio_format.encoding is {encoding}, no value of that number exists")
+    _require_value("audio_format.encoding", encoding, audio_pb2.AudioEncoding.values())
     rate = request.audio_format.sample_rate_hertz or spec.SAMPLE_RATE
     return Utterance(
         text="",
@@ -173,8 +170,7 @@ def _form(
 
 
 def _trimmed(onset: int, profile: int) -> bool:
-    if onset not in synthesis_pb2.Onset.values():
-        raise InvalidRequest(f"onset is {onset}, no value of that number exists")
+    _require_value("onset", onset, synthesis_pb2.Onset.values())
     upstream = profile == profile_pb2.PROFILE_UPSTREAM
     if upstream and onset == synthesis_pb2.ONSET_TRIMMED:
         raise InvalidRequest(
@@ -197,6 +193,11 @@ def _retried(numbers: Sequence[int]) -> frozenset[int]:
     if numbers and min(numbers) < 0:
         raise InvalidRequest(f"retried_sentences holds {min(numbers)}; sentences are numbered from 0")
     return frozenset(numbers)
+
+
+def _require_value(field: str, number: int, values: Collection[int]) -> None:
+    if number not in values:
+        raise InvalidRequest(f"{field} is {number}, no value of that number exists")
 
 
 def _in_range(field: str, value: int, lowest: int, highest: int) -> int:
@@ -246,12 +247,8 @@ def require_size(field: str, audio: bytes) -> None:
 
 
 def _mode(number: int) -> PromptMode | None:
-    if number == synthesis_pb2.PROMPT_MODE_UNSPECIFIED:
-        return None
-    try:
-        return PromptMode(number)
-    except ValueError:
-        raise InvalidRequest(f"prompt_mode is {number}, no value of that number exists") from None
+    _require_value("prompt_mode", number, synthesis_pb2.PromptMode.values())
+    return None if number == synthesis_pb2.PROMPT_MODE_UNSPECIFIED else PromptMode(number)
 
 
 def _recording(

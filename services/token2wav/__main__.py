@@ -10,15 +10,15 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from cosyserve.engines.benchmark_note import TOKEN2WAV
 from cosyserve.engines.fallback import LOAD_SECONDS, LoadedEngine, check_load_seconds, first_speaking
 from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.errors import CosyserveError
-from cosyserve.rpc.process import run
-from cosyserve.rpc.server import Close, ServerSettings, Service
+from cosyserve.rpc.server import Close, ServerSettings, Service, run
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.loading import NOTED, load_chosen
+from services.token2wav.loading import load_chosen
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
 from services.token2wav.scheduling.memory_budget import Limits
@@ -76,8 +76,8 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_load_seconds(self.load_seconds)
-        if self.auto_first and self.auto_first not in NOTED.hosted:
-            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(NOTED.hosted)}, or empty")
+        if self.auto_first and self.auto_first not in TOKEN2WAV.hosted:
+            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(TOKEN2WAV.hosted)}, or empty")
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -133,8 +133,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     async def decode_once() -> None:
         await warm_up(batcher, backend.warm_up_profile)
 
-    service.info.describe(facts(settings, footing), decode_once)
-    service.info.measure(load=lambda: batcher.load.now)
+    service.info.describe(facts(settings, footing), decode_once, load=lambda: batcher.load.now)
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)
@@ -165,7 +164,7 @@ def facts(settings: Token2WavSettings, footing: LoadedEngine[Backend]) -> Servic
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.server)."""
     return run(NAME, PREFIX, Token2WavSettings, lambda settings: partial(load, settings))
 
 

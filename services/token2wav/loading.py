@@ -6,18 +6,15 @@ Tensor libraries are imported only by the backend that needs them.
 
 from dataclasses import replace
 
-from cosyserve.engines.benchmark_note import NotedService, read_note
+from cosyserve.engines.benchmark_note import TOKEN2WAV, read_note
 from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Candidate, LoadedEngine, ResumeFrom, first_working
-from cosyserve.engines.gpu_facts import TENSORRT as TENSORRT_DISTRIBUTIONS
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import BACKENDS, FAKE_FAULTS, Backend, EngineSettings
 from services.token2wav.inputs.chunking import check_first_hop
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
-NOTED = NotedService("token2wav", (TENSORRT,), ("flow.pt", "hift.pt"), ("torch", "triton", *TENSORRT_DISTRIBUTIONS))
-"""What a note of `cosyserve start --benchmark` about this service depends on."""
 _WITHOUT_FILES = ("torch", "fake")
 
 
@@ -28,7 +25,7 @@ def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "")
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
-    return (auto_first or read_note(cache, NOTED, settings.model, settings.engine_precision)) == TENSORRT
+    return (auto_first or read_note(cache, TOKEN2WAV, settings.model, settings.engine_precision)) == TENSORRT
 
 
 def candidates(

@@ -8,10 +8,8 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
-from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Alone
-from services.llm.engine.weights import load_tensors
-from services.llm.generation.config import read_config
+from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import GreedyChooser
@@ -48,8 +46,7 @@ def test_flow_block_by_block() -> None:
 
 def test_speech_tokens() -> None:
     reference = arrays("llm.npz")
-    config = read_config(TINY)
-    model = SpeechTokenModel.build(config, load_tensors(TINY, config), CUDA)
+    model = ServedModel.read(TINY.path).load(CUDA)
     prompt = Prompt(tuple(reference["prompt_text_ids"][0].tolist()), tuple(reference["prompt_speech_ids"][0].tolist()))
     text = tuple(reference["text_ids"][0].tolist())
     script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())

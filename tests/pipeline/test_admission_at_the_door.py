@@ -97,8 +97,7 @@ async def _limit(running: Stack, wanted: int) -> None:
 
 def _measures(running: Stack, stage: str, load: Load, device: str = "cpu AVX2") -> None:
     info = running.services[stage][0].info
-    info.describe(ServiceFacts(identity=Identity("0", "torch", "float32", device)), AsyncMock())
-    info.measure(load=lambda: load)
+    info.describe(ServiceFacts(identity=Identity("0", "torch", "float32", device)), AsyncMock(), load=lambda: load)
 
 
 async def test_the_limit_follows_what_the_stages_measure() -> None:

@@ -6,7 +6,7 @@ known without any model.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,20 @@ class Script:
     loudness: Callable[[int], int] = lambda token: LOUDNESS + token
     """Value of a token's samples."""
     warmed: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def inside(self, call: str) -> Iterator[None]:
+        """A call while the block runs."""
+        self.calls.append(call)
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+
+    async def require_identity(self, setup: Any, context: Any) -> None:
+        if setup.HasField("expected_identity") and setup.expected_identity != self.identity:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
 
 
 def expected_audio(text: str) -> bytes:
@@ -184,18 +198,20 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.ReadInstructionResponse(token_ids=ids)
 
     async def _reading(self, context: Any) -> None:
-        self.script.calls.append("read")
-        self.script.active += 1
-        try:
+        with self.script.inside("read"):
             if self.script.read:
                 await self.script.read(context)
-        finally:
-            self.script.active -= 1
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
         return frontend_pb2.FrontendServiceListVoicesResponse(
             voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)]
         )
+
+
+def summary_of(tokens: int) -> llm_pb2.SpeechTokens:
+    """The end of a sentence of so many tokens."""
+    reason = llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH
+    return llm_pb2.SpeechTokens(summary=llm_pb2.GenerateSummary(finish_reason=reason, tokens=tokens))
 
 
 class Llm(llm_pb2_grpc.LlmServiceServicer):
@@ -204,38 +220,26 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
 
     async def Generate(self, request: llm_pb2.GenerateRequest, context: Any) -> AsyncIterator[llm_pb2.GenerateResponse]:
         script, replay = self.script, list(request.setup.replay_tokens)
-        script.calls.append("generate")
         script.replayed.append(len(replay))
         script.llm_setups.append(request.setup)
-        if request.setup.HasField("expected_identity") and request.setup.expected_identity != script.identity:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
-        tokens = list(range(5 * request.text_ids[0]))
-        assert tokens[: len(replay)] == replay
-        script.active += 1
-        try:
-            sent = len(replay)
+        with script.inside("generate"):
+            await script.require_identity(request.setup, context)
+            tokens = list(range(5 * request.text_ids[0]))
+            assert tokens[: len(replay)] == replay
             yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
-            while sent < len(tokens):
+            for sent in range(len(replay), len(tokens), 4):
                 piece = tokens[sent : sent + 4]
-                sent += len(piece)
                 yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(tokens=piece))
                 if script.generate:
-                    await script.generate(context, sent)
-            summary = llm_pb2.GenerateSummary(
-                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent
-            )
-            yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
-        finally:
-            script.active -= 1
+                    await script.generate(context, sent + len(piece))
+            yield llm_pb2.GenerateResponse(tokens=summary_of(len(tokens)))
 
     async def GenerateStream(
         self, request_iterator: Any, context: Any
     ) -> AsyncIterator[llm_pb2.GenerateStreamResponse]:
         """Five tokens for each letter, as they come."""
         script = self.script
-        script.calls.append("generate_stream")
-        script.active += 1
-        try:
+        with script.inside("generate_stream"):
             setup = (await anext(request_iterator)).setup
             replay = list(setup.replay_tokens)
             script.replayed.append(len(replay))
@@ -248,12 +252,7 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
                     yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(tokens=fresh))
                     if script.generate:
                         await script.generate(context, sent)
-            summary = llm_pb2.GenerateSummary(
-                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent
-            )
-            yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
-        finally:
-            script.active -= 1
+            yield llm_pb2.GenerateStreamResponse(tokens=summary_of(sent))
 
 
 class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
@@ -269,13 +268,10 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
         self, request_iterator: Any, context: Any
     ) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
         script = self.script
-        script.calls.append("decode")
-        script.active += 1
-        try:
+        with script.inside("decode"):
             setup = (await anext(request_iterator)).setup
             script.decode_setups.append(setup)
-            if setup.HasField("expected_identity") and setup.expected_identity != script.identity:
-                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
+            await script.require_identity(setup, context)
             audio = token2wav_pb2.DecodedAudio(start_sample=setup.start_sample, identity=script.identity)
             yield token2wav_pb2.DecodeStreamResponse(audio=audio)
             sent = 0
@@ -294,8 +290,6 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
             yield token2wav_pb2.DecodeStreamResponse(
                 audio=token2wav_pb2.DecodedAudio(start_sample=sent, summary=summary)
             )
-        finally:
-            script.active -= 1
 
 
 SERVICERS: dict[str, Any] = {"frontend": Frontend, "llm": Llm, "token2wav": Token2Wav}

@@ -44,10 +44,7 @@ class RawConnection:
 
     async def settled(self) -> None:
         """Return when the peer's settings are known, or it has closed."""
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._settled, self.closed)]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        await self._settled.wait()
 
     def call(self, method: str) -> int:
         """Begin a call of `/package.Service/Method`; returns its stream's number."""
@@ -134,8 +131,8 @@ class RawConnection:
         self._changed.set()
 
     def _over(self) -> None:
-        self.closed.set()
-        self._changed.set()
+        for event in (self.closed, self._settled, self._changed):
+            event.set()
 
     def _write_frame(self, kind: int, flags: int, stream: int, payload: bytes, preface: bytes = b"") -> None:
         if not self.closed.is_set():

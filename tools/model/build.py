@@ -3,7 +3,7 @@ token2wav.
 """
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 from tools.model.output.command import TOKEN2WAV, dispatched
 
@@ -16,9 +16,7 @@ Build engines for this machine's GPU; each stage has its own --help.
   llm         a TensorRT-LLM engine, from what `cosyserve model convert --target trtllm-...` wrote
   token2wav   TensorRT plans of the flow and the vocoder"""
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return dispatched(_USAGE, _STAGES, arguments)
+main = partial(dispatched, _USAGE, _STAGES)
 
 
 if __name__ == "__main__":

@@ -8,22 +8,23 @@ builder need no engine: they load the Hugging Face form (`convert --target hf`).
 `trtllm-build` follow section 7.4 of the compatibility specification.
 """
 
+import argparse
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cosyserve.commands.terminal.output import Parser
-from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
+from cosyserve.commands.terminal.output import WrongUsage
+from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
-from tools.model.output.command import add_engines, command
+from tools.model.output.command import ENGINES, command, engine_cache, say
 from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest
 
 COMPONENT = "llm.engine"
@@ -53,15 +54,13 @@ class Limits:
     tokens: int = 8192
 
     def __post_init__(self) -> None:
-        if not 1 <= self.sentences <= 2048:
-            raise ValueError(f"--max-batch-size is {self.sentences}; 1 to 2048 is allowed")
-        if not LONGEST_INPUT < self.positions <= 32768:
-            raise ValueError(f"--max-seq-len is {self.positions}; {LONGEST_INPUT + 1} to 32768 is allowed")
-        if not LONGEST_INPUT <= self.tokens <= 1 << 20:
-            raise ValueError(
-                f"--max-num-tokens is {self.tokens}; {LONGEST_INPUT} (the longest prompt and text) to {1 << 20} is "
-                "allowed"
-            )
+        for option, value, least, why, most in (
+            ("--max-batch-size", self.sentences, 1, "", 2048),
+            ("--max-seq-len", self.positions, LONGEST_INPUT + 1, "", 32768),
+            ("--max-num-tokens", self.tokens, LONGEST_INPUT, " (the longest prompt and text)", 1 << 20),
+        ):
+            if not least <= value <= most:
+                raise ValueError(f"{option} is {value}; {least}{why} to {most} is allowed")
 
 
 def checkpoint_manifest(checkpoint: Path) -> Manifest:
@@ -101,9 +100,10 @@ def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -
         "model": manifest.identity["source"],
         "checkpoint": manifest.identity["kind"],
         "precision": manifest.identity["precision"],
+        "form": manifest.identity["form"],
     }
     profile = ", ".join(f"{name} {value}" for name, value in {**asdict(limits), "input": LONGEST_INPUT}.items())
-    return EngineKey(COMPONENT, facts | {"form": manifest.identity["form"], "profile": profile} | dict(machine))
+    return EngineKey(COMPONENT, facts | {"profile": profile} | dict(machine))
 
 
 def machine_facts(number: int) -> dict[str, str]:
@@ -137,7 +137,7 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
             raise SettingsError(_NO_PROGRAM)
         check_room(directory, manifest.size * 3 // 2)
         command = builder_arguments(checkpoint, directory, manifest.identity["precision"], limits)
-        print(shlex.join(command), file=sys.stderr)
+        say(shlex.join(command))
         status = subprocess.run([program, *command[1:]], check=False, stdout=sys.stderr, env=environment).returncode
         if status != 0:
             raise ModelError(f"{PROGRAM} ended with status {status}; its own lines above say why")
@@ -150,30 +150,38 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
     return cache.obtain(key, make)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    default = Limits()
-    parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="what convert --target trtllm-1.x or trtllm-0.20 made"
-    )
-    add_engines(parser)
-    for option, value, about in (
-        ("--max-batch-size", default.sentences, "sentences at once"),
-        ("--max-seq-len", default.positions, "positions of a sentence, prompt and speech together"),
-        ("--max-num-tokens", default.tokens, "positions of all sentences in one step"),
-    ):
-        parser.add_argument(option, type=int, default=value, metavar="N", help=f"{about} (default: %(default)s)")
-    parser.add_argument(
-        "--gpu", type=int, default=0, metavar="N", help="number of the GPU, as nvidia-smi has it (default: %(default)s)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the command and build nothing")
-    options = parser.parse_args(arguments)
+@command(
+    "build llm",
+    "Build the TensorRT-LLM engine for this GPU.",
+    {
+        "checkpoint": {
+            "type": Path, "metavar": "CHECKPOINT", "help": "what convert --target trtllm-1.x or trtllm-0.20 made"
+        },
+        **ENGINES,
+        "--max-batch-size": {
+            "type": int, "default": Limits.sentences, "metavar": "N", "help": "sentences at once (default: %(default)s)"
+        },
+        "--max-seq-len": {
+            "type": int, "default": Limits.positions, "metavar": "N",
+            "help": "positions of a sentence, prompt and speech together (default: %(default)s)"
+        },
+        "--max-num-tokens": {
+            "type": int, "default": Limits.tokens, "metavar": "N",
+            "help": "positions of all sentences in one step (default: %(default)s)"
+        },
+        "--gpu": {
+            "type": int, "default": 0, "metavar": "N",
+            "help": "number of the GPU, as nvidia-smi has it (default: %(default)s)"
+        },
+        "--dry-run": {"action": "store_true", "help": "print the command and build nothing"},
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     try:
         limits = Limits(options.max_batch_size, options.max_seq_len, options.max_num_tokens)
     except ValueError as error:
-        parser.error(str(error))
-    cache = EngineCache(options.engines or default_directory(), on_wait=lambda about: print(about, file=sys.stderr))
+        raise WrongUsage(str(error)) from error
+    cache = engine_cache(options)
     if options.dry_run:
         precision = checkpoint_manifest(options.checkpoint).identity["precision"]
         print(shlex.join(builder_arguments(options.checkpoint, cache.root / "ENGINE", precision, limits)))
@@ -183,7 +191,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine = build(options.checkpoint, cache, limits, options.gpu)
     print(f"{engine.directory}  {engine.bytes} bytes")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,11 @@
-"""`python -m tools.model.build_plans MODEL [--precision fp16] [--streams 16]`: TensorRT plans of
-token2wav in the engine cache.
+"""`python -m tools.model.build token2wav MODEL [--precision fp16] [--streams 16]`: TensorRT plans
+of token2wav in the engine cache.
 
 Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build
 that was stopped is resumed. Plans are for this GPU, driver and TensorRT alone.
 """
 
-import logging
-import sys
+import argparse
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.commands.terminal.output import Parser
-from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.commands.terminal.output import WrongUsage
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -36,7 +35,7 @@ from services.token2wav.flow.weights import FlowConfig
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanOptions, Progress, build_plan, interruptible
-from tools.model.output.command import add_graphs, check_graphs, command
+from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments
 from tools.model.output.complete_directory import check_room
 
 _GIB = 1 << 30
@@ -99,39 +98,36 @@ def _write(
     (directory / plan_file(component)).write_bytes(interruptible(build))
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
-    add_graphs(parser, PRECISIONS, "fp16")
-    parser.add_argument(
-        "--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)"
-    )
-    parser.add_argument("--device", default="cuda", metavar="NAME", help="cuda or cuda:N (default: %(default)s)")
-    parser.add_argument(
-        "--workspace", type=float, default=4.0, metavar="GIB", help="scratch memory for a layer (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--level",
-        type=int,
-        default=3,
-        choices=range(6),
-        metavar="0-5",
-        help="how long to search (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--compatibility",
-        choices=COMPATIBILITIES,
-        default=NO_COMPATIBILITY,
-        help="plans for other GPUs or versions too, slower ones (default: %(default)s)",
-    )
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+@command(
+    "build",
+    "Build the TensorRT plans of token2wav for this GPU.",
+    {
+        **graphs_arguments(PRECISIONS, "fp16"),
+        "--streams": {
+            "type": int, "default": 16, "metavar": "N",
+            "help": "most streams in a batch, 1 to 64 (default: %(default)s)"
+        },
+        "--device": {"default": "cuda", "metavar": "NAME", "help": "cuda or cuda:N (default: %(default)s)"},
+        "--workspace": {
+            "type": float, "default": 4.0, "metavar": "GIB", "help": "scratch memory for a layer (default: %(default)s)"
+        },
+        "--level": {
+            "type": int, "default": 3, "choices": range(6), "metavar": "0-5",
+            "help": "how long to search (default: %(default)s)"
+        },
+        "--compatibility": {
+            "choices": COMPATIBILITIES, "default": NO_COMPATIBILITY,
+            "help": "plans for other GPUs or versions too, slower ones (default: %(default)s)"
+        },
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     if not 1 <= options.streams <= 64:
-        parser.error(f"--streams is {options.streams}; 1 to 64 is allowed")
+        raise WrongUsage(f"--streams is {options.streams}; 1 to 64 is allowed")
     if not 0.1 <= options.workspace <= 1024:
-        parser.error(f"--workspace is {options.workspace:g}; 0.1 to 1024 GiB is allowed")
-    check_graphs(parser, options)
-    cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
+        raise WrongUsage(f"--workspace is {options.workspace:g}; 0.1 to 1024 GiB is allowed")
+    check_graphs(options)
+    cache = engine_cache(options)
     plan_options = PlanOptions(
         workspace_bytes=int(options.workspace * _GIB),
         timing_cache=cache.root / "timing.cache",
@@ -143,7 +139,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = device_of(options.device)
     build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,42 +7,25 @@ Hugging Face directory made of one. Needs memory for one block of rows of a tens
 whatever the size of the model; a run that was cut off is resumed.
 """
 
+import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from cosyserve.commands.terminal.output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm
+from tools.model.checkpoints.forms import TARGETS
 from tools.model.checkpoints.hugging_face_reader import as_conversion_of, open_checkpoint
-from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint, from_upstream
+from tools.model.checkpoints.llm_checkpoint import from_upstream
 from tools.model.checkpoints.tensor_file import Precision, write
-from tools.model.output.command import command
-from tools.model.output.complete_directory import Assembly, Identity, publish
+from tools.model.output.command import JSON, command, say
+from tools.model.output.complete_directory import Assembly, publish
 from tools.model.output.progress import Progress, in_units
 
 FORM = "1"
 """Goes up when the same input gives other files."""
-
-
-class Form(Protocol):
-    """What each module of a target is."""
-
-    def weights(self, checkpoint: LlmCheckpoint) -> hugging_face.Weights: ...
-
-    def write_small_files(self, checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None: ...
-
-
-TARGETS: dict[str, Form] = {"hf": hugging_face, "trtllm-1.x": tensorrt_llm, "trtllm-0.20": tensorrt_llm, "vllm": vllm}
-
-
-def identity(checkpoint: LlmCheckpoint, target: str, precision: Precision) -> Identity:
-    """What a conversion is made of."""
-    return {"kind": f"llm-{target}", "source": checkpoint.identity, "precision": precision.value, "form": FORM}
 
 
 def convert(
@@ -65,58 +48,53 @@ def convert(
     def make(assembly: Assembly) -> None:
         form.write_small_files(checkpoint, assembly, precision)
         for name, tensors in weights.items():
-            assembly.file(name, lambda path, tensors=tensors: write(path, tensors, precision, progress.add))  # type: ignore[misc]
+            assembly.file(name, partial(write, tensors=tensors, precision=precision, on_bytes=progress.add))
 
+    kind, made_of = f"llm-{target}", checkpoint.identity
     with Progress(f"{target} {precision}", size) as progress:
         manifest, is_new = publish(
             output,
-            identity(checkpoint, target, precision),
+            {"kind": kind, "source": made_of, "precision": precision.value, "form": FORM},
             make,
             needed=size + (64 << 20),
             replace=replace,
-            on_wait=lambda line: print(line, file=sys.stderr),
+            on_wait=say,
         )
     return {"directory": str(output), "made": is_new, "bytes": manifest.size, **manifest.identity}
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
-    parser.add_argument(
-        "source",
-        type=Path,
-        metavar="MODEL",
-        help="model directory with llm.pt, or a Hugging Face directory made of one",
-    )
-    parser.add_argument("--target", required=True, choices=sorted(TARGETS), help="engine that shall load it")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="directory to make")
-    parser.add_argument(
-        "--dtype",
-        type=Precision,
-        choices=list(Precision),
-        default=Precision.BFLOAT16,
-        help="type of the weights (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--model",
-        type=Path,
-        metavar="DIR",
-        help="model directory of which its publisher made the Hugging Face directory: compares the weights, so that "
-        "the conversion can be served with it",
-    )
-    parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+@command(
+    "convert",
+    "Write the speech-token model for another engine.",
+    {
+        "source": {
+            "type": Path, "metavar": "MODEL",
+            "help": "model directory with llm.pt, or a Hugging Face directory made of one"
+        },
+        "--target": {"required": True, "choices": sorted(TARGETS), "help": "engine that shall load it"},
+        "--output": {"type": Path, "required": True, "metavar": "DIR", "help": "directory to make"},
+        "--dtype": {
+            "type": Precision, "choices": list(Precision), "default": Precision.BFLOAT16,
+            "help": "type of the weights (default: %(default)s)"
+        },
+        "--model": {
+            "type": Path, "metavar": "DIR",
+            "help": "model directory of which its publisher made the Hugging Face directory: compares the weights, "
+            "so that the conversion can be served with it"
+        },
+        "--force": {"action": "store_true", "help": "replace a conversion of something else at --output"},
+        **JSON,
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     done = convert(
         options.source, options.target, options.dtype, options.output, replace=options.force, model=options.model
     )
     if options.json:
         print(json.dumps(done))
     else:
-        size = in_units(int(str(done["bytes"])))
-        print(
-            f"{options.output}: {'made' if done['made'] else 'already there'}, {size}, {options.target} {options.dtype}"
-        )
+        state, size = "made" if done["made"] else "already there", in_units(int(str(done["bytes"])))
+        print(f"{options.output}: {state}, {size}, {options.target} {options.dtype}")
     return 0
 
 

@@ -5,6 +5,7 @@ the one that the catalogue in models/ names, else the one recorded at the first 
 (download.json in DIR), else the hub's own. Proxies: HTTPS_PROXY, NO_PROXY.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -12,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.commands.terminal.output import Parser
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import waiting_lock
 from tools.model.fetch.hubs import Directory, Hub, Mirror, hub_named
 from tools.model.fetch.transfer import Transfer, WebError, facts_of, part_of
 from tools.model.fetch.wanted_files import (
@@ -27,7 +28,7 @@ from tools.model.fetch.wanted_files import (
     read_record,
     write_record,
 )
-from tools.model.output.command import command
+from tools.model.output.command import JSON, command, say
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import Progress, in_units
 
@@ -44,7 +45,7 @@ def fetch_all(
     Raises ModelError.
     """
     target.mkdir(parents=True, exist_ok=True)
-    with FileLock(target / ".download.lock", f"the download to {target}", _say):
+    with waiting_lock(target / ".download.lock", f"the download to {target}", say):
         have = read_record(target / RECORD)
         known_files = hub.known()
         plan, done = [], {}
@@ -68,7 +69,7 @@ def fetch_all(
                 except WebError as error:
                     if not (file.optional and error.status == 404):
                         raise
-                    _say(f"{file.path}: not there; it is optional ({file.purpose})")
+                    say(f"{file.path}: not there; it is optional ({file.purpose})")
             write_record(target, hub.name, {**have, **done})
         write_record(target, hub.name, {**have, **done})
     return done
@@ -109,41 +110,40 @@ def _begun(path: Path) -> int:
     return part.stat().st_size if (part := part_of(path)).exists() else 0
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
-    parser.add_argument("target", type=Path, metavar="DIR", help="model directory to fill")
-    parser.add_argument("--from", dest="hub", choices=_HUBS, default=_HUBS[0], help="hub (default: %(default)s)")
-    parser.add_argument(
-        "--mirror",
-        metavar="DIR|URL",
-        help="a directory, or a web server, with the files laid out as in a model directory",
-    )
-    parser.add_argument("--repository", metavar="OWNER/NAME", help="another repository with the same files")
-    parser.add_argument("--revision", help="branch, tag or commit (default: the catalogue's)")
-    parser.add_argument("--pins", type=Path, metavar="FILE", help="a download.json whose sha256 have to be met")
-    parser.add_argument("--with-published-onnx", action="store_true", help="fetch flow.decoder.estimator.fp32.onnx too")
-    parser.add_argument("--check", action="store_true", help="read files that are there and compare their sha256")
-    parser.add_argument(
-        "--tries", type=int, default=5, metavar="N", help="tries in a row that may bring nothing (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--catalogue", type=Path, default=CATALOGUE, metavar="FILE", help="list of files (default: the bundled one)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+@command(
+    "download",
+    "Fetch the published CosyVoice2-0.5B.",
+    {
+        "target": {"type": Path, "metavar": "DIR", "help": "model directory to fill"},
+        "--from": {"dest": "hub", "choices": _HUBS, "default": _HUBS[0], "help": "hub (default: %(default)s)"},
+        "--mirror": {
+            "metavar": "DIR|URL",
+            "help": "a directory, or a web server, with the files laid out as in a model directory"
+        },
+        "--repository": {"metavar": "OWNER/NAME", "help": "another repository with the same files"},
+        "--revision": {"help": "branch, tag or commit (default: the catalogue's)"},
+        "--pins": {"type": Path, "metavar": "FILE", "help": "a download.json whose sha256 have to be met"},
+        "--with-published-onnx": {"action": "store_true", "help": "fetch flow.decoder.estimator.fp32.onnx too"},
+        "--check": {"action": "store_true", "help": "read files that are there and compare their sha256"},
+        "--tries": {
+            "type": int, "default": 5, "metavar": "N",
+            "help": "tries in a row that may bring nothing (default: %(default)s)"
+        },
+        "--catalogue": {
+            "type": Path, "default": CATALOGUE, "metavar": "FILE", "help": "list of files (default: the bundled one)"
+        },
+        **JSON,
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     if options.tries < 1:
-        parser.error(f"--tries is {options.tries}, must be at least 1")
+        raise WrongUsage(f"--tries is {options.tries}, must be at least 1")
     catalogue = read_catalogue(options.catalogue)
     wanted = [file for file in catalogue.files if file.unless is None or options.with_published_onnx]
     if options.pins is not None and not options.pins.exists():
         raise ModelError(f"{options.pins}: no such file")
     pins = read_record(options.pins) if options.pins else {}
-    transfer = Transfer(options.tries, on_trouble=_say)
+    transfer = Transfer(options.tries, on_trouble=say)
     hub: Hub
     if options.mirror:
         hub = Mirror(options.mirror, transfer) if "://" in options.mirror else Directory(Path(options.mirror))

@@ -6,17 +6,15 @@ The same weights give the same bytes. What is there already is not made again; -
 files to where they can be looked at.
 """
 
-import logging
+import argparse
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 import torch
 
-from cosyserve.commands.terminal.output import Parser
-from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
+from cosyserve.engines.engine_cache import Engine, EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.engine_identity import WEIGHTS
@@ -32,11 +30,11 @@ from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_ten
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import load_weights
 from tools.model.graphs.calibration import scales_of
-from tools.model.graphs.encoder_graph import encoder_graph
-from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
+from tools.model.graphs.encoder_graph import EncoderGraph
+from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
 from tools.model.graphs.graph import Array, Precision, write
-from tools.model.graphs.vocoder_graph import filter_graph, pitch_graph
-from tools.model.output.command import add_graphs, check_graphs, command
+from tools.model.graphs.vocoder_graph import FilterGraph, PitchGraph
+from tools.model.output.command import check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.complete_directory import check_room
 from tools.model.output.progress import in_units
 
@@ -47,24 +45,23 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
     """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and
     tensor.
     """
-    model_identity = model_hash(model)
+    metadata = {"model_hash": model_hash(model)}
     flow, config = flow_weights(model)
     vocoder, vocoder_config = vocoder_weights(model)
     if published is None:
-        scales = scales_of(model, estimator_weights(flow), config) if precision is Precision.FP8 else None
+        tensors = estimator_weights(flow)
+        scales = scales_of(model, tensors, config) if precision is Precision.FP8 else None
         try:
-            estimator = model_of(
-                estimator_graph(estimator_weights(flow), config, precision, scales=scales), model_identity
-            )
+            estimator = EstimatorGraph(tensors, config, precision, scales=scales).model(metadata)
         except ValueError as error:
             raise ModelError(f"{model}: {error}; choose another --precision") from error
     else:
         estimator = read_published(published)
     return {
-        "encoder": model_of(encoder_graph(flow, config), model_identity),
+        "encoder": EncoderGraph(flow, config).model(metadata),
         "estimator": estimator,
-        "pitch": model_of(pitch_graph(vocoder, vocoder_config), model_identity),
-        "filter": model_of(filter_graph(vocoder, vocoder_config), model_identity),
+        "pitch": PitchGraph(vocoder, vocoder_config).model(metadata),
+        "filter": FilterGraph(vocoder, vocoder_config).model(metadata),
     }
 
 
@@ -76,21 +73,17 @@ def export(model: Path, cache: EngineCache, precision: Precision, published: Pat
         raise ModelError(f"{published}: no such file")
 
     def build(directory: Path) -> None:
-        check_room(directory, graphs_bytes(model))
+        # About what they take: at most the weights they are made of, in float32.
+        check_room(directory, sum((model / name).stat().st_size for name in WEIGHTS) + _ROOM)
         for component, graph in graphs(model, precision, published).items():
             path = directory / graph_file(component)
             write(graph, path)
-            print(f"{component}: {in_units(path.stat().st_size)} written", file=sys.stderr, flush=True)
+            say(f"{component}: {in_units(path.stat().st_size)} written")
 
     return cache.obtain(
         graphs_key(model_hash(model), precision.value, OWN if published is None else published_estimator(published)),
         build,
     )
-
-
-def graphs_bytes(model: Path) -> int:
-    """About what the graphs take on the disk: at most the weights they are made of, in float32."""
-    return sum((model / name).stat().st_size for name in WEIGHTS) + _ROOM
 
 
 def model_hash(model: Path) -> str:
@@ -121,18 +114,19 @@ def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
     return {name: tensor.numpy() for name, tensor in load_weights(directory, config).items()}, config
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
-    add_graphs(parser, PRECISIONS, "fp32")
-    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="copy the files there as well")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    check_graphs(parser, options)
-    cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
-    graphs_by_component = export(options.model, cache, Precision(options.precision), options.published)
+@command(
+    "export",
+    "Write the graphs of token2wav as ONNX files.",
+    {
+        **graphs_arguments(PRECISIONS, "fp32"),
+        "--out": {"type": Path, "metavar": "DIR", "help": "copy the files there as well"},
+    },
+)
+def main(options: argparse.Namespace) -> int:
+    check_graphs(options)
+    stored = export(options.model, engine_cache(options), Precision(options.precision), options.published)
     for component in COMPONENTS:
-        path = graphs_by_component.file(graph_file(component))
+        path = stored.file(graph_file(component))
         print(f"{path}  {path.stat().st_size} bytes")
         if options.out is not None:
             options.out.mkdir(parents=True, exist_ok=True)

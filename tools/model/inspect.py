@@ -2,11 +2,12 @@
 what serving it needs.
 """
 
+import argparse
 import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cosyserve.commands.terminal.output import Parser
-from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
+from cosyserve.file_lock import MANIFEST
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash, read_tensors
@@ -25,8 +26,8 @@ from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVoc
 from services.token2wav.decoders.engine_identity import WEIGHTS as TOKEN2WAV_WEIGHTS
 from tools.model.checkpoints.llm_checkpoint import numbering, sizes_of
 from tools.model.checkpoints.tensor_file import read_safetensors
-from tools.model.output.command import add_engines, command
-from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
+from tools.model.output.command import ENGINES, JSON, command, engine_cache
+from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import in_units
 
 _SERVED_POSITIONS = 8192
@@ -65,8 +66,8 @@ def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
         raise ModelError(f"{path / MANIFEST}: missing or malformed")
     wrong = damage(path, manifest, thorough=not quick)
     files: dict[str, dict[str, Any]] = {}
-    for name, facts in manifest.files.items():
-        files[name] = {"bytes": facts.size, "sha256": facts.sha256}
+    for name, file in manifest.files.items():
+        files[name] = asdict(file)
         if name.endswith(".safetensors") and (path / name).is_file():
             files[name] |= _summary(read_safetensors(path / name))
     vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
@@ -253,17 +254,18 @@ def _value(key: str, value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs."
-    )
-    parser.add_argument("directory", type=Path, metavar="DIR", help="model directory, or a conversion of one")
-    add_engines(parser)
-    parser.add_argument("--quick", action="store_true", help="no hashes: prints neither the identity nor the engines")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
-    description = describe(options.directory, EngineCache(options.engines or default_directory()), quick=options.quick)
+@command(
+    "inspect",
+    "Say what a directory holds, and what serving it needs.",
+    {
+        "directory": {"type": Path, "metavar": "DIR", "help": "model directory, or a conversion of one"},
+        **ENGINES,
+        "--quick": {"action": "store_true", "help": "no hashes: prints neither the identity nor the engines"},
+        **JSON,
+    },
+)
+def main(options: argparse.Namespace) -> int:
+    description = describe(options.directory, engine_cache(options), quick=options.quick)
     print(json.dumps(description) if options.json else render(description))
     return 0
 

@@ -7,6 +7,7 @@ known here (no GPU visible, a library not installed) is no reason. What a runnin
 kept.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -16,16 +17,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.commands.terminal.output import Parser
 from cosyserve.engines.compatibility import incompatibility
-from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import MANIFEST, exclusive_lock, is_locked
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.artifacts import WRITER
-from tools.model.output.command import add_engines, command
+from tools.model.output.command import ENGINES, JSON, command, engine_cache
 from tools.model.output.complete_directory import leftovers, read_manifest
 from tools.model.output.progress import in_units
 
@@ -117,30 +117,30 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
     return frozenset(hashes)
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
-    parser.add_argument(
-        "--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each"
-    )
-    add_engines(parser)
-    parser.add_argument(
-        "--conversions",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder of conversions to judge too",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would go and remove nothing")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+@command(
+    "prune",
+    "Remove engines and conversions that nothing here uses.",
+    {
+        "--model": {
+            "type": Path, "action": "append", "metavar": "DIR",
+            "help": "a model directory in use; give it once for each"
+        },
+        **ENGINES,
+        "--conversions": {
+            "type": Path, "action": "append", "default": [], "metavar": "DIR",
+            "help": "folder of conversions to judge too"
+        },
+        "--dry-run": {"action": "store_true", "help": "say what would go and remove nothing"},
+        **JSON,
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     present = Inventory(
         models=model_hashes(options.model) if options.model else None,
         gpus=tuple(machine_gpus()),
         libraries=library_versions("tensorrt_llm") | ({"tensorrt": version} if (version := tensorrt_version()) else {}),
     )
-    verdicts = list(judge_engines(EngineCache(options.engines or default_directory()), present))
+    verdicts = list(judge_engines(engine_cache(options), present))
     for folder in options.conversions:
         verdicts += judge_conversions(folder, present)
     going = [verdict for verdict in verdicts if verdict.reason is not None and (options.dry_run or remove(verdict))]

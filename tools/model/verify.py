@@ -3,7 +3,7 @@ stage: token2wav.
 """
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -19,9 +19,7 @@ stage has its own --help.
   llm         what `cosyserve model convert` wrote, or the engine that runs it
   token2wav   the exported graphs, or the TensorRT plans"""
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return dispatched(_USAGE, _STAGES, arguments)
+main = partial(dispatched, _USAGE, _STAGES)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an
+"""`python -m tools.model.verify llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an
 engine that serves it, compute what the torch path computes of the model it was made of?
 
 Both compute the reference's sentence, where the model directory has one (`llm.npz`), and two at
@@ -9,7 +9,6 @@ an engine the decisions are compared (`tools.model.comparison.engine_decisions`)
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,14 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.commands.terminal.output import Parser
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.engine.weights import ServedModel, load_tensors
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
@@ -35,7 +32,7 @@ from tools.model.checkpoints.tensor_file import Precision, rounded
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
 from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import recorded_outputs
-from tools.model.output.command import add_engines, command
+from tools.model.output.command import ENGINES, JSON_RESULT, MODEL, command
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.progress import Step
 from tools.verify.report import Report, print_result
@@ -81,17 +78,15 @@ def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str
         yield f"{prompted} tokens of prompt, {count} spoken", said
 
 
-def reference(
-    directory: ModelDirectory, config: LlmConfig, precision: Precision, *, rounded_bias: bool
-) -> SpeechTokenModel:
+def reference(served: ServedModel, precision: Precision, *, rounded_bias: bool) -> SpeechTokenModel:
     """The torch path over weights that were rounded as a conversion rounds them. rounded_bias: the
     head's bias too.
     """
-    tensors = load_tensors(directory, config)
+    tensors = load_tensors(served.directory, served.config)
     for name, tensor in tensors.items():
         if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
             tensors[name] = rounded(tensor, precision).float()
-    return SpeechTokenModel.build(config, tensors, torch.device("cpu"))
+    return SpeechTokenModel.build(served.config, tensors, torch.device("cpu"))
 
 
 @torch.inference_mode()
@@ -147,20 +142,17 @@ def _torch_path(model: SpeechTokenModel, question: Question) -> tuple[Tensor, li
 
 def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
     """As `compare`. Raises ModelError for a conversion that is damaged, or of another model."""
-    manifest, directory = read_manifest(conversion), ModelDirectory(model)
+    manifest = read_manifest(conversion)
     if manifest is None or not manifest.identity.get("kind", "").startswith("llm-"):
         raise ModelError(f"{conversion}: no conversion; make one with cosyserve model convert")
     with shared_engine_lock(conversion):
         wrong = damage(conversion, manifest, thorough=True)
         if wrong is not None:
             raise ModelError(f"{wrong}; convert the model again")
-        made_of, this = manifest.identity["source"], model_hash(directory)
-        if made_of != this:
-            raise ModelError(f"{conversion}: was made of model {made_of}, {model} is {this}")
-        config, kind = read_config(directory), manifest.identity["kind"]
-        expected = reference(
-            directory, config, Precision(manifest.identity["precision"]), rounded_bias=kind == "llm-vllm"
-        )
+        served, made_of, kind = ServedModel.read(model), manifest.identity["source"], manifest.identity["kind"]
+        if made_of != served.hash:
+            raise ModelError(f"{conversion}: was made of model {made_of}, {model} is {served.hash}")
+        expected = reference(served, Precision(manifest.identity["precision"]), rounded_bias=kind == "llm-vllm")
         asked = questions(model, ExtendedVocabulary.load(conversion / VOCABULARY_FILE))
         return compare(expected, read_conversion(conversion, kind), asked)
 
@@ -169,8 +161,8 @@ def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
     """As `judged`, of the share of decisions that differ. Raises SettingsError where the engine
     cannot run here, ModelError.
     """
-    directory = ModelDirectory(options.model)
-    _, vocabulary = numbering(directory, read_config(directory))
+    served = ServedModel.read(options.model)
+    _, vocabulary = numbering(served.directory, served.config)
     engine = LlmSettings(
         listen="127.0.0.1:0",
         model=options.model,
@@ -188,34 +180,28 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
         report.compare(
             f"{sentence.name}: differing of {sentence.decisions} decisions", sentence.share, 0.0, _DIFFERING_OF_ONE
         )
-        lines += (
-            [f"{sentence.name}: decisions {', '.join(map(str, sentence.differing[:10]))} differ"]
-            if sentence.differing
-            else []
-        )
+        if sentence.differing:
+            lines.append(f"{sentence.name}: decisions {', '.join(map(str, sentence.differing[:10]))} differ")
     decisions, differing = sum(one.decisions for one in sentences), sum(len(one.differing) for one in sentences)
     report.compare(f"all sentences: differing of {decisions} decisions", differing / decisions, 0.0, _DIFFERING)
     return report, lines
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(
-        prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
-    )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument(
-        "conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it"
-    )
-    parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")
-    add_engines(parser)
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    options = parser.parse_args(arguments)
+@command(
+    "verify llm",
+    "Compare a conversion, or an engine, with the torch path.",
+    {
+        **MODEL,
+        "conversion": {
+            "type": Path, "nargs": "?", "metavar": "CONVERSION", "help": "what cosyserve model convert made of it"
+        },
+        "--runtime": {"choices": HOSTED, "help": "have this engine speak, on the GPU"},
+        **ENGINES,
+        **JSON_RESULT,
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
     if options.conversion is None and options.runtime is None:
-        parser.error("CONVERSION is missing; without --runtime there is nothing else to compare")
+        raise WrongUsage("CONVERSION is missing; without --runtime there is nothing else to compare")
     result = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
     return print_result(*result, as_json=options.json)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

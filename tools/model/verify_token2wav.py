@@ -1,4 +1,4 @@
-"""`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do
+"""`python -m tools.model.verify token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do
 graphs, or the plans that are served, compute what the torch path computes?
 
 Each computes every case of `tools.model.comparison.graph_cases`. When a result is too far off, the
@@ -6,18 +6,16 @@ graph is run again with the layers' values as outputs, and the first layer that 
 """
 
 import argparse
-import logging
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 
 import onnx
 import torch
 
-from cosyserve.commands.terminal.output import Parser
+from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import Engine as CachedEngine
-from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.file_lock import shared_engine_lock
 from services.token2wav.decoders.engine_identity import device_of
@@ -41,7 +39,7 @@ from tools.model.comparison.graph_comparison import compare
 from tools.model.export import export
 from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.graphs.graph import Precision
-from tools.model.output.command import add_graphs, check_graphs, command
+from tools.model.output.command import JSON_RESULT, check_graphs, command, engine_cache, graphs_arguments, say
 from tools.model.output.progress import Step
 from tools.verify.report import Report, print_result
 
@@ -84,7 +82,7 @@ def cached_plans(
         plans[component] = TensorRTEngine(
             component, entry.file(plan_file(component)), device, shapes, host_code=host_code
         )
-        print(f"{component}: {entry.file(plan_file(component))}", file=sys.stderr)
+        say(f"{component}: {entry.file(plan_file(component))}")
     return plans
 
 
@@ -92,10 +90,7 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
     """As `compare`, of what the options name; cases are printed as they are run. Raises
     SettingsError, ModelError, OSError.
     """
-    precision, cache = (
-        Precision(options.precision),
-        EngineCache(options.engines or default_directory(), on_wait=logging.info),
-    )
+    precision, cache = Precision(options.precision), engine_cache(options)
     executors, engines, factor = on_cpu(precision), dict[str, Execute](), 1.0
     if options.runtime == "cuda":
         executors, factor = dict.fromkeys(COMPONENTS, on_cuda()), _GPU_FACTOR
@@ -129,34 +124,28 @@ def _gpu(name: str) -> torch.device:
     return device
 
 
-@command
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
-    add_graphs(parser, PRECISIONS, "fp32")
-    parser.add_argument(
-        "--runtime",
-        choices=RUNTIMES,
-        default="cpu",
-        help="who computes; cuda: ONNX Runtime there (default: %(default)s)",
-    )
-    parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
-    parser.add_argument(
-        "--streams", type=int, default=16, metavar="N", help="that the plans were built for (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--compatibility",
-        choices=COMPATIBILITIES,
-        default=NO_COMPATIBILITY,
-        help="that the plans were built for (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    options = parser.parse_args(arguments)
-    check_graphs(parser, options)
+@command(
+    "verify token2wav",
+    "Compare graphs or plans with the torch path.",
+    {
+        **graphs_arguments(PRECISIONS, "fp32"),
+        "--runtime": {
+            "choices": RUNTIMES, "default": "cpu",
+            "help": "who computes; cuda: ONNX Runtime there (default: %(default)s)"
+        },
+        "--device": {"default": "cuda", "metavar": "NAME", "help": "of TensorRT (default: %(default)s)"},
+        "--streams": {
+            "type": int, "default": 16, "metavar": "N", "help": "that the plans were built for (default: %(default)s)"
+        },
+        "--compatibility": {
+            "choices": COMPATIBILITIES, "default": NO_COMPATIBILITY,
+            "help": "that the plans were built for (default: %(default)s)"
+        },
+        **JSON_RESULT,
+    },
+)  # fmt: skip
+def main(options: argparse.Namespace) -> int:
+    check_graphs(options)
     if options.streams < 1:
-        parser.error(f"--streams is {options.streams}; at least 1 is needed")
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+        raise WrongUsage(f"--streams is {options.streams}; at least 1 is needed")
     return print_result(*verify(options), as_json=options.json)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import SettingsError
-from tools.quality.command import add_speaking, ending, names
+from tools.quality.command import add_speaking, ending, names, reported
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
 from tools.quality.recordings.recording import (
     HELD_OUT,
@@ -107,12 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.max_wer_above_whole,
     )
     exceeded = [line for quality in voices for line in limits.exceeded(quality)]
-    print(as_table(voices))
-    if arguments.json:
-        arguments.json.write_text(as_json(voices, exceeded) + "\n", encoding="utf-8")
-    for line in exceeded:
-        print(line, file=sys.stderr)
-    return 1 if exceeded else 0
+    return reported(as_table(voices), as_json(voices, exceeded), exceeded, arguments.json)
 
 
 async def _collect(arguments: argparse.Namespace, sentences: list[Sentence]) -> list[Recordings]:

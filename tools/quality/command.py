@@ -2,7 +2,8 @@
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
@@ -22,6 +23,18 @@ def add_speaking(options: argparse.ArgumentParser, *, count: int | None = None) 
 def names(text: str) -> list[str]:
     """Names with commas between them."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def reported(table: str, figures: str, exceeded: Sequence[str], path: Path | None) -> int:
+    """Print the table and, on stderr, a line for each limit that is exceeded; `figures`, JSON, go
+    into `path`. Returns the exit status: 1 when a limit is exceeded.
+    """
+    print(table)
+    if path:
+        path.write_text(figures + "\n", encoding="utf-8")
+    for line in exceeded:
+        print(line, file=sys.stderr)
+    return 1 if exceeded else 0
 
 
 @contextlib.contextmanager

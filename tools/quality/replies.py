@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import InvalidRequest
-from tools.quality.command import add_speaking, ending, names
+from tools.quality.command import add_speaking, ending, names, reported
 from tools.quality.recordings.recording import Sentence, read_sentences, spread, write_recording
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
 from tools.quality.short_replies.spoken import SpokenReplies, cloning_model, converted, from_folder, heard, spoken
@@ -87,12 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 write_recording(arguments.keep / each.voice / str(each.seed), recording)
     limits = RepliesLimits(arguments.max_lost, arguments.max_twice, arguments.max_wer)
     exceeded = [line for quality in results for line in limits.exceeded(quality)]
-    print(as_table(results))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(as_json(results, exceeded), indent=1) + "\n", encoding="utf-8")
-    for line in exceeded:
-        print(line, file=sys.stderr)
-    return 1 if exceeded else 0
+    figures = json.dumps(as_json(results, exceeded), indent=1)
+    return reported(as_table(results), figures, exceeded, arguments.json)
 
 
 def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[SpokenReplies]:

@@ -8,12 +8,11 @@ Exit status: 0 all within tolerance, 1 something differs or could not be compare
 3 the directory is no model.
 """
 
-import argparse
 import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +27,6 @@ from tools.verify.report import Report
 
 STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")
 _NOT_COMPARED = 3
-Verify = Callable[[Path, Report], None]
 
 
 def run(directory: Path) -> dict[str, Report]:
@@ -46,8 +44,7 @@ def run_stage(stage: str, directory: Path) -> Report:
     """The rows of one of STAGES."""
     report = Report()
     try:
-        verify: Verify = import_module(f"tools.verify.{stage}").verify
-        verify(directory, report)
+        import_module(f"tools.verify.{stage}").verify(directory, report)
     except (
         Exception
         # a stage that cannot run is a row of the table; the other stages still have something to
@@ -99,25 +96,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=1,
         help="CPU threads of one operation, as a service has them (default: %(default)s)",
     )
-    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    wants_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        return _compare(parser, parser.parse_args(arguments))
+        options = parser.parse_args(arguments)
+        if not options.directory.is_dir():
+            parser.error(f"{options.directory}: no such directory")
+        if options.threads < 1:
+            parser.error(f"--threads is {options.threads}, must be at least 1")
+        torch.set_num_threads(options.threads)
+        began = time.perf_counter()
+        reports = run(options.directory)
     except WrongUsage as error:
-        if not as_json:
+        if not wants_json:
             sys.stderr.write(error.usage)
-        return report_failure("", str(error), WRONG_USAGE, as_json=as_json)
+        return report_failure("", str(error), WRONG_USAGE, as_json=wants_json)
     except ModelError as error:
-        return report_failure("", str(error), _NOT_COMPARED, as_json=as_json)
-
-
-def _compare(parser: Parser, options: argparse.Namespace) -> int:
-    if not options.directory.is_dir():
-        parser.error(f"{options.directory}: no such directory")
-    if options.threads < 1:
-        parser.error(f"--threads is {options.threads}, must be at least 1")
-    torch.set_num_threads(options.threads)
-    began = time.perf_counter()
-    reports = run(options.directory)
+        return report_failure("", str(error), _NOT_COMPARED, as_json=wants_json)
     seconds = time.perf_counter() - began
     print(as_json(options.directory, reports, seconds) if options.json else render(reports, seconds))
     return 0 if all_ok(reports) else 1

@@ -2,7 +2,7 @@
 recorded, then the mel of every call.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +17,8 @@ from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.solver import time_grid
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
-from tools.verify.recording import Recording, compare_file
+from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
-
-Recipe = tuple[float, Callable[[], Tensor]]
-"""Tolerance and how the array is made."""
 
 
 def verify(directory: Path, report: Report) -> None:
@@ -29,20 +26,11 @@ def verify(directory: Path, report: Report) -> None:
     is a row too.
     """
     flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
-    for file, recipes in (
-        ("flow_encoder.npz", _encoder_recipes),
-        ("estimator.npz", _estimator_recipes),
-        ("flow_mel.npz", _mel_recipes),
-    ):
-        compare_file(directory, file, report, partial(_compare, flow, recipes))
+    for file, check in (("flow_encoder.npz", _encoder), ("estimator.npz", _estimator), ("flow_mel.npz", _mel)):
+        compare_file(directory, file, report, partial(check, flow))
 
 
-def _compare(flow: Flow, recipes: Callable[[Flow, Recording], dict[str, Recipe]], arrays: Recording) -> None:
-    for row, (tolerance, recipe) in recipes(flow, arrays).items():
-        arrays.compare(row, tolerance, recipe)
-
-
-def _encoder_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
+def _encoder(flow: Flow, arrays: Recording) -> None:
     ids = _ids(arrays)
     voice = VoicePrompt(ids[:0], torch.zeros(0, 80), arrays.tensor("spk_embedding")[0])
     encoder, count = flow.encoder, ids.numel()
@@ -60,7 +48,7 @@ def _encoder_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
         x, ahead = (x[:, :-LOOKAHEAD_TOKENS], x[:, -LOOKAHEAD_TOKENS:]) if context else (x, nothing)
         return encoder(x, ahead, [0], CachedPass.whole(1), chunked=chunked)
 
-    return {
+    arrays.compare_all({
         "spk_affine_out": (1e-6, lambda: flow.speaker(voice)[None]),
         "embed_out": (1e-5, embedded),
         "pos_emb_head": (1e-6, lambda: positions[None, : arrays["pos_emb_head"].shape[1]]),
@@ -71,29 +59,36 @@ def _encoder_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
         "enc_ctx_offline": (2e-5, lambda: encoded(False, True)),
         "enc_ctx_streaming": (2e-5, lambda: encoded(True, True)),
         "mu_offline": (2e-5, lambda: flow.mu([ids], [ids[:0]], [0], CachedPass.whole(1))),
-    }
+    })  # fmt: skip
 
 
-def _estimator_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
+def _estimator(flow: Flow, arrays: Recording) -> None:
     given = {name: arrays.tensor(name) for name in ("x", "mask", "mu", "t", "spks", "cond", "mask_partial")}
-    frames = given["x"].shape[2]
-    speaker = given["spks"][:, :, None].expand(-1, -1, frames)
-    inputs = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
-
-    def velocity(mask: str, allowed: Tensor | None = None) -> Tensor:
-        time, rows = flow.estimator.time_embedding(given["t"]), CachedPass.whole(inputs.shape[0])
-        return flow.estimator(inputs, time, rows, Mask(given[mask].transpose(1, 2), allowed)).transpose(1, 2)
-
-    return {
+    streaming = chunk_mask(given["x"].shape[2], CHUNK_FRAMES, flow.device)
+    partial_mask = given | {"mask": given["mask_partial"]}
+    arrays.compare_all({
         "time_sinusoid": (2e-5, lambda: flow.estimator.time_sinusoid(given["t"])),
         "time_emb": (2e-5, lambda: flow.estimator.time_embedding(given["t"])),
-        "out_offline": (2e-5, lambda: velocity("mask")),
-        "out_streaming": (2e-5, lambda: velocity("mask", chunk_mask(frames, CHUNK_FRAMES, flow.device))),
-        "out_offline_mask_partial": (2e-5, lambda: velocity("mask_partial")),
-    }
+        "out_offline": (2e-5, lambda: velocity(flow, given, None)[2]),
+        "out_streaming": (2e-5, lambda: velocity(flow, given, streaming)[2]),
+        "out_offline_mask_partial": (2e-5, lambda: velocity(flow, partial_mask, None)[2]),
+    })  # fmt: skip
 
 
-def _mel_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
+def velocity(flow: Flow, given: Mapping[str, Tensor], allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the torch path's estimator: its joined inputs [rows, frames, channels], the embedding of
+    the time, and the velocity [rows, 80, frames]. given: the published inputs by name. allowed:
+    whether a query may see a key, None: always.
+    """
+    rows, _, frames = given["x"].shape
+    speaker = given["spks"][:, :, None].expand(-1, -1, frames)
+    joined = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
+    time = flow.estimator.time_embedding(given["t"])
+    mask = Mask(given["mask"].transpose(1, 2), allowed)
+    return joined, time, flow.estimator(joined, time, CachedPass.whole(rows), mask).transpose(1, 2)
+
+
+def _mel(flow: Flow, arrays: Recording) -> None:
     ids, prompt = _ids(arrays), arrays["prompt_token"].shape[1]
     voice = VoicePrompt(ids[:prompt], arrays.tensor("prompt_feat")[0], arrays.tensor("spk_embedding")[0])
     tokens, frames = ids[prompt:], MEL_FRAMES_PER_TOKEN * ids.numel()
@@ -112,7 +107,7 @@ def _mel_recipes(flow: Flow, arrays: Recording) -> dict[str, Recipe]:
     for at in range(int(arrays["n_calls"])):
         arrays.use(f"call{at}_token_offset")
         recipes[f"mel_chunk{at}_full"] = (5e-5, partial(call, at))
-    return recipes
+    arrays.compare_all(recipes)
 
 
 def joined_blocks(flow: Flow, voice: VoicePrompt, tokens: Tensor) -> Tensor:

@@ -2,34 +2,32 @@
 and every recorded token sequence.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.stepper import Alone
-from services.llm.engine.weights import load_tensors
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.engine.weights import ServedModel
+from services.llm.generation.config import LlmConfig
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
 from services.llm.generation.script import speech_inputs
 from services.llm.generation.whole_text import WholeText
-from tools.verify.recording import Recording, compare_file
+from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 
 FILE = "llm.npz"
-Recipe = tuple[float, Callable[[], NDArray[np.float32] | list[int]]]
-"""Tolerance and how the array is made."""
 _EOS_BIAS = 30.0
 MAIN_PHASE = "(continuous, while text arrives)"
 """Remark of the rows that hold the served profile to the reference. Only the tokens made before the
@@ -43,19 +41,11 @@ def verify(directory: Path, report: Report) -> None:
 
     An array that is unknown, or absent, or whose inputs are absent, is a row too.
     """
-    compare_file(directory, FILE, report, partial(_compare, ModelDirectory(directory)))
+    compare_file(directory, FILE, report, partial(_compare, directory))
 
 
-def _compare(known: ModelDirectory, arrays: Recording) -> None:
-    config = read_config(known)
-    bundle = _Bundle(SpeechTokenModel.build(config, load_tensors(known, config), torch.device("cpu")), arrays)
-    for row, (tolerance, recipe) in _recipes(bundle).items():
-        arrays.compare(row, tolerance, recipe, beginning=row.endswith(MAIN_PHASE))
-    # How far from a tie the recorded sequences are, which is what makes asking for equality fair.
-    arrays.use("greedy_min_top2_gap")
-
-
-def _recipes(bundle: "_Bundle") -> dict[str, Recipe]:
+def _compare(directory: Path, arrays: Recording) -> None:
+    bundle = _Bundle(ServedModel.read(directory).load(torch.device("cpu")), arrays)
     equal = 0.0
     recipes: dict[str, Recipe] = {
         "prefix_embeds": (equal, bundle.prefix),
@@ -73,11 +63,13 @@ def _recipes(bundle: "_Bundle") -> dict[str, Recipe]:
     for prefix in ("nucleus", "nucleus_sharp"):
         recipes[f"{prefix}_ids"] = (equal, partial(bundle.nuclei, prefix, "ids"))
         recipes[f"{prefix}_probs"] = (1e-5, partial(bundle.nuclei, prefix, "probs"))
+    arrays.compare_all(recipes)
     for case in ("with_prompt", "no_prompt"):
         for what in ("tokens", "sampled"):
-            recipes[f"bistream_{what}_{case}"] = (equal, partial(bundle.interleaved, UpstreamText, case, what))
-        recipes[f"bistream_tokens_{case} {MAIN_PHASE}"] = (equal, partial(bundle.main_phase, case))
-    return recipes
+            arrays.compare(f"bistream_{what}_{case}", equal, partial(bundle.interleaved, UpstreamText, case, what))
+        arrays.compare(f"bistream_tokens_{case} {MAIN_PHASE}", equal, partial(bundle.main_phase, case), beginning=True)
+    # How far from a tie the recorded sequences are, which is what makes asking for equality fair.
+    arrays.use("greedy_min_top2_gap")
 
 
 class _Bundle:
@@ -97,23 +89,20 @@ class _Bundle:
     def repetition_aware(self) -> Chooser:
         return RepetitionAwareChooser(self._config.sampling, lambda weights, step, draw: int(np.argmax(weights)))
 
-    def prefix(self) -> NDArray[np.float32]:
-        embeddings: NDArray[np.float32] = self._model.embed(self._script(self.prompt(), GreedyChooser()).take()).numpy()
-        return embeddings[None]
+    def prefix(self) -> Tensor:
+        return self._model.embed(self._script(self.prompt(), GreedyChooser()).take())[None]
 
-    def forced_hidden(self) -> NDArray[np.float32]:
+    def forced_hidden(self) -> Tensor:
         """The prompt in one pass, then one forced token after another."""
         forced = self.ids("forced_speech_ids")
         inputs = self._script(self.prompt(), GreedyChooser()).take()
         cache = SequenceCache.reserve(self._config, len(inputs) + len(forced), self._model.device)
         hidden = [self._model.forward(self._model.embed(inputs), cache)[-1:]]
         hidden += [self._model.forward(self._model.embed(speech_inputs([token])), cache) for token in forced]
-        joined: NDArray[np.float32] = torch.cat(hidden).numpy()
-        return joined[None]
+        return torch.cat(hidden)[None]
 
-    def forced_scores(self) -> NDArray[np.float32]:
-        scores: NDArray[np.float32] = self._model.log_probabilities(torch.from_numpy(self.forced_hidden()[0])).numpy()
-        return scores
+    def forced_scores(self) -> Tensor:
+        return self._model.log_probabilities(self.forced_hidden()[0])
 
     def spoken(self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None) -> list[int]:
         script = self._script(prompt, chooser)
@@ -200,9 +189,7 @@ class _UntilLimit:
     `limit` decisions are made and ending is allowed."""
 
     limit: int
-
-    def __post_init__(self) -> None:
-        self.sampled: list[int] = []
+    sampled: list[int] = field(default_factory=list)
 
     def choose(self, scores: Scores, tokens: Sequence[int]) -> int:
         ends = len(tokens) >= self.limit and bool(np.isfinite(scores[END_OF_SPEECH]))

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from tools.verify.report import Report
 
+Recipe = tuple[float, Callable[[], Tensor | ArrayLike]]
+"""Tolerance of a row, and how its array is made."""
+
 
 class Recording:
     """The arrays by name. A lookup is the use of an input: an array that is neither looked up nor
@@ -83,6 +86,11 @@ class Recording:
             row = f"{row} [{computed.size} of {recorded.size}]"
             recorded = recorded.reshape(-1)[: computed.size]
         self._report.compare(f"{self._file}/{row}", computed, recorded, tolerance)
+
+    def compare_all(self, recipes: Mapping[str, Recipe]) -> None:
+        """As `compare`, for each row."""
+        for row, (tolerance, compute) in recipes.items():
+            self.compare(row, tolerance, compute)
 
     def report_rest(self) -> None:
         """Add a row for each array that has not been used."""

@@ -47,9 +47,6 @@ class Report:
     def ok(self) -> bool:
         return bool(self.rows) and all(row.verdict == "ok" for row in self.rows)
 
-    def as_dict(self) -> dict[str, object]:
-        return {"ok": self.ok, "arrays": [asdict(row) for row in self.rows]}
-
     def as_table(self) -> str:
         width = max((len(row.array) for row in self.rows), default=5)
         lines = [f"{'array':<{width}}  {'max abs error':>13}  {'tolerance':>9}  verdict"]
@@ -64,6 +61,6 @@ def print_result(report: Report, lines: Sequence[str], *, as_json: bool) -> int:
     """Print the table, and `lines` that name the first differences; returns the exit status: 0 all
     within tolerance, 1 not.
     """
-    content = report.as_dict() | {"first_differences": lines}
+    content = {"ok": report.ok, "arrays": [asdict(row) for row in report.rows], "first_differences": lines}
     print(json.dumps(content, indent=1) if as_json else "\n".join([report.as_table(), *lines]))
     return 0 if report.ok else 1

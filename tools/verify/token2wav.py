@@ -84,58 +84,57 @@ def _speak(directory: Path, flow: Recording, stream: Recording) -> _StreamCalls:
             batcher.feed(lane, tokens[:count])
             tokens = tokens[count:]
         batcher.finish(lane)
-        last = False
-        while not last:
+        while True:
             hop = arrivals.get(timeout=PATIENCE_SECONDS)
             if isinstance(hop, Exception):
                 raise hop
             batcher.taken(lane)
             outputs.wavs.append(hop.samples)
-            last = hop.last
+            if hop.last:
+                return outputs
     finally:
         batcher.close()
-    return outputs
 
 
+@dataclass
 class _ListeningFlow:
     """Notes the calls as the reference's recording names them."""
 
-    def __init__(self, flow: Flow, outputs: _StreamCalls) -> None:
-        self._flow = flow
-        self._calls = outputs
+    flow: Flow
+    outputs: _StreamCalls
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
-        self._calls.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
-        return self._flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
+        self.outputs.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
+        return self.flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
 
 
+@dataclass
 class _ListeningVocoder:
     """Notes what each vocoder call sees, repeated frames included, and from it how many tokens had
     been spoken before.
     """
 
-    def __init__(self, vocoder: Vocoder, outputs: _StreamCalls) -> None:
-        self._vocoder = vocoder
-        self._calls = outputs
+    vocoder: Vocoder
+    outputs: _StreamCalls
 
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
-        return self._vocoder.start_upstream(seed, sentence)
+        return self.vocoder.start_upstream(seed, sentence)
 
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
-        self._calls.mels.append(seen.numpy().copy())
-        self._calls.cached.append(0 if state.source is None else len(state.source))
-        call = self._calls.calls[-1]
+        self.outputs.mels.append(seen.numpy().copy())
+        self.outputs.cached.append(0 if state.source is None else len(state.source))
+        call = self.outputs.calls[-1]
         decoded = call["n_tokens"] - (0 if final else LOOKAHEAD_TOKENS)
         call["token_offset"] = decoded - mel.shape[1] // MEL_FRAMES_PER_TOKEN
-        return self._vocoder.step_upstream(state, mel, final, stop=stop)
+        return self.vocoder.step_upstream(state, mel, final, stop=stop)
 
 
+@dataclass
 class _RecordedSource:
     """Stands in for the vocoder's source: hands out the recorded excitation, call by call."""
 
-    def __init__(self, sources: Iterator[NDArray[np.float32]]) -> None:
-        self._sources = sources
+    sources: Iterator[NDArray[np.float32]]
 
     def generate(self, f0: Tensor, phase: object, noise: Tensor, ended: bool) -> tuple[Tensor, None]:
-        return torch.from_numpy(next(self._sources))[:, 0], None
+        return torch.from_numpy(next(self.sources))[:, 0], None

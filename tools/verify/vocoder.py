@@ -34,20 +34,22 @@ def _network(vocoder: Vocoder, recorded: Recording) -> None:
     silence = torch.zeros_like(noise)
     given = recorded.tensor("source")[:, 0]
     recorded.use("rand_ini")  # has no effect on any output
-    recorded.compare("f0", 2e-3, lambda: vocoder.f0(mel))
-    recorded.compare(
-        "source", 1e-3, lambda: vocoder.source.generate(vocoder.f0(mel), None, noise, ended=True)[0][:, None]
-    )
-    recorded.compare("source_stft", 1e-5, lambda: vocoder.filter.spectrum.analyse(given, plan.spectrum, samples))
-    recorded.compare("conv_pre_out", 1e-5, lambda: vocoder.filter.conv_pre(mel, plan))
-    recorded.compare("conv_post_out", 1e-5, lambda: vocoder.filter.conv_post(mel, given, plan))
-    recorded.compare("wav", 2e-5, lambda: vocoder.filter(mel, given, 0, frames))
     plain = vocoder.render_upstream(mel[0], silence, None, None)
-    recorded.compare("wav_zero_noise", 2e-3, lambda: plain[0][None])
-    recorded.compare("source_zero_noise", 1e-3, lambda: plain[1][None, None])
+    recorded.compare_all({
+        "f0": (2e-3, lambda: vocoder.f0(mel)),
+        "source": (1e-3, lambda: vocoder.source.generate(vocoder.f0(mel), None, noise, ended=True)[0][:, None]),
+        "source_stft": (1e-5, lambda: vocoder.filter.spectrum.analyse(given, plan.spectrum, samples)),
+        "conv_pre_out": (1e-5, lambda: vocoder.filter.conv_pre(mel, plan)),
+        "conv_post_out": (1e-5, lambda: vocoder.filter.conv_post(mel, given, plan)),
+        "wav": (2e-5, lambda: vocoder.filter(mel, given, 0, frames)),
+        "wav_zero_noise": (2e-3, lambda: plain[0][None]),
+        "source_zero_noise": (1e-3, lambda: plain[1][None, None]),
+    })  # fmt: skip
     cached = vocoder.render_upstream(mel[0], silence, recorded.tensor("cache_source")[0, 0], None)
-    recorded.compare("wav_with_cache_source_zero_noise", 2e-3, lambda: cached[0][None])
-    recorded.compare("source_with_cache_zero_noise", 1e-3, lambda: cached[1][None, None])
+    recorded.compare_all({
+        "wav_with_cache_source_zero_noise": (2e-3, lambda: cached[0][None]),
+        "source_with_cache_zero_noise": (1e-3, lambda: cached[1][None, None]),
+    })  # fmt: skip
     f0, stride = recorded.tensor("sinegen_f0")[None], int(recorded["sinegen_stride"])
     tolerance = 1e-3 * max(1.0, f0.shape[1] / 50)
     recorded.compare(
@@ -56,14 +58,14 @@ def _network(vocoder: Vocoder, recorded: Recording) -> None:
 
 
 def _stream(vocoder: Vocoder, directory: Path, recorded: Recording) -> None:
-    window = hamming_window()
-    recorded.compare("hamming_window", 1e-12, hamming_window)
     with np.load(directory / "flow_mel.npz") as flow:
         mel = torch.from_numpy(flow["mel_offline"])
-    recorded.compare("speed_1p25_mel", 5e-5, lambda: MelStretch.offline(mel[0], SPEED)[None])
-    offline_source = recorded.tensor("offline_source")[:, 0]
-    recorded.compare("offline_wav", 2e-5, lambda: vocoder.filter(mel, offline_source, 0, mel.shape[2]))
-    calls = int(recorded["n_calls"])
+    recorded.compare_all({
+        "hamming_window": (1e-12, hamming_window),
+        "speed_1p25_mel": (5e-5, lambda: MelStretch.offline(mel[0], SPEED)[None]),
+        "offline_wav": (2e-5, lambda: vocoder.filter(mel, recorded.tensor("offline_source")[:, 0], 0, mel.shape[2])),
+    })  # fmt: skip
+    calls, window = int(recorded["n_calls"]), hamming_window()
     speech: Tensor | None = None
     for call in range(calls):
         call_mel, source = recorded.tensor(f"hift_mel{call}"), recorded.tensor(f"hift_source{call}")[:, 0]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu.service_settings import state_bytes
+from bench.gpu.parts import state_bytes
 from bench.gpu.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, RandomVoice, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow

@@ -5,7 +5,7 @@ ArgumentTypeError for a value it refuses.
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -237,9 +237,9 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def serving(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`, except
-    those of `serving_environ`.
+def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`.
+    environ: further variables of the services.
     """
     return {
         "listen": arguments.listen,
@@ -248,14 +248,11 @@ def serving(arguments: argparse.Namespace) -> dict[str, Any]:
         "replicas": arguments.replicas,
         "drain_seconds": arguments.drain,
         "gpu_sharing": arguments.gpu_sharing,
-    }
-
-
-def serving_environ(arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that --strict and --voices set."""
-    return {
-        **strictness(arguments.strict),
-        "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
+        "environ": {
+            **(environ or {}),
+            **strictness(arguments.strict),
+            "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
+        },
     }
 
 

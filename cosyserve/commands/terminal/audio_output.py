@@ -10,11 +10,11 @@ from pathlib import Path
 
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
 from cosyserve.commands.terminal.players import Player, PlayerError, installed_player
 from cosyserve.commands.terminal.standard_streams import write_bytes
 from cosyserve.errors import DeadlineExceeded
+from cosyserve.load.player import Heard, Play
 
 ENDINGS = (".wav", ".wave", "")
 """Endings of files that can be written, in lower case."""
@@ -53,16 +53,19 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
     Raises OSError for a file that cannot be written, DeadlineExceeded when --timeout is over, and
     Unavailable without a server.
     """
+    to_stderr = arguments.output == _STREAM
     try:
         player = Player(installed_player(), arguments.rate) if arguments.play else None
         out = _Output(arguments, player)
-        async with asyncio.timeout(arguments.timeout) as time_given:
-            try:
-                heard = await _spoken(arguments, speak, out, player)
-            finally:
-                out.close()
+        async with asyncio.timeout(arguments.timeout) as time_given, contextlib.AsyncExitStack() as exits:
+            exits.callback(out.close)
+            client = await exits.enter_async_context(AsyncClient(arguments.server))
+            await client.connect(arguments.timeout)
+            if player is not None:
+                await exits.enter_async_context(player)
+            heard = await speak(client, out.play)
     except PlayerError as error:
-        return report_failure("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
+        return report_failure("", str(error), FAILED, as_json=arguments.json, to_stderr=to_stderr)
     except TimeoutError as error:
         if not time_given.expired():
             raise
@@ -71,25 +74,11 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[AsyncClient, P
         ) from error
     for warning in heard.summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    to_stderr = arguments.output == _STREAM
     if arguments.json:
         print_json(heard.as_dict() | {"output": arguments.output}, to_stderr=to_stderr)
     else:
         print(f"{arguments.output or 'played'}: {heard}", file=sys.stderr if to_stderr else sys.stdout)
     return 0
-
-
-async def _spoken(
-    arguments: argparse.Namespace,
-    speak: Callable[[AsyncClient, Play], Awaitable[Heard]],
-    out: "_Output",
-    player: Player | None,
-) -> Heard:
-    async with AsyncClient(arguments.server) as client, contextlib.AsyncExitStack() as exits:
-        await client.connect(arguments.timeout)
-        if player is not None:
-            await exits.enter_async_context(player)
-        return await speak(client, out.play)
 
 
 class _Output:

@@ -123,11 +123,9 @@ class Player:
         if self._process is None or self._process.stderr is None:
             return ""
         said = (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
-        status = await self._process.wait()
-        if not status and not said:
+        if not (status := await self._process.wait()):
             return ""
-        ended = f"--play: {self._program.name} ended with status {status}"
-        return "" if not status else f"{ended}: {said[-1]}" if said else ended
+        return ": ".join([f"--play: {self._program.name} ended with status {status}", *said[-1:]])
 
     async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL

@@ -25,7 +25,7 @@ class ServerMissing(SettingsError):
 def require(command: str) -> None:
     """Return where `command` has what it needs. Raises ServerMissing."""
     package = COMMANDS.get(command)
-    if package is not None and not _is_there(package):
+    if package is not None and not is_there(package):
         raise ServerMissing(
             f"{command} needs the package cosyserve-server, which is not installed here: "
             "pip install 'cosyserve-server[cpu]'"
@@ -34,7 +34,7 @@ def require(command: str) -> None:
 
 def require_engines(command: str, package: str) -> None:
     """Return if `package` and the engines that it uses are installed. Raises ServerMissing."""
-    if not (_is_there(package) and _is_there("torch")):
+    if not (is_there(package) and is_there("torch")):
         raise ServerMissing(
             f"{command} needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
         )
@@ -51,7 +51,8 @@ async def run_module(module: str, *arguments: str) -> int:
             await process.wait()
 
 
-def _is_there(package: str) -> bool:
+def is_there(package: str) -> bool:
+    """Whether a package or module is installed."""
     try:
         return importlib.util.find_spec(package) is not None
     except ModuleNotFoundError:  # of the package around it

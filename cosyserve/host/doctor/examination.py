@@ -8,12 +8,8 @@ from typing import Any
 
 from cosyserve.host.doctor.finding import Finding, State
 from cosyserve.host.doctor.gpu_checks import (
-    check_compiler,
-    check_cuda,
     check_driver,
-    check_gpu,
-    check_sharing,
-    check_torch_build,
+    check_gpus,
     torch_directory,
 )
 from cosyserve.host.doctor.host_checks import (
@@ -66,14 +62,10 @@ def examine(
     weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None
     findings = [
         check_driver(machine, gpu_wanted),
-        *check_cuda(machine),
-        *(finding for number, gpu in enumerate(machine.gpus) for finding in check_gpu(number, gpu)),
-        *check_torch_build(machine, torch_directory()),
-        *check_compiler(machine),
-        *check_sharing(machine, environ),
+        *check_gpus(machine, torch_directory(), environ),
         check_python(),
-        *(check_library(library, machine.versions, has_gpu) for library in SUPPORTED_LIBRARIES),
-        *check_library_combinations(machine.versions),
+        *(check_library(library, machine) for library in SUPPORTED_LIBRARIES),
+        *check_library_combinations(machine),
         *check_model(model),
         check_cores(machine),
         check_memory(machine, weights),

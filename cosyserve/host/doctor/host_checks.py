@@ -37,8 +37,12 @@ def check_cores(machine: Machine) -> Finding:
     observed = f"{machine.cores:g} to use"
     if machine.cores >= 2:
         return ok("cores", observed)
-    means = "four services share less than two cores: sound will come with gaps"
-    return note("cores", observed, means, "give the container more (docker run --cpus 4), or the process (taskset)")
+    return note(
+        "cores",
+        observed,
+        means="four services share less than two cores: sound will come with gaps",
+        fix="give the container more (docker run --cpus 4), or the process (taskset)",
+    )
 
 
 def check_memory(machine: Machine, weights: int) -> Finding:
@@ -61,12 +65,11 @@ def check_disk(directory: Path, has_gpu: bool) -> Finding:
     free, wanted = shutil.disk_usage(existing).free, _GPU_DISK if has_gpu else _LEAST_DISK
     observed = f"{free / GIB:.1f} GiB free in {directory}"
     if not os.access(existing, os.W_OK):
-        means = "kernels are compiled again at each start, and engines cannot be built"
         return note(
             "disk",
             f"{existing} cannot be written",
-            means,
-            "COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be",
+            means="kernels are compiled again at each start, and engines cannot be built",
+            fix="COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be",
         )
     if free >= wanted:
         return ok("disk", observed)
@@ -84,12 +87,14 @@ def check_disk(directory: Path, has_gpu: bool) -> Finding:
 def check_open_files(limit: int | None = None) -> Finding:
     """Each connection, stream and checkpoint is an open file. limit: None: that of this process."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
-    if files == resource.RLIM_INFINITY or files >= _MANY_FILES:
-        return ok("open files", "without limit" if files == resource.RLIM_INFINITY else f"{files} at once")
-    fix = "ulimit -n 65536, or docker run --ulimit nofile=65536"
+    if files == resource.RLIM_INFINITY:
+        return ok("open files", "without limit")
+    observed, fix = f"{files} at once", "ulimit -n 65536, or docker run --ulimit nofile=65536"
+    if files >= _MANY_FILES:
+        return ok("open files", observed)
     if files < _LEAST_FILES:
-        return problem("open files", f"{files} at once", "services fail while they load", fix)
-    return note("open files", f"{files} at once", f"beyond some {files // 8} callers connections are refused", fix)
+        return problem("open files", observed, "services fail while they load", fix)
+    return note("open files", observed, f"beyond some {files // 8} callers connections are refused", fix)
 
 
 def check_public_port(listen: str) -> Finding:
@@ -123,12 +128,21 @@ def check_clock(newest: Path = Path(__file__), now: float | None = None, synchro
     seconds = time.time() if now is None else now
     observed = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
     if seconds + 60 < newest.stat().st_mtime:
-        means = "it is behind our own files; certificates, voices and traces are judged by it"
-        return problem("clock", observed, means, "sudo timedatectl set-ntp true")
+        return problem(
+            "clock",
+            observed,
+            means="it is behind our own files; certificates, voices and traces are judged by it",
+            fix="sudo timedatectl set-ntp true",
+        )
     held = clock_is_held() if synchronised is None else synchronised
     if held is False:
-        means = "nothing keeps it right: traces of several machines will not fit together; audio does not depend on it"
-        return note("clock", observed, means, "sudo timedatectl set-ntp true (on the host, for a container)")
+        return note(
+            "clock",
+            observed,
+            means="nothing keeps it right: traces of several machines will not fit together; "
+            "audio does not depend on it",
+            fix="sudo timedatectl set-ntp true (on the host, for a container)",
+        )
     return ok("clock", observed + ("" if held else "; whether a time service keeps it is unknown"))
 
 
@@ -137,9 +151,8 @@ def clock_is_held() -> bool | None:
     struct timex.
     """
     try:
-        library = ctypes.CDLL(None, use_errno=True)
         # With modes=0 it only reads.
-        state = library.adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):
         return None
     return None if state < 0 else state != _TIME_ERROR

@@ -2,13 +2,12 @@
 first, which have been measured, the fastest first, then those of other libraries.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cosyserve.engines.gpu_facts import AMPERE
 from cosyserve.host.hardware import (
+    LEAST_GPU_MIB,
     SUPPORTED_LIBRARIES,
-    TIERS,
     Machine,
     Recommendation,
     format_version,
@@ -17,6 +16,8 @@ from cosyserve.host.hardware import (
 )
 
 _LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
+_KERNELS = "triton"
+"""The library of our own kernels."""
 _LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"
 _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"}
 
@@ -28,21 +29,24 @@ class Configuration:
     name: str
     what: str
     """In words."""
-    backends: dict[str, str]
-    """Of llm and token2wav."""
     environ: dict[str, str]
     """Variables that define it, without devices, which depend on the memory of the GPU."""
-    lacks: Callable[[Machine], str | None]
-    """Why a machine cannot run it, None if it can, as far as known without starting it."""
-    needs_engines: bool = False
-    """Whether engines must be built before it starts."""
+    engines: dict[str, str] = field(default_factory=dict)
+    """Of llm and token2wav, those that are not torch."""
+    library: str = ""
+    """The library that it needs besides torch."""
     on_gpu: bool = True
     automatic: bool = True
     """Whether it may be chosen by default."""
-    hosted: tuple[str, str] | None = None
-    """The service whose engine is from another library, and that engine. Such a configuration is
-    used if it was measured to be faster than our own.
+    hosted: str = ""
+    """The service whose engine is from another library. Such a configuration is used if it was
+    measured to be faster than our own.
     """
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """Of llm and token2wav."""
+        return {"llm": "torch", "token2wav": "torch", **self.engines}
 
     def settings(self, machine: Machine, weights: int) -> Recommendation:
         """Settings for the services: those recommended for the memory of the machine, overridden by
@@ -51,19 +55,23 @@ class Configuration:
         recommendation = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
         return Recommendation(recommendation.tier, recommendation.environ | self.environ, recommendation.why)
 
+    def lacks(self, machine: Machine) -> str | None:
+        """Why a machine cannot run it, None if it can, as far as known without starting it."""
+        gpu = machine.gpu
+        if self.library == _KERNELS and gpu is not None and gpu.capability < AMPERE:
+            return f"{gpu.name} is older than Ampere (compute capability 8.0)"
+        if self.on_gpu and gpu is None:
+            return "there is no NVIDIA GPU"
+        if self.on_gpu and gpu is not None and gpu.memory_mib < LEAST_GPU_MIB:
+            return f"{gpu.name} has {gpu.memory_mib} MiB, {LEAST_GPU_MIB} are the least"
+        if self.library and (reason := _lacking_library(machine, self.library)):
+            return reason
+        if self.library == _KERNELS and machine.compiler is None:
+            return "there is no C compiler for Triton's launchers: apt-get install gcc libc6-dev"
+        return None
 
-def _no_gpu(machine: Machine) -> str | None:
-    if machine.gpu is None:
-        return "there is no NVIDIA GPU"
-    least = min(tier.at_least for tier in TIERS)
-    return (
-        None
-        if machine.gpu.memory_mib >= least
-        else f"{machine.gpu.name} has {machine.gpu.memory_mib} MiB, {least} are the least"
-    )
 
-
-def _library(machine: Machine, name: str) -> str | None:
+def _lacking_library(machine: Machine, name: str) -> str | None:
     library = _LIBRARIES[name]
     version = machine.version(*library.distributions)
     if version is None:
@@ -74,86 +82,55 @@ def _library(machine: Machine, name: str) -> str | None:
     return None
 
 
-def _no_tensorrt(machine: Machine) -> str | None:
-    return _no_gpu(machine) or _library(machine, "tensorrt")
-
-
-def _no_hosted_llm(name: str) -> Callable[[Machine], str | None]:
-    return lambda machine: _no_gpu(machine) or _library(machine, name)
-
-
-def _no_kernels(machine: Machine) -> str | None:
-    if machine.gpu is not None and machine.gpu.capability < AMPERE:
-        return f"{machine.gpu.name} is older than Ampere (compute capability 8.0)"
-    without = (
-        None if machine.compiler else "there is no C compiler for Triton's launchers: apt-get install gcc libc6-dev"
-    )
-    return _no_gpu(machine) or _library(machine, "triton") or without
-
-
 CONFIGURATIONS = (
     Configuration(
         "compile+fp16",
         "kernels of our own in CUDA graphs, products in bfloat16",
-        {"llm": "torch", "token2wav": "torch"},
         {**_HALF, f"{_LLM}GPU_ENGINE": "fused", f"{_FLOW}GPU_ENGINE": "paged", f"{_FLOW}GPU_VOCODER": "windowed"},
-        _no_kernels,
+        library=_KERNELS,
     ),
     Configuration(
         "fp16",
         "plain PyTorch on the GPU, which computes in float32: there is no plain half precision here",
-        {"llm": "torch", "token2wav": "torch"},
         {f"{_LLM}GPU_ENGINE": "readable", f"{_FLOW}GPU_ENGINE": "readable"},
-        _no_gpu,
     ),
     Configuration(
         "trt+fp16",
         "TensorRT plans of flow and vocoder, the estimator in float16; the LLM by kernels of our own",
-        {"llm": "torch", "token2wav": "tensorrt"},
         {**_HALF, f"{_FLOW}ENGINE_PRECISION": "fp16"},
-        _no_tensorrt,
-        needs_engines=True,
+        {"token2wav": "tensorrt"},
+        library="tensorrt",
         automatic=False,
-        hosted=("token2wav", "tensorrt"),
+        hosted="token2wav",
     ),
     Configuration(
         "trtllm+fp16",
         "the LLM by TensorRT-LLM; flow and vocoder by kernels of our own",
-        {"llm": "tensorrt_llm", "token2wav": "torch"},
         _HALF,
-        _no_hosted_llm("tensorrt_llm"),
-        needs_engines=True,
+        {"llm": "tensorrt_llm"},
+        library="tensorrt_llm",
         automatic=False,
-        hosted=("llm", "tensorrt_llm"),
+        hosted="llm",
     ),
     Configuration(
         "vllm+fp16",
         "the LLM by vLLM; flow and vocoder by kernels of our own",
-        {"llm": "vllm", "token2wav": "torch"},
         _HALF,
-        _no_hosted_llm("vllm"),
-        needs_engines=True,
+        {"llm": "vllm"},
+        library="vllm",
         automatic=False,
-        hosted=("llm", "vllm"),
+        hosted="llm",
     ),
     Configuration(
         "onnx",
         "the flow and the vocoder as ONNX graphs on the CPU; slower than cpu, for comparison",
-        {"llm": "torch", "token2wav": "onnxruntime"},
         {f"{_LLM}DEVICE": "cpu", f"{_FLOW}DEVICE": "cpu", f"{_FLOW}ENGINE_PRECISION": "fp32"},
-        lambda machine: _library(machine, "onnxruntime"),
-        needs_engines=True,
+        {"token2wav": "onnxruntime"},
+        library="onnxruntime",
         on_gpu=False,
         automatic=False,
     ),
-    Configuration(
-        "cpu",
-        "PyTorch on the CPU",
-        {"llm": "torch", "token2wav": "torch"},
-        {f"{_LLM}DEVICE": "cpu", f"{_FLOW}DEVICE": "cpu"},
-        lambda machine: None,
-        on_gpu=False,
-    ),
+    Configuration("cpu", "PyTorch on the CPU", {f"{_LLM}DEVICE": "cpu", f"{_FLOW}DEVICE": "cpu"}, on_gpu=False),
 )
 BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS}
 

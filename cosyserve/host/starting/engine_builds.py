@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV
 from cosyserve.engines.compatibility import incompatibility
 from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
@@ -23,27 +24,20 @@ from cosyserve.settings import cache_directory
 BUILD = "--precompile builds them"
 SERVED_AS_IT_IS = ("hf", "vllm")
 """Forms of the LLM that need no engine."""
-ENGINES, LLM_ENGINES, CONVERTED = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES", "COSYSERVE_LLM_CONVERTED"
-PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
-_ESTIMATOR, _STREAMS, _DEVICE = (
-    "COSYSERVE_TOKEN2WAV_ENGINE_ESTIMATOR",
-    "COSYSERVE_TOKEN2WAV_WIDEST_STEP",
-    "COSYSERVE_TOKEN2WAV_DEVICE",
-)
-WEIGHTS, LLM_WEIGHTS = ("flow.pt", "hift.pt"), ("llm.pt",)
+CONVERTED, _TOKEN2WAV = "COSYSERVE_LLM_CONVERTED", "COSYSERVE_TOKEN2WAV_"
+PRECISION, _COMPATIBILITY = f"{_TOKEN2WAV}ENGINE_PRECISION", f"{_TOKEN2WAV}ENGINE_COMPATIBILITY"
 PARTS = ("encoder", "estimator", "pitch", "filter")
 """Parts of the engines of token2wav; their names in the cache follow `token2wav.`."""
 PUBLISHED, PUBLISHED_FILE = "published", "flow.decoder.estimator.fp32.onnx"
 
 
-def llm_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Directory of the engine cache of the LLM service."""
-    return Path(environ[LLM_ENGINES]) if environ.get(LLM_ENGINES) else default_directory()
+def engine_directory(service: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Directory of the engine cache of llm or token2wav."""
+    return Path(_engines(service, environ) or default_directory())
 
 
-def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
-    """The engine cache of token2wav."""
-    return EngineCache(Path(environ[ENGINES]) if environ.get(ENGINES) else default_directory())
+def _engines(service: str, environ: Mapping[str, str]) -> str | None:
+    return environ.get(f"COSYSERVE_{service.upper()}_ENGINES")
 
 
 def engines_are_built(
@@ -52,25 +46,26 @@ def engines_are_built(
     """Whether engines of every part exist for this model and machine. environ: of the user. The
     service itself also checks all bytes.
     """
-    if configuration.hosted is not None and configuration.hosted[0] == "llm":
-        form = conversion_target(machine, configuration.hosted[1])
+    if configuration.hosted == "llm":
+        form = conversion_target(machine, configuration.backends["llm"])
         at = environ.get(CONVERTED) or (form and str(converted_directory(model, form, environ)))
         return bool(at) and (Path(str(at)) / "manifest.json").is_file()
     directory, variables = ModelDirectory(model), {**configuration.environ, **environ}
-    wanted = {"model": directory.content_hash((*WEIGHTS, directory.yaml_name)), "precision": variables[PRECISION]}
+    wanted = {
+        "model": directory.content_hash((*TOKEN2WAV.weight_files, directory.yaml_name)),
+        "precision": variables[PRECISION],
+    }
     gpus, tensorrt = [] if machine.gpu is None else [machine.gpu.facts], machine.version(*TENSORRT)
     components = {"token2wav.graphs"}
     if configuration.on_gpu:
         components = {f"token2wav.{part}" for part in PARTS}
         wanted["compatibility"] = variables.get(_COMPATIBILITY) or "none"
     libraries = {"tensorrt": tensorrt} if tensorrt is not None else {}
-    keys = (entry.key for entry in cache(environ).entries())
-    existing = {
+    return components <= {
         key.component
-        for key in keys
+        for key in (entry.key for entry in EngineCache(engine_directory("token2wav", environ)).entries())
         if wanted.items() <= key.facts.items() and incompatibility(key.facts, gpus, libraries) is None
     }
-    return components <= existing
 
 
 def conversion_target(machine: Machine, backend: str) -> str | None:
@@ -85,7 +80,7 @@ def conversion_target(machine: Machine, backend: str) -> str | None:
 
 def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Directory of the LLM of this model in that form."""
-    content = ModelDirectory(model).content_hash(LLM_WEIGHTS)
+    content = ModelDirectory(model).content_hash(LLM.weight_files)
     return cache_directory(environ) / "converted" / f"llm-{form}-{content}"
 
 
@@ -96,10 +91,22 @@ def build_commands(
     of llm and token2wav. environ: variables of the services, which must find the engines.
     """
     commands = []
+    published = model / PUBLISHED_FILE if environ.get(f"{_TOKEN2WAV}ENGINE_ESTIMATOR") == PUBLISHED else None
+    graphs = {
+        "--precision": environ.get(PRECISION),
+        "--published": published,
+        "--engines": _engines("token2wav", environ),
+    }
     if backends["token2wav"] == "tensorrt":
-        commands.append(["build", "token2wav", str(model), *_graph_options(model, environ), *_plan_options(environ)])
+        device = environ.get(f"{_TOKEN2WAV}DEVICE")
+        plans = {
+            "--streams": environ.get(f"{_TOKEN2WAV}WIDEST_STEP"),
+            "--compatibility": environ.get(_COMPATIBILITY),
+            "--device": None if device in ("auto", "cuda") else device,
+        }
+        commands.append(["build", "token2wav", str(model), *_options(graphs | plans)])
     if backends["token2wav"] == "onnxruntime":
-        commands.append(["export", str(model), *_graph_options(model, environ)])
+        commands.append(["export", str(model), *_options(graphs)])
     form = conversion_target(machine, backends["llm"])
     if form is None:
         return commands
@@ -108,25 +115,13 @@ def build_commands(
     if environ.get(CONVERTED) in (None, "", directory):
         commands.append(["convert", str(model), "--target", form, "--output", directory])
         if form not in SERVED_AS_IT_IS:
-            commands.append(["build", "llm", directory, *_given("--engines", environ.get(LLM_ENGINES))])
+            commands.append(["build", "llm", directory, *_options({"--engines": _engines("llm", environ)})])
     return commands
 
 
-def _graph_options(model: Path, environ: Mapping[str, str]) -> list[str]:
-    published = str(model / PUBLISHED_FILE) if environ.get(_ESTIMATOR) == PUBLISHED else None
-    precision = _given("--precision", environ.get(PRECISION))
-    return [*precision, *_given("--published", published), *_given("--engines", environ.get(ENGINES))]
-
-
-def _plan_options(environ: Mapping[str, str]) -> list[str]:
-    device = environ.get(_DEVICE)
-    variables = {"--streams": environ.get(_STREAMS), "--compatibility": environ.get(_COMPATIBILITY)}
-    variables["--device"] = None if device in ("auto", "cuda") else device
-    return [part for name, value in variables.items() for part in _given(name, value)]
-
-
-def _given(name: str, value: str | None) -> list[str]:
-    return [name, value] if value else []
+def _options(values: Mapping[str, str | Path | None]) -> list[str]:
+    """Names and values on a command line, of those that have a value."""
+    return [str(part) for name, value in values.items() if value for part in (name, value)]
 
 
 _STOP_SECONDS = 10.0

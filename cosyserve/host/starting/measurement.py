@@ -13,15 +13,15 @@ import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
-from cosyserve.client.playback import Heard, hear, milliseconds
 from cosyserve.client.types import STAGES
-from cosyserve.engines.benchmark_note import Note, NotedService, facts, read_note, write
-from cosyserve.engines.gpu_facts import TENSORRT, visible_gpus
+from cosyserve.engines.benchmark_note import LLM, TOKEN2WAV, NotedService, facts, read_note, write
+from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import BY_NAME, rating
-from cosyserve.host.starting.engine_builds import LLM_WEIGHTS, PRECISION, WEIGHTS, cache, llm_cache
+from cosyserve.host.starting.engine_builds import PRECISION, engine_directory
 from cosyserve.host.starting.plan import Plan
 from cosyserve.host.supervision.supervisor import DeploymentFailed, local_deployment
+from cosyserve.load.player import Heard, listen, milliseconds
 
 TEXT = (
     "Hello! This sentence went through four services before you heard it, "
@@ -52,8 +52,8 @@ class Measured:
         lines = [f"{'':<22}" + "".join(f"{column:>12}" for column in columns)]
         for name, heard in (("cold", self.cold), ("warm", self.warm)):
             first = (
-                milliseconds(heard.first_sound_seconds),
-                milliseconds(heard.first_audible_seconds),
+                milliseconds(heard.first_sound),
+                milliseconds(heard.first_audible),
                 f"{heard.real_time_factor:.2f}",
             )
             for kind, stages in (("to first byte", heard.summary.first_sound), ("in all", heard.summary.total)):
@@ -83,13 +83,13 @@ async def _speak(client: AsyncClient, text: str) -> tuple[Heard, bytes]:
     async def play(audio: bytes) -> None:
         pieces.append(audio)
 
-    heard = await hear(client.synthesize(text, seed=_SEED), play)
+    heard = await listen(client.synthesize(text, seed=_SEED), play=play)
     return heard, b"".join(pieces)
 
 
 def _fault(heard: Heard, audio: bytes, again: bytes) -> str | None:
-    if heard.seconds < _SHORTEST_SECONDS:
-        return f"the audio has only {heard.seconds:.2f} s"
+    if heard.audio < _SHORTEST_SECONDS:
+        return f"the audio has only {heard.audio:.2f} s"
     loudness = float(np.sqrt(np.mean(np.square(from_pcm(audio), dtype=np.float64))))
     if loudness < _SILENCE:
         return f"the audio is silent: root mean square {loudness:.1e} of full scale"
@@ -147,21 +147,15 @@ def table(trials: list[Trial]) -> str:
         cold, warm = trial.measured.cold, trial.measured.warm
         cells = (
             f"{trial.start_seconds:.1f} s",
-            milliseconds(cold.first_sound_seconds),
-            milliseconds(cold.first_audible_seconds),
-            milliseconds(warm.first_audible_seconds),
+            milliseconds(cold.first_sound),
+            milliseconds(cold.first_audible),
+            milliseconds(warm.first_audible),
         )
         figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{cells[3]:>10}{trial.real_time_factor:>7.2f}"
         lines.append(f"{trial.name:<14}{figures}  {rating(trial.real_time_factor)}")
     return "\n".join(lines)
 
 
-LLM, TOKEN2WAV = "llm", "token2wav"
-SERVICES = {
-    LLM: NotedService(LLM, ("tensorrt_llm", "vllm"), LLM_WEIGHTS, ("torch", "triton", "tensorrt_llm", "vllm")),
-    TOKEN2WAV: NotedService(TOKEN2WAV, ("tensorrt",), WEIGHTS, ("torch", "triton", *TENSORRT)),
-}
-"""Equal to what each service declares, so that it finds the notes (checked by a test)."""
 FASTER = 0.9
 """Another engine must be below this share of our own real-time factor: one measured sentence is
 accurate to about a tenth.
@@ -172,11 +166,11 @@ def read_notes(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str
     """By service, the hosted engine that was measured to be faster on this machine. Blocks while
     checkpoints are hashed.
     """
-    results = {
-        name: read_note(_root(name, environ), service, model, _precision(name, environ))
-        for name, service in SERVICES.items()
+    engines = {
+        service.name: read_note(engine_directory(service.name, environ), service, model, _precision(service, environ))
+        for service in (LLM, TOKEN2WAV)
     }
-    return {service: engine for service, engine in results.items() if engine}
+    return {service: engine for service, engine in engines.items() if engine}
 
 
 def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -184,41 +178,26 @@ def write_notes(trials: Sequence[Trial], model: Path, environ: Mapping[str, str]
     Returns by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError.
     """
     preferred = {}
-    for service in SERVICES:
-        factors = _factors(trials, service)
-        own = [factor for name, factor in factors.items() if BY_NAME[name].hosted is None]
-        others = {hosted[1]: factors[name] for name in factors if (hosted := BY_NAME[name].hosted) is not None}
+    spoken = {trial.name: trial.real_time_factor for trial in trials if trial.measured is not None}
+    for service in (LLM, TOKEN2WAV):
+        factors = {
+            name: factor
+            for name, factor in spoken.items()
+            if BY_NAME[name].on_gpu and BY_NAME[name].hosted in ("", service.name)
+        }
+        own = [factor for name, factor in factors.items() if not BY_NAME[name].hosted]
+        others = {BY_NAME[name].backends[service.name]: factors[name] for name in factors if BY_NAME[name].hosted}
         if not own or not others:
             continue
         best = min(others, key=lambda engine: others[engine])
-        preferred[service] = best if others[best] <= FASTER * min(own) else ""
-        write(
-            _root(service, environ),
-            facts(SERVICES[service], model, _precision(service, environ)),
-            Note(preferred[service], factors),
-        )
+        preferred[service.name] = best if others[best] <= FASTER * min(own) else ""
+        depends_on = facts(service, model, _precision(service, environ))
+        write(engine_directory(service.name, environ), depends_on, preferred[service.name], factors)
     return preferred
 
 
-def _factors(trials: Sequence[Trial], service: str) -> dict[str, float]:
-    """Real-time factors of the configurations that spoke: our own on a GPU, and those whose hosted
-    engine is this service's.
-    """
-    results = {}
-    for trial in trials:
-        configuration = BY_NAME[trial.name]
-        counts = configuration.hosted is None or configuration.hosted[0] == service
-        if trial.measured is not None and counts and configuration.on_gpu:
-            results[trial.name] = trial.real_time_factor
-    return results
-
-
-def _root(service: str, environ: Mapping[str, str]) -> Path:
-    return llm_cache(environ) if service == LLM else cache(environ).root
-
-
-def _precision(service: str, environ: Mapping[str, str]) -> str:
+def _precision(service: NotedService, environ: Mapping[str, str]) -> str:
     """Precision of the exported estimator that was measured: from the environment of the user, else
     of the configuration.
     """
-    return environ.get(PRECISION) or BY_NAME["trt+fp16"].environ[PRECISION] if service == TOKEN2WAV else ""
+    return environ.get(PRECISION) or BY_NAME["trt+fp16"].environ[PRECISION] if service is TOKEN2WAV else ""

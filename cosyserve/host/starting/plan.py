@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.installation_checks import checkpoint_bytes
-from cosyserve.host.hardware import Machine
+from cosyserve.host.hardware import Machine, Recommendation
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import (
     BUILD,
@@ -20,18 +20,13 @@ from cosyserve.host.starting.engine_builds import (
 )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to start."""
+@dataclass(frozen=True, kw_only=True)
+class Plan(Recommendation):
+    """What to start, and its settings."""
 
     configuration: Configuration
     backends: dict[str, str]
     """Of llm and token2wav."""
-    environ: dict[str, str]
-    """Variables for the services."""
-    tier: str
-    why: tuple[str, ...]
-    """Reasons for the settings."""
 
     @property
     def name(self) -> str:
@@ -53,7 +48,7 @@ def make_plan(
     """
     settings = configuration.settings(machine, checkpoint_bytes(model))
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
-    backends, why = dict(configuration.backends), list(settings.why)
+    backends, why = configuration.backends, list(settings.why)
     for service in backends:
         named = None if forced else environ.get(f"COSYSERVE_{service.upper()}_BACKEND")
         if not named and service in faster:
@@ -64,7 +59,8 @@ def make_plan(
         backends[service] = named or faster.get(service) or backends[service]
     if backends["token2wav"] == faster.get("token2wav") == "tensorrt":
         settings.environ[PRECISION] = BY_NAME["trt+fp16"].environ[PRECISION]
-    form = conversion_target(machine, _wanted_llm(backends["llm"], environ))
+    llm = environ.get("COSYSERVE_LLM_AUTO_FIRST", "") if backends["llm"] == "auto" else backends["llm"]
+    form = conversion_target(machine, llm)
     if form in SERVED_AS_IT_IS:
         settings.environ[CONVERTED] = str(converted_directory(model, form, environ))
     mine = {
@@ -72,7 +68,7 @@ def make_plan(
         for name, value in settings.environ.items()
         if name not in environ or (forced and name in configuration.environ)
     }
-    return Plan(configuration, backends, mine, settings.tier, tuple(why))
+    return Plan(configuration=configuration, backends=backends, tier=settings.tier, environ=mine, why=tuple(why))
 
 
 def configurations_to_compare(
@@ -83,19 +79,10 @@ def configurations_to_compare(
     """
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
         return [], {}
-    configurations, left = [], dict[str, str]()
-    for configuration in CONFIGURATIONS:
-        if configuration.hosted is None or configuration.lacks(machine) is not None:
-            continue
-        if will_build or engines_are_built(configuration, machine, model, environ):
-            configurations.append(configuration)
-        else:
-            left[configuration.name] = f"no engines for this model, GPU, driver and library; {BUILD}"
-    return configurations, left
-
-
-def _wanted_llm(backend: str, environ: Mapping[str, str]) -> str:
-    return environ.get("COSYSERVE_LLM_AUTO_FIRST", "") if backend == "auto" else backend
+    run_here = [hosted for hosted in CONFIGURATIONS if hosted.hosted and hosted.lacks(machine) is None]
+    ready = [hosted for hosted in run_here if will_build or engines_are_built(hosted, machine, model, environ)]
+    missing = f"no engines for this model, GPU, driver and library; {BUILD}"
+    return ready, {hosted.name: missing for hosted in run_here if hosted not in ready}
 
 
 def choose_configuration(machine: Machine) -> tuple[Configuration, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +10,14 @@ from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 
-async def serve(
-    model: Path,
-    backend: str | Mapping[str, str] | None,
-    device: str | None,
-    environ: Mapping[str, str],
-    log: Callable[[str], None],
-    **options: Any,
-) -> int:
-    """Run all services with `environ` until Ctrl-C; returns the exit code. log: takes each line of
-    output. options: further arguments of `local_deployment`.
+async def serve(model: Path, log: Callable[[str], None], **options: Any) -> int:
+    """Run all services until Ctrl-C; returns the exit code. log: takes each line of output.
+    options: further arguments of `local_deployment`.
     """
     stop = StopSignals()
     try:
         async with local_deployment(
-            model,
-            backend=backend,
-            device=device,
-            environ=environ,
-            log=log,
-            report=lambda line: log(f"{'cosyserve':<14} | {line}"),
-            **options,
+            model, log=log, report=lambda line: log(f"{'cosyserve':<14} | {line}"), **options
         ) as stack:
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)

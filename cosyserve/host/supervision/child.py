@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -35,8 +36,7 @@ class Child:
         """Whether it has been SERVING: from then on it may hold accepted work."""
         self.last_lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
         self._log = log
-        self._output = cast("asyncio.StreamReader", process.stdout)
-        self._reading = asyncio.create_task(self._read())
+        self._reading = asyncio.create_task(self._read(cast("asyncio.StreamReader", process.stdout)))
 
     @classmethod
     async def start(
@@ -93,10 +93,10 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
-    async def _read(self) -> None:
+    async def _read(self, output: asyncio.StreamReader) -> None:
         while True:
             try:
-                line = await self._output.readline()
+                line = await output.readline()
             except ValueError:  # longer than the limit; the reader has dropped it
                 line = b"(a line too long to show)\n"
             if not line:
@@ -154,7 +154,6 @@ async def until_silent(address: str, refusing_seconds: float) -> str:
     Any state is an answer, and so is any status that the process sends. A process that refuses
     connections is draining, and gets `refusing_seconds` for that.
     """
-    loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(
         address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     ) as channel:
@@ -165,7 +164,7 @@ async def until_silent(address: str, refusing_seconds: float) -> str:
                 heard, refused = answers.heard, answers.refused
                 answers.ask()
                 await asyncio.sleep(_ASK_SECONDS)
-                since = loop.time() - answers.last
+                since = time.monotonic() - answers.last
                 silent = silent + 1 if (heard, refused) == (answers.heard, answers.refused) else 0
                 if silent >= _ROUNDS and since >= SILENT_SECONDS - _ASK_SECONDS - _EARLY_SECONDS:
                     return f"gave no health answer for {SILENT_SECONDS:g} s"
@@ -181,8 +180,7 @@ class _Answers:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.heard, self.refused = 0, 0
         """Number of answered and of refused queries."""
-        self._loop = asyncio.get_running_loop()
-        self.last = self._loop.time()
+        self.last = time.monotonic()
         """Time of the last answer, or of the start."""
         self._stub = health_pb2_grpc.HealthStub(channel)
         self._open: set[asyncio.Task[None]] = set()
@@ -199,17 +197,15 @@ class _Answers:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _ask(self) -> None:
-        asked = self._loop.time()
+        asked = time.monotonic()
         try:
             await self._stub.Check(health_pb2.HealthCheckRequest(), timeout=SILENT_SECONDS)  # type: ignore[attr-defined]
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 self.refused += 1
                 return
-            if (
-                error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-                and self._loop.time() - asked >= SILENT_SECONDS - _EARLY_SECONDS
-            ):
+            in_time = time.monotonic() - asked < SILENT_SECONDS - _EARLY_SECONDS
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not in_time:
                 return
         self.heard += 1
-        self.last = self._loop.time()
+        self.last = time.monotonic()

@@ -12,19 +12,20 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from cosyserve.engines.gpu_facts import has_nvidia_device
+from cosyserve.engines.gpu_facts import VISIBLE, has_nvidia_device
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.layout import ProcessSpec, named_gpus
 from cosyserve.settings import GPU_SHARING
 
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
-_PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
+_PIPES, _PRIORITY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"
 CLIENT_PRIORITIES = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
 """Normal and below normal. A decode step is some hundred kernels of microseconds, one after
 another, and token2wav waits for its tokens: it must not queue after a pass of token2wav. The
@@ -71,21 +72,27 @@ async def _shared(
     """As `shared_gpu`; a daemon of our own is ended with `daemon`."""
 
     def in_turns(groups: Sequence[Sequence[ProcessSpec]], reason: str, mark: str = "warning: ") -> list[ProcessSpec]:
-        for names in _names(groups):
-            report(f"{mark}{names} share a GPU in turns: {reason}")
+        for group in groups:
+            report(f"{mark}{_names(group)} share a GPU in turns: {reason}")
         return places
 
     def together(groups: Sequence[Sequence[ProcessSpec]], server: str, environ: Mapping[str, str]) -> list[ProcessSpec]:
-        for names in _names(groups):
-            report(f"{names} run on one GPU at the same time, through {server}")
-        return _with_variables(places, groups, environ)
+        for group in groups:
+            report(f"{_names(group)} run on one GPU at the same time, through {server}")
+        sharers = {place for group in groups for place in group}
+        return [
+            dataclasses.replace(place, environ={**CLIENT_PRIORITIES[place.service], **place.environ, **environ})
+            if place in sharers
+            else place
+            for place in places
+        ]
 
     groups = _groups(places)
     if not groups or way == "off":
         return in_turns(groups, f"{GPU_SHARING}=off", mark="")
     environ = groups[0][0].environ
     if finds_a_daemon(environ):
-        if await _answers(environ):
+        if await asyncio.to_thread(_answers, environ):
             return together(groups, "the MPS daemon that is there", {})
         if _PIPES in environ:
             return in_turns(groups, f"{_PIPES} is set, but no MPS daemon answers there")
@@ -103,9 +110,8 @@ async def _shared(
     return together(groups, "an MPS daemon of their own", {_PIPES: pipes})
 
 
-def _names(groups: Sequence[Sequence[ProcessSpec]]) -> list[str]:
-    """The names of those that share a GPU, for each GPU."""
-    return [", ".join(place.label for place in group) for group in groups]
+def _names(group: Sequence[ProcessSpec]) -> str:
+    return ", ".join(place.label for place in group)
 
 
 def _groups(places: Sequence[ProcessSpec]) -> list[list[ProcessSpec]]:
@@ -129,7 +135,7 @@ def _device(place: ProcessSpec) -> str | None:
     kind, _, number = device.partition(":")
     if (kind != "cuda" and not (kind == "auto" and has_nvidia_device())) or not (number or "0").isdecimal():
         return None
-    visible = place.environ.get(_VISIBLE)
+    visible = place.environ.get(VISIBLE)
     if visible is None:
         return number or "0"
     named = named_gpus(visible)
@@ -137,43 +143,26 @@ def _device(place: ProcessSpec) -> str | None:
     return named[at] if at < len(named) else None
 
 
-def _with_variables(
-    places: list[ProcessSpec], groups: Sequence[Sequence[ProcessSpec]], environ: Mapping[str, str]
-) -> list[ProcessSpec]:
-    sharers = {place for group in groups for place in group}
-
-    def with_variables(place: ProcessSpec) -> ProcessSpec:
-        if place not in sharers:
-            return place
-        return dataclasses.replace(place, environ={**CLIENT_PRIORITIES[place.service], **place.environ, **environ})
-
-    return [with_variables(place) for place in places]
-
-
-async def _answers(environ: Mapping[str, str]) -> bool:
-    """Whether an MPS daemon accepts clients with these variables."""
+def _answers(environ: Mapping[str, str]) -> bool:
+    """Whether an MPS daemon accepts clients with these variables. Blocks."""
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
     # in a container the daemon often runs outside, and only its pipes are here
     if program is None:
         return (Path(environ.get(_PIPES, _DEFAULT_PIPES)) / "control").exists()
-    asking = await asyncio.create_subprocess_exec(
-        program,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=dict(environ),
-        process_group=0,
-    )
     try:
-        async with asyncio.timeout(_ASK_SECONDS):
-            await asking.communicate(b"get_server_list\n")
-    except TimeoutError:
+        asked = subprocess.run(
+            [program],
+            input=b"get_server_list\n",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environ),
+            process_group=0,
+            timeout=_ASK_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
         return False
-    finally:
-        if asking.returncode is None:
-            asking.kill()
-            await asking.wait()
-    return asking.returncode == 0
+    return asked.returncode == 0
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,5 @@
 """The service processes of one machine: their ports, devices, addresses and variables."""
 
-import dataclasses
 import itertools
 import os
 import random
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engines.gpu_facts import gpu_count
+from cosyserve.engines.gpu_facts import VISIBLE, gpu_count
 from cosyserve.errors import SettingsError
 from cosyserve.settings import require_meant
 
@@ -23,13 +22,11 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     They lie below the range of the kernel for outgoing connections, so that the port of a dead
     child is still free when it is restarted. Raises OSError if there are not enough.
     """
-    ports: list[int] = []
-    for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
-        if len(ports) == count:
-            return ports
-        if _bind_error(host, port) is None:
-            ports.append(port)
-    raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+    tried = random.sample(range(_FIRST, _LAST), _LAST - _FIRST)
+    ports = list(itertools.islice((port for port in tried if _bind_error(host, port) is None), count))
+    if len(ports) < count:
+        raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+    return ports
 
 
 def chosen_ports(
@@ -86,8 +83,8 @@ def _bind_error(host: str, port: int) -> str | None:
     return None
 
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
-_FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")
+_FORM = re.compile(r"cpu|cuda:\d{1,3}")
+_GPU_NAME = re.compile(r"\d+|(GPU|MIG)-.*")
 
 
 def checked_devices(
@@ -126,31 +123,24 @@ def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, 
     those in CUDA_VISIBLE_DEVICES if it is set. Raises SettingsError for a GPU that does not exist.
     """
     variable = f"COSYSERVE_{service.upper()}_DEVICE"
-    match = _FORM.fullmatch(name)
-    if match is None or match["number"] is None:
+    kind, _, number = name.partition(":")
+    if kind != "cuda":
         return {variable: name}
-    number = int(match["number"])
-    visible_gpus = (
-        named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
-    )
-    if number >= len(visible_gpus):
+    visible_gpus = named_gpus(environ[VISIBLE]) if VISIBLE in environ else list(map(str, range(gpu_count())))
+    if int(number) >= len(visible_gpus):
         among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(visible_gpus)}" if VISIBLE in environ else ""
         count = gpu_count()
         raise SettingsError(
             f"--devices: {service} is to use {name}, but this machine has {count} NVIDIA GPU{'s' * (count != 1)}{among}"
         )
-    return {variable: "cuda", VISIBLE: visible_gpus[number]}
+    return {variable: kind, VISIBLE: visible_gpus[int(number)]}
 
 
 def named_gpus(visible: str) -> list[str]:
     """The GPUs in a value of CUDA_VISIBLE_DEVICES; CUDA ignores all from the first invalid
     one on.
     """
-    return list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
-
-
-def _names_a_gpu(name: str) -> bool:
-    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
+    return list(itertools.takewhile(_GPU_NAME.fullmatch, (name.strip() for name in visible.split(","))))
 
 
 STAGES = ("frontend", "llm", "token2wav")
@@ -217,14 +207,14 @@ def lay_out(
     public = listen if port else f"{host}:{spare}"
     everyone = {**os.environ, **environ}
 
-    def place(service: str, replica: int, address: str, values: Mapping[str, str]) -> ProcessSpec:
-        prefix = f"COSYSERVE_{service.upper()}_"
+    def place(
+        service: str, replica: int, address: str, values: Mapping[str, str], gpu: Mapping[str, str] | None = None
+    ) -> ProcessSpec:
         own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **values}
+        named = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in own.items()}
         host, _, port = address.rpartition(":")
         reached = f"{_EVERYWHERE.get(host, host)}:{port}"
-        return ProcessSpec(
-            service, replica, reached, {**everyone, **{prefix + name: value for name, value in own.items()}}
-        )
+        return ProcessSpec(service, replica, reached, {**everyone, **named, **(gpu or {})})
 
     places = []
     for stage in STAGES:
@@ -233,9 +223,8 @@ def lay_out(
             name = backend if isinstance(backend, str) else (backend or {}).get(stage)
             values |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
         for replica, address in enumerate(addresses[stage]):
-            base = place(stage, replica, address, values)
-            own = variables(stage, devices[stage][replica], everyone) if stage in devices else {}
-            places.append(dataclasses.replace(base, environ={**base.environ, **own}))
+            gpu = variables(stage, devices[stage][replica], everyone) if stage in devices else None
+            places.append(place(stage, replica, address, values, gpu))
     return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
 
 

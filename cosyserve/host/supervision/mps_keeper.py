@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -151,17 +150,10 @@ def main(program: str) -> int:
     return 0 if wanted else 1
 
 
-def _outlast_signals() -> None:
-    """A signal to the process group is meant for the deployment, which drains first: its engines
-    need the daemon until our input is closed.
-    """
+if __name__ == "__main__":
+    # A signal to the process group is meant for the deployment, which drains first: its engines
+    # need the daemon until our input is closed.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # a handler, not SIG_IGN, which the daemon would inherit
         signal.signal(number, lambda *_: None)
-
-
-if __name__ == "__main__":
-    _outlast_signals()
-    sys.exit(
-        main(sys.argv[1] if len(sys.argv) > 1 else shutil.which("nvidia-cuda-mps-control") or "nvidia-cuda-mps-control")
-    )
+    sys.exit(main(sys.argv[1]))

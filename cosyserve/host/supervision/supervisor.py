@@ -5,12 +5,12 @@ those that end, and stops them cleanly.
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.host.supervision.child import Child, exit_text, until_silent
-from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
+from cosyserve.host.supervision.gpu_sharing import Report, shared_gpu, wanted_way
 from cosyserve.host.supervision.layout import ORCHESTRATOR, ProcessSpec, lay_out
 from cosyserve.model_directory import ModelDirectory
 
@@ -21,7 +21,6 @@ _STEADY_SECONDS = 60.0
 _FIRST_BACK_OFF_SECONDS = 0.5
 _STOP_MARGIN_SECONDS = 10.0
 """An interpreter with a tensor library takes some seconds to exit on a busy machine."""
-Log = Callable[[str], None]
 
 
 class DeploymentFailed(Exception):
@@ -45,7 +44,13 @@ class LocalDeployment:
     """The services of one machine. Created by `local_deployment`."""
 
     def __init__(
-        self, places: list[ProcessSpec], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
+        self,
+        places: list[ProcessSpec],
+        drain_seconds: float,
+        log: Report,
+        report: Report,
+        *,
+        restart_frozen: bool = True,
     ) -> None:
         self.address = places[-1].address
         """host:port of the public service."""
@@ -117,20 +122,18 @@ class LocalDeployment:
     async def _stop(self) -> None:
         self._stopping.set()
         for door in (True, False):
-            wave = [place for place in self._supervisors if (place.service == ORCHESTRATOR) is door]
-            for place in wave:
+            wave = {task: place for place, task in self._supervisors.items() if (place.service == ORCHESTRATOR) is door}
+            for place in wave.values():
                 if (child := self._children.get(place)) is not None:
                     # A loading process holds no accepted work and handles no signal before its load
                     # is over.
                     child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
-            supervisors = [self._supervisors[place] for place in wave]
-            if not supervisors:
+            if not wave:
                 continue
-            _, late = await asyncio.wait(supervisors, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
-            for place in wave:
-                if self._supervisors[place] in late:
-                    self._report(f"{place.label} did not end in time and is killed")
-                    self._children[place].send(signal.SIGKILL)
+            _, late = await asyncio.wait(wave, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
+            for place in (wave[task] for task in wave if task in late):
+                self._report(f"{place.label} did not end in time and is killed")
+                self._children[place].send(signal.SIGKILL)
             if late:
                 await asyncio.wait(late)
 
@@ -156,7 +159,8 @@ class LocalDeployment:
                 )
                 return
             delay = _FIRST_BACK_OFF_SECONDS * 2 ** (restarts - 1)
-            meanwhile = "another replica lives" if self._has_substitute(place) else f"no other {place.service} serves"
+            serve = any(child.name == place.service and child.serving for child in self.children)
+            meanwhile = "another replica lives" if serve else f"no other {place.service} serves"
             self._report(
                 f"{end}; {meanwhile}, starting it again in {delay:.1f} s (restart {restarts} of at most "
                 f"{_MOST_RESTARTS})"
@@ -222,10 +226,6 @@ class LocalDeployment:
             if other.service == place.service and other is not place
         )
 
-    def _has_substitute(self, place: ProcessSpec) -> bool:
-        others = (child for other, child in self._children.items() if other.service == place.service and other != place)
-        return any(child.serving and child.process.returncode is None for child in others)
-
     def _on_supervision_ended(self, supervisor: asyncio.Task[None]) -> None:
         error = None if supervisor.cancelled() else supervisor.exception()
         if error is None or self._failed.done():
@@ -249,8 +249,8 @@ async def local_deployment(
     gpu_sharing: str | None = None,
     drain_seconds: float = 5.0,
     restart_frozen: bool = True,
-    log: Log = lambda line: None,
-    report: Log = lambda line: None,
+    log: Report = lambda line: None,
+    report: Report = lambda line: None,
 ) -> AsyncIterator[LocalDeployment]:
     """All services of `model` while the block runs; the block begins when the public service is
     SERVING.
@@ -266,7 +266,8 @@ async def local_deployment(
     answering, for a debugger or a test that suspends it. Raises DeploymentFailed if a child ends
     while loading, ModelError without a model directory, SettingsError for the rest.
     """
-    arguments = (
+    places = await asyncio.to_thread(  # nvidia-smi may be asked
+        lay_out,
         ModelDirectory(model).path,
         listen,
         replicas or {},
@@ -277,7 +278,6 @@ async def local_deployment(
         devices,
         ports,
     )
-    places = await asyncio.to_thread(lay_out, *arguments)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
         stack = LocalDeployment(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
         try:

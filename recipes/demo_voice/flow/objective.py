@@ -38,7 +38,7 @@ BRIEF = ("", "_prompt_streaming")
 
 @dataclass(frozen=True)
 class RandomDraws:
-    """All that is random in one step, in tensors that stay where they are.
+    """All that is random in one step.
 
     noise: float32 [rows, 2n, 80], normal. rolls: float32 [rows, 3 + 2n], uniform in [0, 1).
     """
@@ -47,16 +47,11 @@ class RandomDraws:
     rolls: Tensor
 
     @classmethod
-    def of(cls, rows: int, tokens: int, device: torch.device) -> "RandomDraws":
-        """Room for them; nothing is drawn yet."""
-        noise = torch.empty(rows, MEL_FRAMES_PER_TOKEN * tokens, MEL_BINS, device=device)
-        return cls(noise, torch.empty(rows, 3 + 2 * tokens, device=device))
-
-    def draw(self, generator: torch.Generator) -> "RandomDraws":
-        """Draw all values again."""
-        self.noise.normal_(generator=generator)
-        self.rolls.uniform_(generator=generator)
-        return self
+    def drawn(cls, rows: int, tokens: int, generator: torch.Generator) -> "RandomDraws":
+        """On the device of the generator."""
+        noise = torch.empty(rows, MEL_FRAMES_PER_TOKEN * tokens, MEL_BINS, device=generator.device)
+        rolls = torch.empty(rows, 3 + 2 * tokens, device=generator.device)
+        return cls(noise.normal_(generator=generator), rolls.uniform_(generator=generator))
 
     @property
     def times(self) -> Tensor:
@@ -178,5 +173,5 @@ class HeldOut:
         return by_kind
 
     def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        chances = RandomDraws.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
+        chances = RandomDraws.drawn(batch.tokens.shape[0], batch.tokens.shape[1], generator)
         return losses(network, batch, chances, self._corpus.mean, streaming=False)

@@ -16,11 +16,10 @@ every sequence, sentences are joined from pieces in new orders (`examples`), and
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,6 +95,8 @@ def corrupted(inputs: Tensor, vocabulary: Vocabulary, most: float) -> Tensor:
 class Training(parameter_store.TrainingState):
     """Parameters, optimiser and average of one training, and where it stands."""
 
+    KEPT = ("best",)
+
     def __init__(
         self, config: LlmConfig, vocabulary: Vocabulary, options: Options, schedule: Schedule, device: torch.device
     ) -> None:
@@ -123,15 +124,6 @@ class Training(parameter_store.TrainingState):
         self.descend(self.optimiser, loss, self.schedule.rate(options.rate, warm_up=options.warm_up), 1.0)
         right = (scores.detach().argmax(-1) == wanted).sum() / (wanted != NOTHING).sum()
         return {"train_loss": loss.detach(), "train_accuracy": right}
-
-    def state(self) -> dict[str, Any]:
-        """For `load`: tensors and plain values."""
-        return super().state() | {"best": self.best}
-
-    def load(self, content: Mapping[str, Any]) -> None:
-        """Go on from `state`. Raises ValueError when it is of another network."""
-        super().load(content)
-        self.best = content["best"]
 
 
 @dataclass

@@ -44,6 +44,8 @@ _HEARD_BY_EXPORT = 32
 class Training(parameter_store.TrainingState):
     """Network, optimiser, moving average and clock of one training, as a checkpoint holds them."""
 
+    KEPT = ("best", "best_error")
+
     def __init__(self, examples: Examples, schedule: Schedule, options: argparse.Namespace) -> None:
         self._examples, self._device, self._peak = examples, examples.device, options.rate
         torch.manual_seed(options.seed)
@@ -123,10 +125,6 @@ class Training(parameter_store.TrainingState):
             self.best = {name: tensor.clone() for name, tensor in self.average.values.items()}
         return result
 
-    def state(self) -> dict[str, Any]:
-        """For `load`: tensors and plain values."""
-        return super().state() | {"best": self.best, "best_error": self.best_error}
-
     def load(self, content: Mapping[str, Any]) -> None:
         """Go on from `state`. Raises ValueError when it is of another network or frozen encoder."""
         if self._encoder_frozen and any(
@@ -135,7 +133,6 @@ class Training(parameter_store.TrainingState):
         ):
             raise ValueError("the checkpoint was made with another encoder; delete its folder to begin again")
         super().load(content)
-        self.best, self.best_error = content["best"], content["best_error"]
 
 
 def spread_loss(values: Tensor, mask: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,11 @@ class Average:
 class TrainingState:
     """What a checkpoint holds: parameters, their average, the clock, and whatever else has
     `state_dict` and `load_state_dict`, such as optimisers, by name.
+
+    KEPT: attributes of a training that its checkpoints hold as they are, tensors and plain values.
     """
+
+    KEPT: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, parameters: Mapping[str, Tensor], schedule: Schedule, *, decay: float, **others: Any) -> None:
         self.parameters, self.schedule = dict(parameters), schedule
@@ -80,6 +84,7 @@ class TrainingState:
             "step": self.schedule.step,
             "seconds": self.schedule.seconds,
             **{name: other.state_dict() for name, other in self._others.items()},
+            **{name: getattr(self, name) for name in self.KEPT},
         }
 
     @torch.no_grad()
@@ -87,7 +92,7 @@ class TrainingState:
         """Go on from `state`. Raises ValueError unless names and sizes are those of this
         training.
         """
-        if not content.keys() >= {"parameters", "average", *self._others}:
+        if not content.keys() >= {"parameters", "average", *self._others, *self.KEPT}:
             raise ValueError("not a checkpoint of this training")
         for kept, present in ((content["parameters"], self.parameters), (content["average"], self.average.values)):
             require_names(kept, present)
@@ -98,6 +103,8 @@ class TrainingState:
                 present[name].copy_(tensor)
         for name, other in self._others.items():
             other.load_state_dict(content[name])
+        for name in self.KEPT:
+            setattr(self, name, content[name])
 
 
 def begun(folder: Path, minutes: float, steps: int, device: torch.device) -> tuple[Schedule, dict[str, Any] | None]:

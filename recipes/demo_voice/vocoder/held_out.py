@@ -9,13 +9,13 @@ import math
 import subprocess
 import sys
 import time
-import wave
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from cosyserve.audio.wav import wav_header
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import commands, parameter_store
@@ -113,9 +113,8 @@ class HeldOut:
 
 def write_wav(path: Path, samples: Tensor) -> None:
     """float32 [samples] in [-1, 1] as 16-bit mono at 24 kHz."""
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", ""))
-        file.writeframes((samples.clamp(-1, 1) * 32767).round().to("cpu", torch.int16).numpy().astype("<i2").tobytes())
+    whole = (samples.clamp(-1, 1) * 32767).round().to("cpu", torch.int16).numpy().astype("<i2")
+    path.write_bytes(wav_header(SAMPLE_RATE, len(whole)) + whole.tobytes())
 
 
 class HeldOutProcess:

@@ -22,10 +22,10 @@ import torch
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Figures, Journal, run
+from recipes.demo_voice.training.recording import RecordingFailed
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOut, HeldOutProcess
-from recipes.demo_voice.vocoder.recording import RecordingFailed
 from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Training
 from services.token2wav.vocoder.config import read_config
@@ -92,9 +92,10 @@ def train(
 @contextlib.contextmanager
 def _on_recording_stream(training: Training) -> Iterator[None]:
     """Steps inside are recorded and replayed; everything runs on one stream of its own."""
-    replayed = training.record()
+    stream = torch.cuda.Stream(training.device)  # type: ignore[no-untyped-call]  # torch's own
+    training.record(stream)
     torch.cuda.synchronize()
-    with torch.cuda.stream(replayed.stream):
+    with torch.cuda.stream(stream):
         yield
     torch.cuda.synchronize()
 

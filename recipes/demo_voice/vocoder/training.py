@@ -1,7 +1,7 @@
-"""One step of the vocoder's training, and its state."""
+"""One step of the vocoder's training, its optimisers and its state."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.vocoder import generator, objective
 from recipes.demo_voice.vocoder.generator import Generator
 from recipes.demo_voice.vocoder.objective import Discriminators
-from recipes.demo_voice.vocoder.recording import Descent, Replayed
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
@@ -33,6 +33,57 @@ TERMS = ("mel", "mels", "pitch", "norm", "judged", "convincing", "features")
 PLAIN_TERMS = 4
 """The first of them are the ones without discriminators."""
 SEED = 40
+WARM_UPS = 3
+"""Steps of each kind before it is recorded."""
+
+
+class Descent:
+    """AdamW that bounds gradients, for one group of parameters. A step whose gradient is not finite
+    changes nothing and is counted in `skipped`.
+
+    Nothing waits for the device and every number that changes is a tensor on it, so a step can be
+    recorded in a CUDA graph.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], *, largest_norm: float) -> None:
+        self.parameters = list(parameters)
+        device = self.parameters[0].device
+        self._rate = torch.zeros((), device=device)
+        self._recordable = device.type == "cuda"
+        self.optimiser = torch.optim.AdamW(
+            self.parameters, lr=self._rate, betas=(0.8, 0.99), weight_decay=0.0, fused=True, capturable=self._recordable
+        )
+        # torch warns once when such an optimiser steps outside of a graph; its first steps do.
+        self.optimiser._warned_capturable_if_run_uncaptured = True
+        self._largest = largest_norm
+        self.norm = torch.zeros((), device=device)
+        self.skipped = torch.zeros((), device=device)
+
+    def step(self, gradients: Sequence[Tensor], rate: Tensor) -> None:
+        """gradients: of the parameters, in their order. rate: learning rate, [] on the device."""
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = (
+                gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
+            )
+        self.norm = torch.nn.utils.get_total_norm(gradients)
+        broken = (~torch.isfinite(self.norm)).float()
+        # The fused kernel divides by the one and does nothing at all when the other is 1: as
+        # torch.amp.GradScaler hands them over.
+        self.optimiser.grad_scale = (self.norm / self._largest).clamp(min=1.0)  # type: ignore[attr-defined]
+        self.optimiser.found_inf = broken  # type: ignore[attr-defined]
+        self._rate.copy_(rate)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.skipped += broken
+
+    def state_dict(self) -> dict[str, Any]:
+        """For `load_state_dict`."""
+        return self.optimiser.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self.optimiser.load_state_dict(state)
+        self.optimiser.param_groups[0] |= {"lr": self._rate, "capturable": self._recordable}
 
 
 @dataclass(frozen=True)
@@ -45,6 +96,8 @@ class Kind:
 
 class Training(parameter_store.TrainingState):
     """Generator, its average, discriminators and their optimisers, all on one device."""
+
+    KEPT = ("judging_since",)
 
     def __init__(
         self, config: VocoderConfig, draws: RandomPieces, schedule: Schedule, device: torch.device, *, width: int = 32
@@ -73,12 +126,9 @@ class Training(parameter_store.TrainingState):
         self.heard = HEARD
         self.replayed: Replayed[Kind] | None = None
 
-    def record(self) -> Replayed[Kind]:
-        """From now on steps are recorded and replayed; they must be made on the stream of what is
-        returned.
-        """
-        self.replayed = Replayed(self.update, self.device)
-        return self.replayed
+    def record(self, stream: torch.cuda.Stream) -> None:
+        """From now on steps are recorded and replayed; they must be made on `stream`."""
+        self.replayed = Replayed(self.update, WARM_UPS, stream)
 
     def step(self, batch: int) -> dict[str, Tensor]:
         """One update; the terms stay on the device. Raises RecordingFailed."""
@@ -160,12 +210,3 @@ class Training(parameter_store.TrainingState):
     def skipped(self) -> Tensor:
         """Steps that were not taken because a gradient was not finite."""
         return self.sound.skipped + self.pitch.skipped + self.judges.skipped
-
-    def state(self) -> dict[str, Any]:
-        """For `load`: tensors and plain values."""
-        return super().state() | {"judging_since": self.judging_since}
-
-    def load(self, content: Mapping[str, Any]) -> None:
-        """Go on from `state`. Raises ValueError when it was of other sizes."""
-        super().load(content)
-        self.judging_since = content["judging_since"]

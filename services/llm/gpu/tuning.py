@@ -39,7 +39,7 @@ class Tuning:
     """Programmatic dependent launch, see `kernels.dependent_launch`; prefetching the weights as
     well was slower for every number of rows. 1 is fastest for one row on an otherwise idle GPU, but
     a concurrent pass of the flow then takes 22 to 26 ms instead of 13, as waiting programs occupy
-    the device (`python -m bench.gpu --part sharing`)."""
+    the device (docs/gpu.md, "A pass next to the speech-token model")."""
 
 
 ONE = Tuning(

@@ -85,8 +85,8 @@ class AdaptiveLimit:
                 streams.setdefault(one.stage, []).append(1 / one.load.real_time_factor)
         # A replica without measurements counts like the others of its stage: a limit without it
         # might keep it from ever getting a request.
-        able = (replicas[stage] * fmean(each) for stage, each in streams.items())
-        return max(min([self._most, *(math.floor(USED_SHARE * each) for each in able)]), 1)
+        able = [math.floor(USED_SHARE * (replicas[stage] * fmean(each))) for stage, each in streams.items()]
+        return max(min([self._most, *able]), 1)
 
     def _since_last(self, loads: Sequence[StageLoad]) -> tuple[int, int]:
         """Pieces, and late pieces, since the last call; none of a replica that is new or was
@@ -144,12 +144,11 @@ class LimitUpdater:
                 await asyncio.sleep(self._least_seconds)
                 continue
             if limit != self._admission.limit:
-                factors = ", ".join(f"{one.stage} at {one.replica}: {_factor(one)}" for one in loads)
                 log.info(
                     "%d requests are admitted at once, before it were %d (real-time factors: %s)",
                     limit,
                     self._admission.limit,
-                    factors,
+                    ", ".join(f"{one.stage} at {one.replica}: {_factor(one)}" for one in loads),
                 )
                 self._admission.limit = limit
             await asyncio.sleep(self._least_seconds)

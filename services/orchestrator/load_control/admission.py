@@ -23,30 +23,22 @@ class PreemptiblePlace:
     def __init__(self, idle_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_seconds = idle_seconds
         self._now = now
-        self._since = now()
+        self.since = now()
+        """Time of the last use, on the clock `now`."""
         self._written = False
         self._sending = 0
-        self._reclaimed = asyncio.Event()
-
-    @property
-    def reclaimed(self) -> bool:
-        """Whether another request has taken the place."""
-        return self._reclaimed.is_set()
+        self.reclaimed = asyncio.Event()
+        """Set when another request takes the place; `until_reclaimed` then raises."""
 
     @property
     def idle(self) -> bool:
         """Whether another request may take the place."""
-        return not self._sending and (not self._written or self._now() - self._since > self._idle_seconds)
-
-    @property
-    def since(self) -> float:
-        """Time of the last use, on the clock `now`."""
-        return self._since
+        return not self._sending and (not self._written or self._now() - self.since > self._idle_seconds)
 
     def used(self) -> None:
         """Text that can be spoken came, or audio was sent."""
         self._written = True
-        self._since = self._now()
+        self.since = self._now()
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
@@ -61,14 +53,10 @@ class PreemptiblePlace:
             self._sending -= 1
             self.used()
 
-    def reclaim(self) -> None:
-        """Give the place to another request; `until_reclaimed` then raises."""
-        self._reclaimed.set()
-
     async def until_reclaimed(self) -> None:
         """Raises Overloaded when the place is taken back; does not return before."""
-        await self._reclaimed.wait()
-        waited = self._now() - self._since
+        await self.reclaimed.wait()
+        waited = self._now() - self.since
         what = "no text and no audio" if self._written else "no text"
         raise Overloaded(
             f"another request needed the place of this stream, on which there was {what} for {waited:.1f} s; "
@@ -128,7 +116,7 @@ class Admission:
             yield request
             completed = not request.cut_short
         finally:
-            if preemptible is None or not preemptible.reclaimed:
+            if preemptible is None or not preemptible.reclaimed.is_set():
                 self.active -= 1
             if preemptible in self._preemptible:
                 self._preemptible.remove(preemptible)
@@ -144,7 +132,7 @@ class Admission:
         if not 0 < missing <= len(idle):
             return
         for place in idle[:missing]:
-            place.reclaim()
+            place.reclaimed.set()
             self._preemptible.remove(place)
             self.active -= 1
 

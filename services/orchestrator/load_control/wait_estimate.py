@@ -26,21 +26,19 @@ _RESERVED_SECONDS = 0.5
 """How long a promised place is reserved after the time in the retry hint."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RequestKind:
-    name: str
-    """Name of the kind, for the means."""
     first_guess: float
     """Seconds for each unit of size before any request of the kind was completed."""
 
 
-TEXT = RequestKind("text", 0.02)
+TEXT = RequestKind(0.02)
 """Size in bytes of text: about 15 of them are a second of speech in English and Chinese alike."""
-ARRIVING_TEXT = RequestKind("arriving text", 10.0)
+ARRIVING_TEXT = RequestKind(10.0)
 """Size in calls: the length of the text is not known in advance."""
-RECORDING = RequestKind("recording", 1e-5)
+RECORDING = RequestKind(1e-5)
 """Size in bytes of the file."""
-ANYTHING = RequestKind("anything", 1.0)
+ANYTHING = RequestKind(1.0)
 """Size in calls."""
 
 
@@ -61,7 +59,7 @@ class WaitEstimator:
 
     def __init__(self) -> None:
         self._requests: list[ActiveRequest] = []
-        self._per_size: dict[str, float] = {}
+        self._per_size: dict[RequestKind, float] = {}
         self._promised: list[float] = []
 
     def begins(self, kind: RequestKind, size: float, now: float) -> ActiveRequest:
@@ -79,9 +77,9 @@ class WaitEstimator:
         self._requests.remove(request)
         if not completed:
             return
-        before = self._per_size.get(request.kind.name)
+        before = self._per_size.get(request.kind)
         seconds_per_unit = (now - request.begun) / max(request.size, 1.0)
-        self._per_size[request.kind.name] = (
+        self._per_size[request.kind] = (
             seconds_per_unit if before is None else before + _NEW_SHARE * (seconds_per_unit - before)
         )
 
@@ -107,7 +105,7 @@ class WaitEstimator:
         return remaining[place] + rounds * sum(map(self._expected, self._requests)) / len(self._requests)
 
     def _expected(self, request: ActiveRequest) -> float:
-        return max(request.size, 1.0) * self._per_size.get(request.kind.name, request.kind.first_guess)
+        return max(request.size, 1.0) * self._per_size.get(request.kind, request.kind.first_guess)
 
     def _remaining(self, request: ActiveRequest, now: float) -> float:
         elapsed = now - request.begun

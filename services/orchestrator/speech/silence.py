@@ -155,8 +155,12 @@ class SilenceTrimmer:
         sentence.withheld += pcm
         if above.size:
             sentence.quiet = len(pcm) // 2 - 1 - int(above[-1])
-            if not sentence.audible:
-                self._first_audible(sentence, len(sentence.withheld) // 2 - len(pcm) // 2 + int(above[0]))
+            if not sentence.audible and sentence.index == 0:
+                place = len(sentence.withheld) // 2 - len(pcm) // 2 + int(above[0])
+                self._trimming.removed_start = max(0, place - _LEAD_SAMPLES)
+                self._trimming.settled = True
+                del sentence.withheld[: 2 * self._trimming.removed_start]
+            sentence.audible = True
         elif sentence.audible:
             sentence.quiet += len(pcm) // 2
         await self._send(self._ready(sentence))
@@ -169,14 +173,6 @@ class SilenceTrimmer:
             self._trimming.removed_end += len(self._sentence.withheld) // 2
             self._sentence.withheld.clear()
         await self._release()
-
-    def _first_audible(self, sentence: _Sentence, place: int) -> None:
-        """The first sample above the level is sample `place` of the withheld ones."""
-        sentence.audible = True
-        if sentence.index == 0:
-            self._trimming.removed_start = max(0, place - _LEAD_SAMPLES)
-            self._trimming.settled = True
-            del sentence.withheld[: 2 * self._trimming.removed_start]
 
     def _ready(self, sentence: _Sentence) -> bytes:
         """Take all withheld samples that will be sent in any case."""

@@ -3,7 +3,8 @@ again.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import cast
 
 from cosyserve import telemetry
@@ -11,9 +12,9 @@ from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.rpc.calls import messages
 from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
+from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer
 from services.orchestrator.speech.utterance import Sentence, SpokenWord, Utterance
 from services.orchestrator.stages.failover import RetryPolicy, StallTimer, call_with_failover, cancelling, pour
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
 
 MOST_WARNINGS = 50
 """The most that one call of the frontend reports."""
@@ -21,26 +22,18 @@ Take = Callable[[Sentence], Awaitable[None]]
 Response = frontend_pb2.AnalyzeResponse | frontend_pb2.AnalyzeStreamResponse
 
 
-class TextWarnings:
-    """The warnings of one request about text that is not spoken as it is written, in order and
-    without repeats: a frontend that takes over reports some again.
-    """
-
-    def __init__(self) -> None:
-        self.known: list[warning_pb2.TextWarning] = []
-
-    def add(self, news: Iterable[warning_pb2.TextWarning]) -> None:
-        for warning in news:
-            if warning not in self.known and len(self.known) < MOST_WARNINGS:
-                self.known.append(warning)
+TextWarnings = list[warning_pb2.TextWarning]
+"""The warnings of one request about text that is not spoken as it is written, in order and without
+repeats: a frontend that takes over reports some again.
+"""
 
 
+@dataclass(frozen=True)
 class FrontendStage:
     """Every call is repeated on another replica when one fails."""
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy) -> None:
-        self.replicas = replicas
-        self._policy = policy
+    replicas: ReplicaSet
+    policy: RetryPolicy
 
     async def analyze(self, utterance: Utterance, take: Take, warnings: TextWarnings) -> int:
         """Hand the sentences of the text to `take`, each once and in order, and add to `warnings`.
@@ -54,7 +47,7 @@ class FrontendStage:
                 async for response in messages(call):
                     await _receive(response, utterance, taken, warnings, timer)
 
-        return await call_with_failover(self.replicas, self._policy, attempt)
+        return await call_with_failover(self.replicas, self.policy, attempt)
 
     async def analyze_stream(
         self, utterance: Utterance, text: TextReplayBuffer, take: Take, warnings: TextWarnings
@@ -88,7 +81,7 @@ class FrontendStage:
                     if not complete.is_set():
                         raise InternalFault(f"{self.replicas.stage} ended a text before its end")
 
-        return await call_with_failover(self.replicas, self._policy, attempt)
+        return await call_with_failover(self.replicas, self.policy, attempt)
 
 
 class SentenceDeduplicator:
@@ -159,7 +152,9 @@ async def _receive(
 ) -> None:
     """Raises InvalidRequest for a speaking rate in the text that the profile does not support."""
     timer.beat()
-    warnings.add(response.warnings)
+    for warning in response.warnings:
+        if warning not in warnings and len(warnings) < MOST_WARNINGS:
+            warnings.append(warning)
     with timer.paused():
         if response.HasField("sentence"):
             rate = response.sentence.rate or 1.0
@@ -182,8 +177,7 @@ async def _requests(
     async for piece in timer.paused_between(text.read()):
         read.clear()
         if isinstance(piece, Flush):
-            flush = frontend_pb2.AnalyzeFlush(least_words=piece.least_words)
-            yield frontend_pb2.AnalyzeStreamRequest(flush=flush)
+            yield frontend_pb2.AnalyzeStreamRequest(flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words))
         else:
             yield frontend_pb2.AnalyzeStreamRequest(text=piece)
         await read.wait()

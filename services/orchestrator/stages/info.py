@@ -107,13 +107,13 @@ class StageInfo:
 
         async def each(stage: ReplicaSet, replica: Replica) -> list[StageReply[T]]:
             async with channels_to(replica) as channels:
-                answers = await asyncio.gather(*map(one, channels.values()))
-                return [StageReply(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
+                answers = zip(channels, await asyncio.gather(*map(one, channels.values())), strict=True)
+                return [StageReply(stage, address, answer) for address, answer in answers]
 
         pairs = [
             (stage, replica)
             for stage in self._stages
-            for replica in (stage.serving_replicas() if serving else stage.replicas())
+            for replica in (stage.serving_replicas() if serving else stage.replicas)
         ]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
 

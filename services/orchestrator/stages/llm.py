@@ -4,6 +4,7 @@ speech tokens.
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import cast
 
 from cosyserve import spec, telemetry
@@ -19,16 +20,16 @@ from services.orchestrator.speech.word_alignment import require_all_words
 from services.orchestrator.stages.failover import Engines, RetryPolicy, StallTimer, call_with_failover, cancelling, pour
 
 
+@dataclass(frozen=True)
 class LlmStage:
     """When a replica fails, another one gets the tokens generated so far and continues
     after them.
     """
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
-        self.replicas = replicas
-        self._policy = policy
-        self.guards = guards
-        """Whether tokens and word times are checked."""
+    replicas: ReplicaSet
+    policy: RetryPolicy
+    guards: bool
+    """Whether tokens and word times are checked."""
 
     async def generate(
         self, utterance: Utterance, conditioning: Conditioning, stream: TokenStream, engines: Engines
@@ -52,7 +53,10 @@ class LlmStage:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
             if news.HasField("summary"):
-                timing = _timing(news.summary, (first_message or time.monotonic()) - begin)
+                summary, waited = news.summary, (first_message or time.monotonic()) - begin
+                prefill = summary.queue_milliseconds + summary.prefill_milliseconds
+                first_hop = max(0.0, 1000 * waited - prefill)
+                timing = GenerationTiming(prefill, first_hop, summary.decode_milliseconds, tuple(summary.text_starts))
                 if self.guards:
                     require_all_words(stream.sentence, timing, len(stream.tokens))
                 stream.finish(timing)
@@ -87,7 +91,7 @@ class LlmStage:
             if not stream.tokens:
                 raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
-        return await call_with_failover(self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0)
+        return await call_with_failover(self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0)
 
 
 def _setup(
@@ -106,9 +110,3 @@ def _setup(
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )
-
-
-def _timing(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> GenerationTiming:
-    prefill = summary.queue_milliseconds + summary.prefill_milliseconds
-    decode = max(0.0, seconds_to_first_message * 1000 - prefill)
-    return GenerationTiming(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))

@@ -43,15 +43,15 @@ class Listener:
     """
 
 
+@dataclass(frozen=True)
 class Token2WavStage:
     """When a replica fails, another one gets all tokens again and sends only the samples that were
     not yet received.
     """
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, guards: bool) -> None:
-        self.replicas = replicas
-        self._policy = policy
-        self._guards = guards
+    replicas: ReplicaSet
+    policy: RetryPolicy
+    guards: bool
 
     async def decode(
         self,
@@ -67,7 +67,7 @@ class Token2WavStage:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
         listener: determines when it is due. may_be_silent: silence is not a fault.
         """
-        setup = _setup(utterance, conditioning, stream, self._guards and not may_be_silent)
+        setup = _setup(utterance, conditioning, stream, self.guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(identity_to_proto(engines.token2wav))
         decoded = Decoded()
@@ -78,7 +78,7 @@ class Token2WavStage:
             finished = False
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
-            setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
+            setup.caller_streams = sum(each.calls for each in self.replicas.replicas)
             request = token2wav_pb2.DecodeStreamRequest
             tokens = (
                 request(tokens=token2wav_pb2.SpeechTokenIds(ids=piece))
@@ -111,7 +111,7 @@ class Token2WavStage:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
         decoded.takeovers = await call_with_failover(
-            self.replicas, self._policy, attempt, under_way=stream.sentence.index > 0
+            self.replicas, self.policy, attempt, under_way=stream.sentence.index > 0
         )
         return decoded
 
@@ -129,8 +129,9 @@ class Token2WavStage:
 
 
 def _stub(replica: Replica) -> "token2wav_pb2_grpc.Token2WavServiceAsyncStub":
-    stub = token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
-    return cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", stub)
+    return cast(
+        "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+    )
 
 
 def is_served_profile(utterance: Utterance) -> bool:

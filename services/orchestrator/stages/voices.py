@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
@@ -19,14 +20,14 @@ from services.orchestrator.stages.frontend import frontend_stub
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True)
 class VoiceStage:
     """Every call is repeated on another replica if one fails: all of them share the voices."""
 
-    def __init__(self, replicas: ReplicaSet, policy: RetryPolicy, reading: RetryPolicy) -> None:
-        """reading: as `policy`, for the analysis of a recording."""
-        self.replicas = replicas
-        self._policy = policy
-        self._reading = reading
+    replicas: ReplicaSet
+    policy: RetryPolicy
+    reading: RetryPolicy
+    """As `policy`, for the analysis of a recording."""
 
     async def conditioning(self, prompting: Prompting) -> Conditioning:
         """The conditioning of the networks. Raises FailedPrecondition if the voice or the model
@@ -51,18 +52,18 @@ class VoiceStage:
         analyze another recording now.
         """
         request = pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(**vars(recording)))
-        return _voice((await self._ask(lambda stub: stub.ReadRecording, request, self._reading)).voice)
+        return _voice((await self._ask(lambda stub: stub.ReadRecording, request, self.reading)).voice)
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition if the model supports none."""
-        request = pb.ReadInstructionRequest(instruction=text)
-        return tuple((await self._ask(lambda stub: stub.ReadInstruction, request)).token_ids)
+        response = await self._ask(lambda stub: stub.ReadInstruction, pb.ReadInstructionRequest(instruction=text))
+        return tuple(response.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
         """The speech tokens, 25 per second, of the bytes of a sound file. Raises Overloaded as
         `recording` does.
         """
-        response = await self._ask(lambda stub: stub.ReadSpeech, pb.ReadSpeechRequest(audio=audio), self._reading)
+        response = await self._ask(lambda stub: stub.ReadSpeech, pb.ReadSpeechRequest(audio=audio), self.reading)
         if not response.speech_tokens:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(response.speech_tokens)
@@ -82,7 +83,7 @@ class VoiceStage:
         the voice that the first one created.
         """
         request = pb.FrontendServiceCreateVoiceRequest(draft=draft)
-        return (await self._ask(lambda stub: stub.CreateVoice, request, self._reading)).voice
+        return (await self._ask(lambda stub: stub.CreateVoice, request, self.reading)).voice
 
     async def update(
         self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]
@@ -106,7 +107,7 @@ class VoiceStage:
                 if tries == 1 or error.code() != grpc.StatusCode.NOT_FOUND:
                     raise
 
-        await call_with_failover(self.replicas, self._policy, attempt)
+        await call_with_failover(self.replicas, self.policy, attempt)
 
     async def _ask(
         self,
@@ -122,7 +123,7 @@ class VoiceStage:
         async def attempt(replica: Replica, _: StallTimer) -> None:
             answers.append(await answer(method(frontend_stub(replica))(request, metadata=telemetry.outgoing())))
 
-        await call_with_failover(self.replicas, policy or self._policy, attempt)
+        await call_with_failover(self.replicas, policy or self.policy, attempt)
         return answers[0]
 
 

@@ -4,9 +4,10 @@ identities give equal samples.
 
 import torch
 
+from cosyserve.engines.benchmark_note import TOKEN2WAV
 from cosyserve.errors import SettingsError
 
-WEIGHTS = ("flow.pt", "hift.pt")
+WEIGHTS = TOKEN2WAV.weight_files
 """Weight files of token2wav in a model directory; the model hash covers them."""
 
 

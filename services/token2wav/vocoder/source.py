@@ -90,8 +90,9 @@ class Source:
         self._bias = weights["m_source.l_linear.bias"].to(device)
         self._multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32, device=device)
         # A tensor, because on CUDA torch multiplies by the reciprocal of a Python number. Phases
-        # accumulate and would drift from the CPU's.
-        self._rate = torch.tensor(SAMPLE_RATE, dtype=torch.float32, device=device)
+        # accumulate and would drift from the CPU's. Filled on the device: the vocoder's training
+        # records this in a CUDA graph, which no copy from the host can be part of.
+        self._rate = torch.full((), SAMPLE_RATE, dtype=torch.float32, device=device)
         steps = torch.arange(SAMPLES_PER_MEL_FRAME, dtype=torch.float64, device=device)
         self._fraction = ((steps + 0.5) / SAMPLES_PER_MEL_FRAME)[:, None]
 

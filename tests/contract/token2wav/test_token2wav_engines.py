@@ -24,7 +24,7 @@ from tests.contract.token2wav.token2wav_service import Loopback, said, serving, 
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend, until
 from tools.model.export import estimator_weights, export, flow_weights, model_hash
-from tools.model.graphs.estimator_graph import estimator_graph, model_of
+from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import Precision, write
 
 ROOT = Path(__file__).parents[3]
@@ -82,7 +82,7 @@ async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Pa
         (tmp_path / path.name).symlink_to(path)
     weights, config = flow_weights(GOLDEN)
     file = tmp_path / "flow.decoder.estimator.fp32.onnx"
-    write(model_of(estimator_graph(estimator_weights(weights), config, masked=False), ""), file)
+    write(EstimatorGraph(estimator_weights(weights), config, masked=False).model({}), file)
     export(tmp_path, EngineCache(cache), Precision.FP32, file)
     backend = load_backend("onnxruntime", settings(cache, model=tmp_path, engine_estimator="published"))
     assert "full attention only" in backend.identity.precision

@@ -1,12 +1,14 @@
 """Streams on which nothing is written hold their places only while no other request needs one."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 
-from cosyserve.rpc import peers
+from cosyserve.rpc import service_info
+from cosyserve.rpc.peers import require_peer
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, busy, hang, speak, status_of
 from tests.pipeline.text.test_text_streams import audio, opened, rest, setup, texts
@@ -95,8 +97,8 @@ async def test_a_warm_up_from_elsewhere_is_not_permitted(monkeypatch: pytest.Mon
     """A call over a real connection, whose peer is named as one of another network. UNAVAILABLE is
     what scripted stages answer.
     """
-    real = peers.Peers.require
-    monkeypatch.setattr(peers.Peers, "require", lambda found, _, method: real(found, "ipv4:10.1.2.3:50123", method))
+    elsewhere = partial(require_peer, "ipv4:10.1.2.3:50123")
+    monkeypatch.setattr(service_info, "require_peer", lambda _, networks, method: elsewhere(networks, method))
     for networks, code in (((), grpc.StatusCode.PERMISSION_DENIED), (("10.0.0.0/8",), grpc.StatusCode.UNAVAILABLE)):
         async with stack(**IMPATIENT, warm_up_from=networks) as running:
             assert (await warm_up_refused(running)).code() is code

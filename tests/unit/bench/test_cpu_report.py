@@ -72,11 +72,11 @@ def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     ledger.runs["closed"] = Run(LATE, 240.0, [], ["2 of 3 loads"])
     write(tmp_path, every, ledger)
     text = (tmp_path / "report.md").read_text()
-    assert "**closed: late**" in text
-    assert "2 of 3 loads" in text
-    assert "| continuous | 16 |" in text
-    assert "| served | 187 | 12 | 6 | 1 | 0.1 |" in text
-    assert "| demo | plain | split | 0.5 | 0.75 |" in text
+    shown = (
+        "**closed: late**", "2 of 3 loads", "| continuous | 16 |", "| served | 187 | 12 | 6 | 1 | 0.1 |",
+        "| demo | plain | split | 0.5 | 0.75 |",
+    )  # fmt: skip
+    assert [line for line in shown if line not in text] == []
     assert "## Served" not in text
     assert (
         json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25

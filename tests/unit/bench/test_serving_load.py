@@ -13,16 +13,18 @@ import pytest
 from bench import serving
 from bench.reports.plots import plot
 from bench.reports.serving_report import Level, level, read_json, row, write_json
-from cosyserve.client.types import STAGES, Summary
+from cosyserve.client import Encoding
+from cosyserve.client.types import STAGES, Header, Summary
 from cosyserve.load.measurement import Outcome, Refusal, closed_loop, poisson
 from cosyserve.load.player import Heard, Player, Stall
 
 NONE = dict.fromkeys(STAGES, 0.0)
+HEADER = Header(7, "demo", Encoding.LINEAR16, 24_000, "continuous", "")
 
 
 def heard(first: float, gaps: int = 0, stalls: float = 0.0) -> Heard:
     summary = Summary(2.0, 100.0, 0.1, 1, 50, 0, False, {**NONE, "flow": 20.0}, NONE)
-    return Heard(first, 1.0, 2.0, summary, dry=(Stall(1, 0.5, stalls),) * gaps)
+    return Heard(first, 1.0, 2.0, HEADER, summary, dry=(Stall(1, 0.5, stalls),) * gaps)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,8 @@ async def test_poisson_arrivals_do_not_wait_for_each_other() -> None:
 
 
 def test_a_player_goes_on_when_all_has_arrived() -> None:
-    assert heard(0.5).left == pytest.approx(1.5)
-    assert heard(0.5, 1, 0.25).left == pytest.approx(1.75)
-    assert replace(heard(0.5), end=9.0).left == 0.0
+    answers = (heard(0.5), heard(0.5, 1, 0.25), replace(heard(0.5), end=9.0))
+    assert [answer.left for answer in answers] == [pytest.approx(1.5), pytest.approx(1.75), 0.0]
 
 
 async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,11 +115,8 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
     answers = [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)]
     one = level("closed", 4, Outcome(answers, [Refusal(0.1, 1.0)] * 2, ["broken"], seconds=4.0), None)
     assert (one.requests, one.refused, one.failed) == (7, 2, 1)
+    assert (one.gap_free, one.stall_seconds, one.audio_per_second, one.stages["flow"]) == (0.75, 0.5, 2.0, 20.0)
     assert one.p50 == pytest.approx(200.0)
-    assert one.gap_free == 0.75
-    assert one.stall_seconds == 0.5
-    assert one.audio_per_second == 2.0
-    assert one.stages["flow"] == 20.0
     assert "75.0%" in row(one)
     file = tmp_path / "found.json"
     assert read_json(file, "some GPU") == []

@@ -159,39 +159,25 @@ def test_the_level_is_that_of_full_scale() -> None:
     assert samples_above(np.array([], np.int16), -40.0).size == 0
 
 
-def test_it_is_the_first_byte_and_the_silence_in_front() -> None:
-    player = FirstAudible(Encoding.LINEAR16, 24_000)
-    player.arrived(0.5, pcm(2_400, 10))
-    player.arrived(0.9, pcm(0, 10))
-    assert player.seconds == pytest.approx(0.6)
+LINEAR, SILENT = Encoding.LINEAR16, pcm(2_400, 0)
+BOTH_SIGNS = np.concatenate([np.full(80, 290), np.full(80, -290), np.full(9, -370)]).astype("<i2").tobytes()
+PLAYED = {
+    "the first byte and the silence in front": (LINEAR, 24_000, [(0.5, pcm(2_400, 10)), (0.9, pcm(0, 10))], 0.6),
+    # The first message lasts from 0.5 to 0.6 s and is silent; the sound is 50 ms inside the second.
+    "a later message that comes too soon": (LINEAR, 24_000, [(0.5, SILENT), (0.55, pcm(1_200, 10))], 0.65),
+    "a later message in time": (LINEAR, 24_000, [(0.5, SILENT), (0.6, pcm(1_200, 10))], 0.65),
+    "a later message that comes late": (LINEAR, 24_000, [(0.5, SILENT), (0.75, pcm(1_200, 10))], 0.8),
+    "silence": (LINEAR, 24_000, [(0.1, pcm(24_000, 0))], None),
+    # Their steps at this level are 16 to 32: so not at the level itself.
+    **{f"{law} by what it stands for": (law, 8_000, [(1.0, BOTH_SIGNS)], 1.02) for law in ("mulaw", "alaw")},
+}
 
 
-@pytest.mark.parametrize(("second", "heard"), [(0.55, 0.65), (0.6, 0.65), (0.75, 0.8)])
-def test_a_later_message_is_played_when_it_is_there_and_the_one_before_is_over(second: float, heard: float) -> None:
-    """The first message lasts from 0.5 to 0.6 s and is silent; the sound is 50 ms inside the
-    second.
-    """
-    player = FirstAudible(Encoding.LINEAR16, 24_000)
-    player.arrived(0.5, pcm(2_400, 0))
-    assert player.seconds is None
-    player.arrived(second, pcm(1_200, 10))
-    assert player.seconds == pytest.approx(heard)
-
-
-@pytest.mark.parametrize("encoding", [Encoding.MULAW, Encoding.ALAW])
-def test_eight_bit_samples_are_measured_by_what_they_stand_for(encoding: Encoding) -> None:
-    """Their steps at this level are 16 to 32: so not at the level itself."""
-    player = FirstAudible(encoding, 8_000)
-    player.arrived(
-        1.0,
-        encode(
-            np.concatenate([np.full(80, 290), np.full(80, -290), np.full(9, -370)]).astype("<i2").tobytes(), encoding
-        ),
-    )
-    assert player.seconds == pytest.approx(1.02)
-
-
-def test_silence_has_no_first_audible_sample() -> None:
-    player = FirstAudible(Encoding.LINEAR16, 24_000)
-    player.arrived(0.1, pcm(24_000, 0))
-    assert player.seconds is None
+@pytest.mark.parametrize(("encoding", "rate", "arrivals", "heard"), PLAYED.values(), ids=PLAYED)
+def test_a_message_is_played_when_it_is_there_and_the_one_before_is_over(
+    encoding: str, rate: int, arrivals: list[tuple[float, bytes]], heard: float | None
+) -> None:
+    player = FirstAudible(Encoding(encoding), rate)
+    for now, audio in arrivals:
+        player.arrived(now, encode(audio, Encoding(encoding)))
+    assert player.seconds == (None if heard is None else pytest.approx(heard))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,24 +27,44 @@ class Example:
 LISTEN = {"COSYSERVE_LLM_LISTEN": "127.0.0.1:0"}
 
 
-def test_every_type_is_read_and_other_variables_are_left_alone() -> None:
-    environ = LISTEN | {
-        "COSYSERVE_LLM_COUNT": "3",
-        "COSYSERVE_LLM_SHARE": "0.25",
-        "COSYSERVE_LLM_FAST": "Yes",
-        "COSYSERVE_LLM_MODEL": "/models/demo",
-        "COSYSERVE_LLM_PEERS": "a:1, b:2,",
-        "COSYSERVE_TOKEN2WAV_COUNT": "not ours",
-        "PATH": "/bin",
-    }
-    expected = Example(
-        listen="127.0.0.1:0", count=3, share=0.25, fast=True, model=Path("/models/demo"), peers=("a:1", "b:2")
-    )
-    assert load(Example, "COSYSERVE_LLM_", environ) == expected
+LINKS = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "50053",
+    "SERVICE_PORT_GRPC": "50053",
+    "PORT": "tcp://10.0.0.1:50053",
+    "PORT_50053_TCP": "tcp://10.0.0.1:50053",
+    "PORT_50053_TCP_PROTO": "tcp",
+    "PORT_50053_TCP_PORT": "50053",
+    "PORT_50053_TCP_ADDR": "10.0.0.1",
+    "HEADLESS_SERVICE_HOST": "10.0.0.2",
+    "HEADLESS_PORT": "udp://10.0.0.2:53",
+}
+"""Kubernetes injects them."""
+READ: dict[str, tuple[dict[str, str], dict[str, object]]] = {
+    "every type is read, and other variables are left alone": (
+        {
+            "COSYSERVE_LLM_COUNT": "3",
+            "COSYSERVE_LLM_SHARE": "0.25",
+            "COSYSERVE_LLM_FAST": "Yes",
+            "COSYSERVE_LLM_MODEL": "/models/demo",
+            "COSYSERVE_LLM_PEERS": "a:1, b:2,",
+            "COSYSERVE_TOKEN2WAV_COUNT": "not ours",
+            "PATH": "/bin",
+        },
+        {"count": 3, "share": 0.25, "fast": True, "model": Path("/models/demo"), "peers": ("a:1", "b:2")},
+    ),
+    "an empty optional is none": ({"COSYSERVE_LLM_MODEL": ""}, {"model": None}),
+    **{
+        f"{name} is near to nothing": ({name: "x"}, {})
+        for name in ("COSYSERVE_GPU_SHARING", "COSYSERVE_TAG", "COSYSERVE_TTS_ADDRESS", "COSYSERVE_LMM_SERVICE_HOST")
+    },
+    "service links of Kubernetes": ({f"COSYSERVE_LLM_{name}": text for name, text in LINKS.items()}, {}),
+}
 
 
-def test_an_empty_optional_is_none() -> None:
-    assert load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_MODEL": ""}).model is None
+@pytest.mark.parametrize(("environ", "values"), READ.values(), ids=READ)
+def test_what_is_set_is_read_and_the_rest_is_left_alone(environ: dict[str, str], values: dict[str, Any]) -> None:
+    assert load(Example, "COSYSERVE_LLM_", LISTEN | environ) == Example(listen="127.0.0.1:0", **values)
 
 
 @pytest.mark.parametrize(
@@ -77,28 +98,3 @@ def test_what_is_wrong_with_a_variable_is_named(variable: str, text: str, messag
 def test_missing_is_named() -> None:
     with pytest.raises(SettingsError, match="COSYSERVE_LLM_LISTEN is not set"):
         load(Example, "COSYSERVE_LLM_", {})
-
-
-@pytest.mark.parametrize(
-    "variable", ["COSYSERVE_GPU_SHARING", "COSYSERVE_TAG", "COSYSERVE_TTS_ADDRESS", "COSYSERVE_LMM_SERVICE_HOST"]
-)
-def test_names_that_are_near_to_nothing_are_left_alone(variable: str) -> None:
-    assert load(Example, "COSYSERVE_LLM_", LISTEN | {variable: "x"}).count == 1
-
-
-def test_kubernetes_service_links_are_passed_over() -> None:
-    links = {
-        "SERVICE_HOST": "10.0.0.1",
-        "SERVICE_PORT": "50053",
-        "SERVICE_PORT_GRPC": "50053",
-        "PORT": "tcp://10.0.0.1:50053",
-        "PORT_50053_TCP": "tcp://10.0.0.1:50053",
-        "PORT_50053_TCP_PROTO": "tcp",
-        "PORT_50053_TCP_PORT": "50053",
-        "PORT_50053_TCP_ADDR": "10.0.0.1",
-        "HEADLESS_SERVICE_HOST": "10.0.0.2",
-        "HEADLESS_PORT": "udp://10.0.0.2:53",
-    }
-    assert load(
-        Example, "COSYSERVE_LLM_", LISTEN | {f"COSYSERVE_LLM_{name}": text for name, text in links.items()}
-    ) == Example(listen="127.0.0.1:0")

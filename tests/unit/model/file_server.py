@@ -1,13 +1,13 @@
 """A web server on loopback that serves given files and misbehaves as configured."""
 
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 @dataclass
@@ -18,13 +18,14 @@ class Request:
 
 @dataclass
 class FileServer:
-    """files: content by path, leading slash included. `behave` sees each request for one of them
-    before the usual answer, and returns whether it has answered itself."""
+    """files: content by path, leading slash included. answers: by path, what is done instead of
+    `Handler.usual`.
+    """
 
     files: dict[str, bytes]
     address: str = ""
     requests: list[Request] = field(default_factory=list)
-    behave: Callable[["Handler", bytes], bool] = field(default=lambda handler, content: False)
+    answers: dict[str, Callable[["Handler", bytes], object]] = field(default_factory=dict)
     etag: str | None = '"one"'
 
     def asked(self, path: str) -> list[Request]:
@@ -39,9 +40,9 @@ class Handler(BaseHTTPRequestHandler):
         self.served.requests.append(Request(self.path, self.headers))
         content = self.served.files.get(self.path)
         if content is None:
-            self.answer(404, b"")
-        elif not self.served.behave(self, content):
-            self.usual(content)
+            self.answer(404)
+        else:
+            self.served.answers.get(self.path, Handler.usual)(self, content)
 
     @property
     def start(self) -> int:
@@ -53,19 +54,15 @@ class Handler(BaseHTTPRequestHandler):
     def usual(self, content: bytes) -> None:
         self.part(content, self.start)
 
-    def part(self, content: bytes, start: int, *, cut: int | None = None, claim: int | None = None) -> None:
-        """The file from `start`; cut: only so many bytes, then the connection ends; claim: what the
-        answer says it begins with.
-        """
+    def part(self, content: bytes, start: int, *, cut: int | None = None) -> None:
+        """The file from `start`; cut: only so many bytes, then the connection ends."""
         if start >= len(content):
-            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+            self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
             return
         rest = content[start:]
         self.send_response(206 if "Range" in self.headers and start else 200)
-        if start or claim is not None:
-            self.send_header(
-                "Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}"
-            )
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         if self.served.etag:
             self.send_header("ETag", self.served.etag)
         self.send_header("Content-Length", str(len(rest)))
@@ -76,13 +73,12 @@ class Handler(BaseHTTPRequestHandler):
         if cut is not None and cut < len(rest):
             self.close_connection = True
 
-    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+    def answer(self, status: int, headers: dict[str, str] | None = None) -> None:
+        """Without content."""
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        for name, value in {**(headers or {}), "Content-Length": "0"}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
         pass
@@ -103,5 +99,8 @@ def serving(files: dict[str, bytes]) -> Iterator[FileServer]:
         server.server_close()
 
 
-def listing(entries: object) -> bytes:
-    return json.dumps(entries).encode()
+def write_catalogue(path: Path, *names: str) -> None:
+    """A list of wanted files, under hubs that are not asked."""
+    files = "".join(f'[files."{name}"]\nfor = "a test"\nabout = 1\n' for name in names)
+    hubs = "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
+    path.write_text(f'what = "a test"\n{hubs}{files}')

@@ -8,7 +8,6 @@ real one writes.
 import json
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,13 +17,12 @@ from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from tests.unit.model.steps import TINY, damage
 from tools.model import build, build_llm
 from tools.model.build_llm import LONGEST_INPUT, Limits, builder_arguments
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 
-ROOT = Path(__file__).parents[3]
-TINY = ROOT / "tests" / "golden" / "tiny"
 BUILDER = """#!{python}
 import argparse, json, os, pathlib, sys
 parser = argparse.ArgumentParser()
@@ -166,30 +164,15 @@ def test_a_dry_run_needs_neither(
     assert not (tmp_path / "engines").exists()
 
 
-def test_what_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_checkpoint_or_damaged_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(TINY, "hf", Precision.FLOAT32, tmp_path / "hf")
-    for directory in (TINY, tmp_path / "hf"):
+    convert(TINY, "trtllm-0.20", Precision.FLOAT32, tmp_path / "damaged")
+    damage(tmp_path / "damaged" / "rank0.safetensors")
+    other = "no TensorRT-LLM checkpoint: make one with cosyserve model convert"
+    for directory, said in (
+        (TINY, other),
+        (tmp_path / "hf", other),
+        (tmp_path / "damaged", "its sha256 is not the manifest's; convert the model again"),
+    ):
         assert build.main(["llm", str(directory), "--dry-run"]) == 1
-        assert "no TensorRT-LLM checkpoint: make one with cosyserve model convert" in capsys.readouterr().err
-
-
-def test_a_damaged_checkpoint_is_not_built(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    convert(TINY, "trtllm-0.20", Precision.FLOAT32, tmp_path / "made")
-    with (tmp_path / "made" / "rank0.safetensors").open("r+b") as stream:
-        stream.seek(50_000)
-        stream.write(b"?")
-    assert build.main(["llm", str(tmp_path / "made"), "--dry-run"]) == 1
-    assert "its sha256 is not the manifest's; convert the model again" in capsys.readouterr().err
-
-
-def test_the_command_passes_options_through(checkpoint: Path) -> None:
-    command = [sys.executable, "-m", "cosyserve", "model", "build"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = subprocess.run(
-        [*command, "llm", "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
-    )
-    assert (output.returncode, "--max-num-tokens" in output.stdout) == (0, True)
-    output = subprocess.run(
-        [*command, "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
-    )
-    assert (output.returncode, output.stdout.startswith("usage: cosyserve model build llm CHECKPOINT")) == (0, True)
+        assert said in capsys.readouterr().err

@@ -4,10 +4,7 @@ loopback.
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +16,8 @@ import pytest
 from huggingface_hub import close_session
 
 from cosyserve.errors import ModelError
-from tests.unit.model.file_server import FileServer, Handler, listing, serving
+from tests.unit.model.file_server import FileServer, Handler, serving, write_catalogue
+from tests.unit.model.steps import ended
 from tools.model import download
 from tools.model.fetch.hubs import Directory, Hub, HuggingFace, Mirror, ModelScope
 from tools.model.fetch.transfer import Transfer, stay_encrypted
@@ -36,7 +34,6 @@ from tools.model.fetch.wanted_files import (
 LARGE = bytes(range(256)) * 4096 * 3
 SMALL = b"sample_rate: 24000\n"
 FILES = {"/llm.pt": LARGE, "/cosyvoice2.yaml": SMALL}
-ROOT = Path(__file__).parents[3]
 
 
 def wanted(path: str, *, optional: bool = False, sha256: str | None = None, size: int | None = None) -> WantedFile:
@@ -57,6 +54,17 @@ class Fetcher(NamedTuple):
     waits: list[float]
     troubles: list[str]
     transfer: Transfer
+
+    @property
+    def large(self) -> Path:
+        return self.target / "llm.pt"
+
+    def begun(self, part: bytes, etag: str | None) -> None:
+        """As an earlier run has left it."""
+        self.target.mkdir()
+        (self.target / "llm.pt.part").write_bytes(part)
+        if etag is not None:
+            (self.target / "llm.pt.etag").write_text(etag)
 
     def fetch(
         self,
@@ -88,13 +96,9 @@ def files_of(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def only_large(behave: Callable[[Handler, bytes], bool]) -> Callable[[Handler, bytes], bool]:
-    return lambda handler, content: handler.path == "/llm.pt" and behave(handler, content)
-
-
 def test_everything_comes_and_is_recorded_and_nothing_comes_twice(server: FileServer, fetcher: Fetcher) -> None:
     done = fetcher.fetch(server)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
     assert done["llm.pt"] == SizeAndHash(len(LARGE), sha(LARGE))
     assert read_record(fetcher.target / "download.json") == done
     assert files_of(fetcher.target) == {"llm.pt", "cosyvoice2.yaml", "download.json", ".download.lock"}
@@ -103,13 +107,9 @@ def test_everything_comes_and_is_recorded_and_nothing_comes_twice(server: FileSe
 
 
 def test_a_connection_that_breaks_again_and_again_is_resumed(server: FileServer, fetcher: Fetcher) -> None:
-    def behave(handler: Handler, content: bytes) -> bool:
-        handler.part(content, handler.start, cut=700_000)
-        return True
-
-    server.behave = only_large(behave)
+    server.answers["/llm.pt"] = lambda handler, content: handler.part(content, handler.start, cut=700_000)
     fetcher.fetch(server)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
     ranges = [request.headers.get("Range") for request in server.asked("/llm.pt")]
     assert ranges == [None, *(f"bytes={at}-" for at in range(700_000, len(LARGE), 700_000))]
     assert {request.headers.get("If-Range") for request in server.asked("/llm.pt")[1:]} == {'"one"'}
@@ -124,15 +124,15 @@ def test_two_at_once_fetch_it_once(server: FileServer, fetcher: Fetcher) -> None
 
 
 def test_a_run_that_was_stopped_is_resumed_by_the_next(server: FileServer, fetcher: Fetcher) -> None:
-    server.behave = only_large(lambda handler, content: handler.part(content, handler.start, cut=1_000_000) is None)
+    server.answers["/llm.pt"] = lambda handler, content: handler.part(content, handler.start, cut=1_000_000)
     fetcher.transfer.pause = interrupt
     with pytest.raises(KeyboardInterrupt):
         fetcher.fetch(server)
-    assert not (fetcher.target / "llm.pt").exists()
+    assert not fetcher.large.exists()
     assert (fetcher.target / "llm.pt.part").stat().st_size == 1_000_000
-    server.behave = lambda handler, content: False
+    server.answers.clear()
     fetcher.fetch(server)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
     assert server.asked("/llm.pt")[-1].headers["Range"] == "bytes=1000000-"
 
 
@@ -140,76 +140,59 @@ def interrupt(seconds: float) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_part_that_is_complete_is_not_fetched_again(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.target.mkdir()
-    (fetcher.target / "llm.pt.part").write_bytes(LARGE)
-    (fetcher.target / "llm.pt.etag").write_text('"one"')
-    assert fetcher.fetch(server)["llm.pt"].sha256 == sha(LARGE)
-    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == [f"bytes={len(LARGE)}-"]
+@pytest.mark.parametrize(
+    ("part", "etag", "sha256", "ranges"),
+    [
+        (LARGE, '"one"', None, [f"bytes={len(LARGE)}-"]),
+        (b"old" * 1000, '"zero"', None, ["bytes=3000-"]),
+        (b"\0" * 1000, None, sha(LARGE), ["bytes=1000-", None]),
+    ],
+    ids=["complete", "of a file that changed in between", "damaged"],
+)
+def test_a_part_is_resumed_or_fetched_from_the_start(
+    server: FileServer, fetcher: Fetcher, part: bytes, etag: str | None, sha256: str | None, ranges: list[str | None]
+) -> None:
+    """Only a damaged part is noticed at its end, and fetched once more."""
+    fetcher.begun(part, etag)
+    assert fetcher.fetch(server, (wanted("llm.pt", sha256=sha256),))["llm.pt"].sha256 == sha(LARGE)
+    assert fetcher.large.read_bytes() == LARGE
+    assert [request.headers["Range"] for request in server.asked("/llm.pt")] == ranges
+    assert ["does not fit, from the start" in trouble for trouble in fetcher.troubles] == [True] * (len(ranges) - 1)
 
 
 def test_a_file_without_end_is_refused(server: FileServer, fetcher: Fetcher) -> None:
-    def behave(handler: Handler, content: bytes) -> bool:
+    def endless(handler: Handler, content: bytes) -> None:
         handler.protocol_version = "HTTP/1.0"
         handler.send_response(200)
         handler.end_headers()
         handler.wfile.write(content)
         handler.close_connection = True
-        return True
 
-    server.behave = only_large(behave)
+    server.answers["/llm.pt"] = endless
     with pytest.raises(ModelError, match="more than the 12 bytes that the file has"):
         fetcher.fetch(server, (wanted("llm.pt", size=12),))
     assert files_of(fetcher.target) == {".download.lock"}
 
 
-def test_a_file_that_changed_in_between_is_fetched_from_the_start(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.target.mkdir()
-    (fetcher.target / "llm.pt.part").write_bytes(b"old" * 1000)
-    (fetcher.target / "llm.pt.etag").write_text('"zero"')
-    fetcher.fetch(server)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
-
-
 def test_a_server_without_ranges_sends_the_whole_file(server: FileServer, fetcher: Fetcher) -> None:
     broken = iter([700_000])
 
-    def behave(handler: Handler, content: bytes) -> bool:
-        handler.part(content, 0, cut=next(broken, None))
-        return True
-
-    server.behave = only_large(behave)
+    server.answers["/llm.pt"] = lambda handler, content: handler.part(content, 0, cut=next(broken, None))
     fetcher.fetch(server)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
 
 
 @pytest.mark.parametrize("shift", [-5, 5])
 def test_a_wrong_range_is_never_joined(server: FileServer, fetcher: Fetcher, shift: int) -> None:
-    def behave(handler: Handler, content: bytes) -> bool:
+    def shifted(handler: Handler, content: bytes) -> None:
         start = handler.start
         handler.part(content, start + shift if start else 0, cut=None if start else 700_000)
-        return True
 
-    server.behave = only_large(behave)
+    server.answers["/llm.pt"] = shifted
     with pytest.raises(ModelError, match="given up after 3 tries that brought nothing"):
         fetcher.fetch(server)
     assert sum("asked for bytes from 700000, the server sends bytes" in trouble for trouble in fetcher.troubles) == 1
-    assert not (fetcher.target / "llm.pt").exists()
-
-
-def test_a_damaged_part_is_noticed_and_fetched_once_more(server: FileServer, fetcher: Fetcher) -> None:
-    fetcher.target.mkdir()
-    (fetcher.target / "llm.pt.part").write_bytes(b"\0" * 1000)
-    files = (wanted("llm.pt", sha256=sha(LARGE)),)
-    assert fetcher.fetch(server, files)["llm.pt"].sha256 == sha(LARGE)
-    assert any("does not fit, from the start" in trouble for trouble in fetcher.troubles)
-
-
-def test_a_server_that_sends_nothing_is_given_up(server: FileServer, fetcher: Fetcher) -> None:
-    server.behave = only_large(lambda handler, content: handler.part(content, handler.start, cut=0) is None)
-    with pytest.raises(ModelError, match=r"llm\.pt: given up after 3 tries that brought nothing: the connection broke"):
-        fetcher.fetch(server)
-    assert fetcher.waits == [2.0, 4.0]
+    assert not fetcher.large.exists()
 
 
 def test_no_server_at_all_is_given_up(fetcher: Fetcher) -> None:
@@ -217,23 +200,28 @@ def test_no_server_at_all_is_given_up(fetcher: Fetcher) -> None:
         fetcher.fetch(Mirror("http://127.0.0.1:9", fetcher.transfer))
 
 
-def test_a_wrong_hash_is_refused_and_leaves_nothing(server: FileServer, fetcher: Fetcher) -> None:
-    with pytest.raises(
-        ModelError,
-        match=rf"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are any number of bytes with sha256 00",
-    ):
-        fetcher.fetch(server, (wanted("llm.pt", sha256="00" * 32),))
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (
+            wanted("llm.pt", sha256="00" * 32),
+            f"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are any number of bytes with sha256 00",
+        ),
+        (wanted("llm.pt", size=12), f"the server has {len(LARGE)} bytes, expected are 12"),
+    ],
+    ids=["hash", "size"],
+)
+def test_a_wrong_file_is_refused_and_leaves_nothing(
+    server: FileServer, fetcher: Fetcher, file: WantedFile, said: str
+) -> None:
+    with pytest.raises(ModelError, match=said):
+        fetcher.fetch(server, (file,))
     assert files_of(fetcher.target) == {".download.lock"}
-
-
-def test_a_wrong_size_is_refused_before_it_is_fetched(server: FileServer, fetcher: Fetcher) -> None:
-    with pytest.raises(ModelError, match=rf"the server has {len(LARGE)} bytes, expected are 12"):
-        fetcher.fetch(server, (wanted("llm.pt", size=12),))
 
 
 def test_what_came_first_is_trusted_and_nothing_else_later(server: FileServer, fetcher: Fetcher) -> None:
     fetcher.fetch(server)
-    (fetcher.target / "llm.pt").unlink()
+    fetcher.large.unlink()
     server.files["/llm.pt"] = LARGE[::-1]
     with pytest.raises(ModelError, match=f"expected are {len(LARGE)} bytes with sha256 {sha(LARGE)}"):
         fetcher.fetch(server)
@@ -241,7 +229,7 @@ def test_what_came_first_is_trusted_and_nothing_else_later(server: FileServer, f
 
 def test_pins_of_another_machine_are_met_or_refused(server: FileServer, fetcher: Fetcher) -> None:
     assert fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
-    (fetcher.target / "llm.pt").write_bytes(LARGE[:-1] + b"?")
+    fetcher.large.write_bytes(LARGE[:-1] + b"?")
     (fetcher.target / "download.json").unlink()
     with pytest.raises(ModelError, match=r"llm\.pt: has .* with sha256 .* remove it to fetch it again"):
         fetcher.fetch(server, WANTED, {"llm.pt": SizeAndHash(len(LARGE), sha(LARGE))})
@@ -249,26 +237,32 @@ def test_pins_of_another_machine_are_met_or_refused(server: FileServer, fetcher:
 
 def test_a_file_that_was_damaged_on_the_disk_is_found_by_check(server: FileServer, fetcher: Fetcher) -> None:
     fetcher.fetch(server)
-    (fetcher.target / "llm.pt").write_bytes(LARGE[:-1] + b"?")
+    fetcher.large.write_bytes(LARGE[:-1] + b"?")
     with pytest.raises(ModelError, match="remove it to fetch it again"):
         fetcher.fetch(server, check=True)
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("answer", "said", "waits"),
     [
-        (404, "HTTP 404, no such file, repository or revision"),
-        (401, "HTTP 401, it asks for a token: set HF_TOKEN"),
-        (403, "accept the model's"),
+        (lambda handler, content: handler.answer(404), "HTTP 404, no such file, repository or revision", []),
+        (lambda handler, content: handler.answer(401), "HTTP 401, it asks for a token: set HF_TOKEN", []),
+        (lambda handler, content: handler.answer(403), "accept the model's", []),
+        (
+            lambda handler, content: handler.part(content, 0, cut=0),
+            r"llm\.pt: given up after 3 tries that brought nothing: the connection broke",
+            [2.0, 4.0],
+        ),
     ],
+    ids=["404", "401", "403", "nothing comes"],
 )
-def test_refusals_say_what_to_do_and_are_not_repeated(
-    server: FileServer, fetcher: Fetcher, status: int, said: str
+def test_a_refusal_says_what_to_do_and_only_what_may_pass_is_repeated(
+    server: FileServer, fetcher: Fetcher, answer: Callable[[Handler, bytes], None], said: str, waits: list[float]
 ) -> None:
-    server.behave = only_large(lambda handler, content: handler.answer(status, b"") is None)
+    server.answers["/llm.pt"] = answer
     with pytest.raises(ModelError, match=said):
         fetcher.fetch(server)
-    assert (len(server.asked("/llm.pt")), fetcher.waits) == (1, [])
+    assert (len(server.asked("/llm.pt")), fetcher.waits) == (1 + len(waits), waits)
 
 
 def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -> None:
@@ -277,10 +271,13 @@ def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -
 
 
 def test_a_busy_server_is_asked_again_when_it_said(server: FileServer, fetcher: Fetcher) -> None:
-    busy = iter([True, True])
-    server.behave = only_large(
-        lambda handler, content: next(busy, False) and handler.answer(503, b"", {"Retry-After": "7"}) is None
-    )
+    def busy(handler: Handler, content: bytes) -> None:
+        if len(server.asked("/llm.pt")) < 3:
+            handler.answer(503, {"Retry-After": "7"})
+        else:
+            handler.usual(content)
+
+    server.answers["/llm.pt"] = busy
     fetcher.fetch(server)
     assert fetcher.waits == [7.0, 7.0]
 
@@ -292,22 +289,22 @@ def test_room_on_the_disk_comes_first(server: FileServer, fetcher: Fetcher, monk
     assert not server.asked("/llm.pt")
 
 
+def hugging_face(server: FileServer, fetcher: Fetcher, *entries: dict[str, object]) -> HuggingFace:
+    """A repository with this listing, and both files."""
+    server.files = {f"/owner/name/resolve/main{path}": data for path, data in FILES.items()}
+    server.files["/api/models/owner/name/tree/main?recursive=true&expand=false"] = json.dumps(entries).encode()
+    return HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, "secret")
+
+
 def test_hugging_face_is_asked_for_sizes_and_hashes(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, "secret")
-    large = {"type": "file", "path": "llm.pt", "size": 134, "oid": "e" * 40}
+    large: dict[str, object] = {"type": "file", "path": "llm.pt", "size": 134, "oid": "e" * 40}
     large["lfs"] = {"oid": sha(LARGE), "size": len(LARGE), "pointerSize": 134}
     small = {"type": "file", "path": "cosyvoice2.yaml", "size": len(SMALL), "oid": "f" * 40}
-    server.files = {
-        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
-            [large, small, {"type": "directory", "path": "asset", "oid": "d" * 40}]
-        ),
-        "/owner/name/resolve/main/llm.pt": LARGE,
-        "/owner/name/resolve/main/cosyvoice2.yaml": SMALL,
-    }
+    hub = hugging_face(server, fetcher, large, small, {"type": "directory", "path": "asset", "oid": "d" * 40})
     fetcher.fetch(hub)
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
     assert {request.headers["Authorization"] for request in server.requests} == {"Bearer secret"}
-    (fetcher.target / "llm.pt").unlink()
+    fetcher.large.unlink()
     (fetcher.target / "download.json").unlink()
     server.files["/owner/name/resolve/main/llm.pt"] = LARGE[::-1]
     with pytest.raises(ModelError, match=f"expected are {len(LARGE)} bytes with sha256 {sha(LARGE)}"):
@@ -321,9 +318,9 @@ def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher
         for name, data in (("llm.pt", LARGE), ("cosyvoice2.yaml", SMALL))
     ]
     server.files = {
-        "/api/v1/models/iic/name/repo/files?Revision=master&Recursive=true": listing(
+        "/api/v1/models/iic/name/repo/files?Revision=master&Recursive=true": json.dumps(
             {"Code": 200, "Data": {"Files": entries}}
-        ),
+        ).encode(),
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=llm.pt": LARGE,
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=cosyvoice2.yaml": SMALL,
     }
@@ -331,30 +328,18 @@ def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher
 
 
 def test_a_repository_without_a_needed_file_is_refused(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, None)
-    server.files = {
-        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
-            [{"type": "file", "path": "README.md", "size": 3, "oid": "f" * 40}]
-        )
-    }
+    hub = hugging_face(server, fetcher, {"type": "file", "path": "README.md", "size": 3, "oid": "f" * 40})
     with pytest.raises(ModelError, match=r"owner/name@main: has no cosyvoice2\.yaml, which serving needs"):
         fetcher.fetch(hub)
 
 
 def test_a_token_stays_with_its_host(server: FileServer, fetcher: Fetcher) -> None:
-    hub = HuggingFace(Repository("owner/name", "main"), fetcher.transfer, server.address, "secret")
+    hub = hugging_face(server, fetcher, {"type": "file", "path": "llm.pt", "size": len(LARGE), "oid": "f" * 40})
     elsewhere = server.address.replace("127.0.0.1", "localhost")
-    server.files = {
-        "/api/models/owner/name/tree/main?recursive=true&expand=false": listing(
-            [{"type": "file", "path": "llm.pt", "size": len(LARGE), "oid": "f" * 40}]
-        ),
-        "/owner/name/resolve/main/llm.pt": b"",
-        "/moved": b"",
-        "/content": LARGE,
-    }
+    server.files |= {"/moved": b"", "/content": LARGE}
     moves = {"/owner/name/resolve/main/llm.pt": f"{server.address}/moved", "/moved": f"{elsewhere}/content"}
-    server.behave = lambda handler, content: (
-        handler.path in moves and handler.answer(302, b"", {"Location": moves[handler.path]}) is None
+    server.answers = dict.fromkeys(
+        moves, lambda handler, content: handler.answer(302, {"Location": moves[handler.path]})
     )
     fetcher.fetch(hub, (wanted("llm.pt"),))
     assert server.asked("/moved")[0].headers["Authorization"] == "Bearer secret"
@@ -378,7 +363,7 @@ def test_the_proxy_of_the_environment_is_used(
     close_session()
     fetcher.fetch(Mirror("http://models.invalid", fetcher.transfer))
     close_session()
-    assert (fetcher.target / "llm.pt").read_bytes() == LARGE
+    assert fetcher.large.read_bytes() == LARGE
 
 
 def test_a_mirror_directory_is_copied_and_checked(server: FileServer, fetcher: Fetcher, tmp_path: Path) -> None:
@@ -394,7 +379,7 @@ def test_a_mirror_directory_is_copied_and_checked(server: FileServer, fetcher: F
     assert copy("copy") == copied, "a size that is right is believed"
     with pytest.raises(ModelError, match="remove it to fetch it again"):
         copy("copy", check=True)
-    (fetcher.target / "llm.pt").write_bytes(b"?" + LARGE[1:])
+    fetcher.large.write_bytes(b"?" + LARGE[1:])
     with pytest.raises(ModelError, match="expected"):
         copy("another")
     assert not (tmp_path / "another" / "llm.pt").exists()
@@ -427,32 +412,13 @@ def test_the_catalogue_names_what_serving_reads() -> None:
 
 def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: FileServer, tmp_path: Path) -> None:
     catalogue = tmp_path / "catalogue.toml"
-    names = "".join(f'[files."{path[1:]}"]\nfor = "a test"\nabout = 1\n' for path in FILES)
-    hubs = "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
-    catalogue.write_text(f'what = "a test"\n{hubs}{names}')
-    command = [
-        sys.executable,
-        "-m",
-        "cosyserve",
-        "model",
-        "download",
-        str(tmp_path / "model"),
-        "--catalogue",
-        str(catalogue),
-        "--json",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
-
-    def call(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *more], capture_output=True, text=True, env=environment, timeout=60, check=False
-        )
-
-    done = call("--mirror", server.address)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    write_catalogue(catalogue, *(path[1:] for path in FILES))
+    words = ("download", str(tmp_path / "model"), "--catalogue", str(catalogue), "--json", "--mirror")
+    status, out, errors = ended(*words, server.address)
+    assert status == 0, errors
+    result = json.loads(out)
     assert (result["bytes"], result["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
-    assert "llm.pt" in done.stderr
-    failed = call("--mirror", str(tmp_path / "nowhere"))
-    assert (failed.returncode, failed.stderr) == (1, "")
-    assert json.loads(failed.stdout)["error"]["message"] == f"{tmp_path / 'nowhere'}: no such directory"
+    assert "llm.pt" in errors
+    status, out, errors = ended(*words, str(tmp_path / "nowhere"))
+    assert (status, errors) == (1, "")
+    assert json.loads(out)["error"]["message"] == f"{tmp_path / 'nowhere'}: no such directory"

@@ -3,7 +3,6 @@ precisions change.
 """
 
 import json
-import os
 import subprocess
 import sys
 from functools import cache
@@ -15,15 +14,13 @@ import pytest
 from onnx import numpy_helper
 
 from cosyserve.errors import ModelError
+from tests.unit.model.steps import TINY, ended
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.comparison.graph_comparison import compare, first_difference, tolerance
 from tools.model.export import estimator_weights, flow_weights, graphs, main
-from tools.model.graphs.estimator_graph import estimator_graph, model_of, read_published
+from tools.model.graphs.estimator_graph import EstimatorGraph, read_published
 from tools.model.graphs.execute import by_onnx_runtime, on_cpu
 from tools.model.graphs.graph import Precision, layers_of
-
-ROOT = Path(__file__).parents[3]
-TINY = ROOT / "tests" / "golden" / "tiny"
 
 
 @cache
@@ -107,25 +104,11 @@ def test_layers_agree_where_nothing_is_wrong() -> None:
         )
 
 
-def test_the_same_weights_are_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_weights_are_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main([str(TINY), "--engines", str(tmp_path / "a"), "--out", str(tmp_path / "one")]) == 0
-    command = [
-        sys.executable,
-        "-m",
-        "tools.model.export",
-        str(TINY),
-        "--engines",
-        str(tmp_path / "b"),
-        "--out",
-        str(tmp_path / "two"),
-    ]
-    subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
-        check=True,
-        capture_output=True,
-    )
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    status, _, errors = ended("export", str(TINY), "--engines", str(tmp_path / "b"), "--out", str(tmp_path / "two"))
+    assert status == 0, errors
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["encoder.onnx", "estimator.onnx", "filter.onnx", "pitch.onnx"]
     for name in names:
@@ -169,9 +152,7 @@ def test_trtcheck_finds_nothing_that_is_not_answered(tmp_path: Path, precision: 
 def published(path: Path) -> Path:
     """A file of the published form: fixed batch of 2, no attention mask."""
     weights, config = flow_weights(TINY)
-    path.write_bytes(
-        model_of(estimator_graph(estimator_weights(weights), config, masked=False), "").SerializeToString()
-    )
+    path.write_bytes(EstimatorGraph(estimator_weights(weights), config, masked=False).model({}).SerializeToString())
     return path
 
 

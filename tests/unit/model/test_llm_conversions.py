@@ -14,16 +14,15 @@ from safetensors.numpy import load_file, save_file
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from tests.unit.model.steps import DEMO, TINY
+from tools.model.checkpoints.forms import TARGETS, tensorrt_llm_config, tensorrt_llm_weights
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import expected_shapes
 from tools.model.checkpoints.tensor_file import Precision, Source, zeros
-from tools.model.checkpoints.tensorrt_llm import checkpoint_config, checkpoint_tensors
 from tools.model.comparison.converted_model import read_conversion
-from tools.model.convert import TARGETS, convert
+from tools.model.convert import convert
 from tools.model.verify_llm import questions
 
-ROOT = Path(__file__).parents[3]
-TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 TOLERANCE = {Precision.FLOAT32: 1e-4, Precision.BFLOAT16: 0.15, Precision.FLOAT16: 0.025}
 """Largest error of a log-probability. Float32: compatibility specification section 9. The others:
 what rounding the weights did to this model when it was measured (0.10 and 0.016), and room."""
@@ -146,7 +145,7 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
         rms_norm_eps=1e-6,
     )
     checkpoint = replace(small, config=sizes, positions=32768, vocabulary=vocabulary)
-    config = checkpoint_config(checkpoint, Precision.BFLOAT16)
+    config = tensorrt_llm_config(checkpoint, Precision.BFLOAT16)
     described = {
         "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336,
         "hidden_size": 896,
@@ -171,7 +170,10 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
     }  # fmt: skip
     assert config == described | additions
     tensors = {name: Source(zeros(*shape)) for name, shape in expected_shapes(sizes, vocabulary).items()}
-    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(tensors, 24).items()}
+    shapes = {
+        name: list(source.shape)
+        for name, source in tensorrt_llm_weights(replace(checkpoint, tensors=tensors))["rank0.safetensors"].items()
+    }
     assert len(shapes) == 3 + 24 * 8
     assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
     assert (
@@ -256,7 +258,7 @@ def test_a_phoneme_model_converts_without_a_tokenizer(tmp_path: Path) -> None:
     assert not (tmp_path / "demo" / "tokenizer_config.json").exists()
     checkpoint = open_checkpoint(tmp_path / "demo")
     assert (checkpoint.vocabulary.text_ids, checkpoint.tokenizer) == (80, None)
-    assert checkpoint_config(checkpoint, Precision.BFLOAT16)["dtype"] == "bfloat16"
+    assert tensorrt_llm_config(checkpoint, Precision.BFLOAT16)["dtype"] == "bfloat16"
 
 
 def test_transformers_loads_the_hugging_face_directory(

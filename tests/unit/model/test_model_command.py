@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.__main__ import main, parser
-from tests.unit.model.file_server import Handler, serving
-
-ROOT = Path(__file__).parents[3]
+from tests.unit.model.file_server import Handler, serving, write_catalogue
+from tests.unit.model.steps import ROOT, ended, step
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -62,12 +61,9 @@ def test_what_is_missing_is_reported(
 def test_a_failure_is_an_object_where_one_was_asked_for(
     tmp_path: Path, arguments: list[str], status: int, said: str
 ) -> None:
-    command = [sys.executable, "-m", "cosyserve", "model", *arguments, "--json"]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
-    assert ended.returncode == status
-    assert said in json.loads(ended.stdout)["error"]["message"], ended.stdout
-    assert not ended.stderr
+    returned, out, errors = ended(*arguments, "--json", cwd=tmp_path)
+    assert (returned, errors) == (status, "")
+    assert said in json.loads(out)["error"]["message"], out
 
 
 def test_a_stage_whose_library_is_missing_says_so() -> None:
@@ -77,60 +73,46 @@ def test_a_stage_whose_library_is_missing_says_so() -> None:
         "from tools.model import build, build_llm, verify, verify_llm\n"
         "sys.exit(build.main(['models/demo']) + verify.main(['token2wav', 'models/demo']))"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert ended.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve-server[cpu,engines]'\n" * 2
-    assert ended.returncode == 2
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve-server[cpu,engines]'\n" * 2
+    assert done.returncode == 2
 
 
-def step(*words: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "cosyserve", "model", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-
-
-def test_the_steps_status_is_the_commands() -> None:
-    for words, status in (
-        (("prune", "--no-such-option"), 2),
-        (("build", "--help"), 0),
-        (("prune", "--conversions", "/nowhere"), 1),
-    ):
-        process = step(*words)
-        process.communicate(timeout=60)
-        assert process.returncode == status, words
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("prune", "--no-such-option"), 2, r"\A\Z"),
+        (("prune", "--conversions", "/nowhere"), 1, r"\A\Z"),
+        (("build", "llm", "--help"), 0, "--max-num-tokens"),
+        (("build", "--help"), 0, r"\Ausage: cosyserve model build llm CHECKPOINT"),
+    ],
+)
+def test_the_steps_status_and_output_are_the_commands(words: tuple[str, ...], status: int, said: str) -> None:
+    returned, out, _ = ended(*words)
+    assert returned == status
+    assert re.search(said, out), out
 
 
 def test_a_ctrl_c_ends_in_one_line_and_what_was_done_stays(tmp_path: Path) -> None:
     """The server sends a part of the file and then nothing."""
-    asked, ended = threading.Event(), threading.Event()
+    asked, over = threading.Event(), threading.Event()
 
-    def behave(handler: Handler, content: bytes) -> bool:
-        if handler.path != "/llm.pt":
-            return False
+    def stalled(handler: Handler, content: bytes) -> None:
         handler.part(content, 0, cut=1000)
         asked.set()
-        ended.wait(60)
-        return True
+        over.wait(60)
 
-    (tmp_path / "catalogue.toml").write_text(
-        'what = "a test"\n[files."llm.pt"]\nfor = "a test"\nabout = 1\n'
-        + "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
-    )
+    catalogue = tmp_path / "catalogue.toml"
+    write_catalogue(catalogue, "llm.pt")
     with serving({"/llm.pt": bytes(3_000_000)}) as server:
-        server.behave = behave
-        process = step(
-            "download",
-            str(tmp_path / "model"),
-            "--mirror",
-            server.address,
-            "--catalogue",
-            str(tmp_path / "catalogue.toml"),
-        )
+        server.answers["/llm.pt"] = stalled
+        words = ("--mirror", server.address, "--catalogue", str(catalogue))
+        process = subprocess.Popen(**step("download", str(tmp_path / "model"), *words), stderr=subprocess.PIPE)
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=60)[1]
-        ended.set()
+        over.set()
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "cosyserve: stopped; the next run goes on from here"
     assert "Traceback" not in errors

@@ -10,17 +10,16 @@ import pytest
 
 from cosyserve.engines import gpu_facts
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey
-from cosyserve.file_lock import MANIFEST, FileLock, is_locked, shared_engine_lock
+from cosyserve.file_lock import MANIFEST, is_locked, shared_engine_lock, waiting_lock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.decoders.engine_identity import WEIGHTS
+from tests.unit.model.steps import DEMO, TINY
 from tools.model import prune
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 from tools.model.prune import Inventory, judge_conversions, judge_engines, model_hashes, remove
 
-ROOT = Path(__file__).parents[3]
-TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 H200 = {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.1"}
 HERE = Inventory(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
 BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
@@ -101,7 +100,7 @@ def test_leftovers_of_killed_builds_go_unless_one_is_building(cache: EngineCache
     left = cache.root / f".building-{engine.directory.name}-4711-123456"
     left.mkdir()
     (left / "half").write_bytes(b"y" * 50)
-    with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda line: None):
+    with waiting_lock(cache.root / f".{engine.directory.name}.lock", "a test", lambda line: None):
         assert [verdict.path for verdict in judge_engines(cache, HERE)] == [engine.directory]
     assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [
         (engine.directory, 100),
@@ -117,12 +116,10 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     left = folder / ".demo.0123456789ab.partial"
     left.mkdir()
     present = Inventory(models=model_hashes([TINY]))
-    verdicts = {verdict.path.name: verdict.reason for verdict in judge_conversions(folder, present)}
-    assert set(verdicts) == {"tiny", "demo", left.name}, "what is not ours is not judged"
-    assert verdicts["tiny"] is None
-    assert verdicts["demo"] is not None
     goes = {verdict.path.name: verdict for verdict in judge_conversions(folder, present)}
-    with FileLock(folder / ".demo.lock", "a test", lambda line: None):
+    assert set(goes) == {"tiny", "demo", left.name}, "what is not ours is not judged"
+    assert (goes["tiny"].reason is None, goes["demo"].reason is None) == (True, False)
+    with waiting_lock(folder / ".demo.lock", "a test", lambda line: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
         assert not remove(goes[left.name]), "a conversion has been resumed since it was judged"
     with shared_engine_lock(folder / "demo"):

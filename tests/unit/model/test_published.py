@@ -7,11 +7,12 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cosyserve.errors import ModelError
-from tools.model.output import complete_directory
+from cosyserve.file_lock import MANIFEST
 from tools.model.output.complete_directory import Assembly, damage, publish, read_manifest, staging
 
 IDENTITY = {"kind": "a test", "source": "one"}
@@ -24,6 +25,13 @@ def maker(log: list[str]) -> Callable[[Assembly], None]:
             assembly.file(name, lambda path, name=name, content=content: (log.append(name), path.write_bytes(content)))  # type: ignore[misc]
 
     return make
+
+
+def made(target: Path, identity: dict[str, str] = IDENTITY, **how: Any) -> list[str]:
+    """The files that had to be made."""
+    log: list[str] = []
+    publish(target, identity, maker(log), **how)
+    return log
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -57,8 +65,7 @@ def test_a_run_that_failed_is_resumed_and_was_never_seen(tmp_path: Path) -> None
     with pytest.raises(OSError, match="no space left"):
         publish(tmp_path / "out", IDENTITY, broken)
     assert not (tmp_path / "out").exists()
-    publish(tmp_path / "out", IDENTITY, maker(log))
-    assert log == ["a.bin", "folder/b.bin"]
+    assert [*log, *made(tmp_path / "out")] == ["a.bin", "folder/b.bin"]
     assert {name: data for name, data in content(tmp_path / "out").items() if name != "manifest.json"} == CONTENT
 
 
@@ -82,9 +89,7 @@ def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_done(tmp_path
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not (tmp_path / "out").exists()
-    log: list[str] = []
-    publish(tmp_path / "out", IDENTITY, maker(log))
-    assert log == ["folder/b.bin"]
+    assert made(tmp_path / "out") == ["folder/b.bin"]
     assert not staging(tmp_path / "out", IDENTITY).exists()
 
 
@@ -114,10 +119,10 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out" / "thesis.txt").write_text("years of work")
     for replace in (False, True):
         with pytest.raises(ModelError, match="was not made by this command"):
-            publish(tmp_path / "out", IDENTITY, maker([]), replace=replace)
-    publish(tmp_path / "mine", IDENTITY, maker([]))
+            made(tmp_path / "out", replace=replace)
+    made(tmp_path / "mine")
     with pytest.raises(ModelError, match=r"holds another conversion \(source one\); give another --output, or --force"):
-        publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]))
+        made(tmp_path / "mine", {**IDENTITY, "source": "two"})
     manifest, is_new = publish(tmp_path / "mine", {**IDENTITY, "source": "two"}, maker([]), replace=True)
     assert (is_new, manifest.identity["source"]) == (True, "two")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith((".partial", ".superseded"))] == []
@@ -126,25 +131,22 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
 def test_the_working_directory_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match="is the working directory; name one inside it"):
-        publish(Path(), IDENTITY, maker([]))
-    assert publish(Path("here/../out"), IDENTITY, maker([]))[1]
+        made(Path())
+    assert made(Path("here/../out"))
     assert read_manifest(tmp_path / "out") is not None
 
 
 def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
-    publish(tmp_path / "out", IDENTITY, maker([]))
+    made(tmp_path / "out")
     (tmp_path / "out" / "a.bin").write_bytes(b"short")
-    log: list[str] = []
-    publish(tmp_path / "out", IDENTITY, maker(log))
-    assert (log, (tmp_path / "out" / "a.bin").read_bytes()) == (list(CONTENT), CONTENT["a.bin"])
+    assert made(tmp_path / "out") == list(CONTENT)
+    assert (tmp_path / "out" / "a.bin").read_bytes() == CONTENT["a.bin"]
 
 
 def test_a_cut_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
-    publish(tmp_path / "out", IDENTITY, maker([]))
+    made(tmp_path / "out")
     (tmp_path / "out").rename(tmp_path / ".out.superseded")
-    log: list[str] = []
-    publish(tmp_path / "out", IDENTITY, maker(log))
-    assert log == []
+    assert made(tmp_path / "out") == []
     assert not (tmp_path / ".out.superseded").exists()
 
 
@@ -157,7 +159,7 @@ def test_room_is_checked_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", '{"files": {"a": {}}, "identity": {}}', "[1]"])
 def test_a_broken_manifest_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / complete_directory.MANIFEST).write_text(text)
+    (tmp_path / MANIFEST).write_text(text)
     assert read_manifest(tmp_path) is None
-    (tmp_path / complete_directory.MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
+    (tmp_path / MANIFEST).write_text(json.dumps({"identity": IDENTITY, "files": {}}))
     assert read_manifest(tmp_path) is not None

@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.generation.config import read_config
+from services.llm.engine.weights import ServedModel
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from tests.unit.model.steps import DEMO, TINY, damage
 from tools.model import verify
+from tools.model.checkpoints.forms import TARGETS
 from tools.model.checkpoints.tensor_file import Precision
 from tools.model.comparison.converted_model import Block, Converted, read_conversion
-from tools.model.convert import TARGETS, convert
+from tools.model.convert import convert
 from tools.model.verify_llm import compare, questions, reference
-
-ROOT = Path(__file__).parents[3]
-TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +31,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model() -> SpeechTokenModel:
-    directory = ModelDirectory(TINY)
-    return reference(directory, read_config(directory), Precision.BFLOAT16, rounded_bias=False)
+    return reference(ServedModel.read(TINY), Precision.BFLOAT16, rounded_bias=False)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -93,9 +90,7 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
 
 def test_what_cannot_be_compared_is_reported(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     convert(TINY, "hf", Precision.FLOAT16, tmp_path / "hf")
-    with (tmp_path / "hf" / "model.safetensors").open("r+b") as stream:
-        stream.seek(50_000)
-        stream.write(b"?")
+    damage(tmp_path / "hf" / "model.safetensors")
     for conversion, model, words in (
         (tmp_path / "hf", TINY, "its sha256 is not the manifest's; convert the model again"),
         (written / "hf", DEMO, "was made of model "),

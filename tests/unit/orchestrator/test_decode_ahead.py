@@ -4,6 +4,7 @@ what is ended with it.
 
 import asyncio
 import contextlib
+from unittest.mock import AsyncMock
 
 from services.orchestrator.decode_ahead import Decode, SentencesAhead
 from services.orchestrator.speech.silence import Play
@@ -19,8 +20,11 @@ def written(index: int) -> TokenStream:
     return stream
 
 
-async def play(audio: bytes) -> None:
-    pass
+def queued(*streams: TokenStream | None) -> "asyncio.Queue[TokenStream | None]":
+    queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
+    for stream in streams:
+        queue.put_nowait(stream)
+    return queue
 
 
 def decode(stream: TokenStream) -> Decode:
@@ -32,19 +36,15 @@ def decode(stream: TokenStream) -> Decode:
 
 
 async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over() -> None:
-    queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
-    for index in range(50):
-        queue.put_nowait(written(index))
-    queue.put_nowait(None)
     begun_early, most = 0, 0
-    async with contextlib.aclosing(SentencesAhead(queue)) as sentences:
+    async with contextlib.aclosing(SentencesAhead(queued(*map(written, range(50)), None))) as sentences:
         upcoming = await sentences.first()
         while upcoming.stream is not None:
             over = asyncio.Event()
             following = sentences.behind(upcoming.stream, over, lambda: 0.5, decode)
             if upcoming.sound is not None:
                 begun_early += 1
-                await upcoming.sound.play(play)
+                await upcoming.sound.play(AsyncMock())
             upcoming = await following
             over.set()
             await asyncio.sleep(0)
@@ -54,9 +54,7 @@ async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over(
 
 
 async def test_what_was_begun_early_ends_with_the_request() -> None:
-    queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
-    queue.put_nowait(written(1))
-    async with contextlib.aclosing(SentencesAhead(queue)) as sentences:
+    async with contextlib.aclosing(SentencesAhead(queued(written(1)))) as sentences:
         upcoming = await sentences.behind(written(0), asyncio.Event(), lambda: 0.5, decode)
         assert upcoming.sound is not None
         await asyncio.sleep(0)

@@ -21,49 +21,39 @@ def timing(*starts: int) -> GenerationTiming:
     return GenerationTiming(0.0, 0.0, 0.0, starts)
 
 
-def left_out(starts: tuple[int, ...], tokens: int, sentence: Sentence = SENTENCE) -> str:
-    try:
-        require_all_words(sentence, timing(*starts), tokens)
-    except LeftOut as fault:
-        return fault.message
-    return ""
-
-
-def test_words_with_the_fewest_tokens_are_spoken() -> None:
-    assert not left_out(SPOKEN, 20)
-    assert not left_out((0, 0, 1, 2, 2, 3, 3, 4, 5, 5, 5, 5), 6), "the word of one letter may have none"
+WRITTEN = Sentence(3, whole=False)
+"""As SENTENCE, written meanwhile."""
+WRITTEN.extend((0, 1, 2, 3), WORDS[:1])
+WRITTEN.extend(tuple(range(4, 12)), WORDS[1:])
 
 
 @pytest.mark.parametrize(
-    ("starts", "tokens", "missing"),
+    ("starts", "tokens", "missing", "sentence"),
     [
-        ((0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8), 9, 1),
-        ((0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8), 9, 1),
-        ((0, 0, 1, 2, 2, 3, 4, 5, 6, 6, 6, 6), 6, 1),
-        ((0, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4), 4, 2),
-        ((0, 0, 1, 2, 2, 3, 4, 5, 6, 6, 6, 6), 7, 0),
+        (SPOKEN, 20, 0, SENTENCE),
+        ((0, 0, 1, 2, 2, 3, 3, 4, 5, 5, 5, 5), 6, 0, SENTENCE),  # the word of one letter may have none
+        ((0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8), 9, 1, SENTENCE),
+        ((0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8), 9, 1, SENTENCE),
+        ((0, 0, 1, 2, 2, 3, 4, 5, 6, 6, 6, 6), 6, 1, SENTENCE),
+        ((0, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4), 4, 2, SENTENCE),
+        ((0, 0, 1, 2, 2, 3, 4, 5, 6, 6, 6, 6), 7, 0, SENTENCE),
+        (SPOKEN, 20, 0, WRITTEN),
+        ((0, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4), 4, 2, WRITTEN),
+        # Without times or words it is passed over.
+        ((), 1, 0, SENTENCE),
+        (SPOKEN[:-1], 1, 0, SENTENCE),
+        ((0, 0), 1, 0, Sentence(0, (1, 2))),
     ],
 )
-def test_words_without_time_are_counted(starts: tuple[int, ...], tokens: int, missing: int) -> None:
-    told = left_out(starts, tokens)
-    assert (f"llm left out {missing} of the 4 words of sentence 3" in told) is bool(missing)
-    assert not any(word.text in told.split() for word in WORDS if word.text != "a"), (
+def test_words_without_time_are_counted(starts: tuple[int, ...], tokens: int, missing: int, sentence: Sentence) -> None:
+    if not missing:
+        require_all_words(sentence, timing(*starts), tokens)
+        return
+    with pytest.raises(LeftOut, match=f"llm left out {missing} of the 4 words of sentence 3") as caught:
+        require_all_words(sentence, timing(*starts), tokens)
+    assert not any(word.text in caught.value.message.split() for word in WORDS if word.text != "a"), (
         "no word of a text leaves in a message"
     )
-
-
-def test_a_sentence_without_times_or_words_is_passed_over() -> None:
-    assert not left_out((), 1)
-    assert not left_out(SPOKEN[:-1], 1)
-    assert not left_out((0, 0), 1, Sentence(0, (1, 2)))
-
-
-def test_a_sentence_that_was_written_meanwhile_is_judged_alike() -> None:
-    sentence = Sentence(3, whole=False)
-    sentence.extend((0, 1, 2, 3), WORDS[:1])
-    sentence.extend(tuple(range(4, 12)), WORDS[1:])
-    assert not left_out(SPOKEN, 20, sentence)
-    assert left_out((0, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4), 4, sentence)
 
 
 async def test_what_is_waited_for() -> None:

@@ -18,6 +18,7 @@ from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit
 from services.orchestrator.stages import info as stage_info
 from services.orchestrator.stages.info import StageInfo
+from tests.stacks.scripted_server import listening
 
 
 class Telling(info_pb2_grpc.InfoServiceServicer):
@@ -40,11 +41,8 @@ async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replic
     async with contextlib.AsyncExitStack() as exits:
         replicas = []
         for teller in tellers:
-            server = grpc.aio.server()
-            info_pb2_grpc.add_InfoServiceServicer_to_server(teller, server)
-            target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-            await server.start()
-            exits.push_async_callback(server.stop, 0)
+            server = listening(info_pb2_grpc.add_InfoServiceServicer_to_server, teller)
+            target = await exits.enter_async_context(server)
             replicas.append(Replica(target, await exits.enter_async_context(grpc.aio.insecure_channel(target))))
         found: Any = SimpleNamespace(stage="token2wav", serving_replicas=lambda: list(replicas))
         yield StageInfo([found]), replicas

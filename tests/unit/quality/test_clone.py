@@ -26,9 +26,7 @@ PRESETS = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY))
 
 def write(path: Path, samples: Samples, channels: int = 1, width: int = 2) -> Path:
     with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(width)
-        file.setframerate(RATE)
+        file.setparams((channels, width, RATE, 0, "NONE", ""))
         file.writeframes(to_pcm(np.repeat(samples, channels * width // 2)))
     return path
 

@@ -13,7 +13,7 @@ from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.guards.token_guards import EQUAL_TOKENS, TokenGuards
 from tests.unit.llm.guards.test_alignment import sharp, token
 from tools.quality import guard_margins
-from tools.quality.guard_margins import SpokenTokens, extremes, margins, repeated, word_margin
+from tools.quality.guard_margins import Margins, SpokenTokens, extremes, margins, repeated, word_margin
 
 PROMPT = random.Random(1).sample(range(3000), 60)
 OTHER = random.Random(2).sample(range(3000, 6000), 80)
@@ -40,10 +40,8 @@ def test_it_counts_what_the_guard_counts(count: int) -> None:
 
 
 def test_what_hardly_changes_and_what_is_short_repeats_nothing() -> None:
-    assert repeated([5] * 60, [5] * 60) == 0
-    assert repeated(PROMPT[:24], PROMPT) == 0
-    assert repeated(PROMPT, PROMPT[:24]) == 0
-    assert repeated(PROMPT, PROMPT) == 25
+    pairs = (([5] * 60, [5] * 60), (PROMPT[:24], PROMPT), (PROMPT, PROMPT[:24]), (PROMPT, PROMPT))
+    assert [repeated(*pair) for pair in pairs] == [0, 0, 0, 25]
 
 
 def test_sentences_that_do_not_end_say_nothing_about_length() -> None:
@@ -53,10 +51,15 @@ def test_sentences_that_do_not_end_say_nothing_about_length() -> None:
         (SpokenTokens(10, OTHER[:21], True), prompt),
         (SpokenTokens(10, OTHER, False), prompt),
     ]
-    result = margins(said, [(SpokenTokens(40, with_equal(16), True), prompt)])
-    assert (result.sentences, result.did_not_end) == (3, 1)
-    assert (result.fewest_per_text_id, result.most_per_text_id) == (1.2, 2.1)
-    assert (result.repeated, result.prompts_said_again, result.repeated_by_the_prompts_words) == (0, 1, 16)
+    assert margins(said, [(SpokenTokens(40, with_equal(16), True), prompt)]) == Margins(
+        sentences=3,
+        did_not_end=1,
+        fewest_per_text_id=1.2,
+        most_per_text_id=2.1,
+        repeated=0,
+        prompts_said_again=1,
+        repeated_by_the_prompts_words=16,
+    )
     with pytest.raises(ValueError, match="none of 1"):
         margins(said[2:], [])
 

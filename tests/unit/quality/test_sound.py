@@ -103,9 +103,7 @@ def test_streamed_and_whole_are_compared_sample_by_sample_and_by_spectrum() -> N
     assert largest_difference(one, one[:-1]) == math.inf
     assert spectral_distance(one, one) == 0
     clicked, halved = spectral_distance(one, other), spectral_distance(one, one * np.float32(0.5))
-    assert clicked is not None
-    assert halved is not None
-    assert halved > clicked > 0
+    assert (halved or 0) > (clicked or 0) > 0
     assert spectral_distance(one, tone(2.0)) is None
 
 
@@ -113,7 +111,5 @@ def test_a_voice_is_closer_to_itself_than_to_another() -> None:
     around = np.eye(8)[:2, None] + 0.1 * np.random.default_rng(0).standard_normal((2, 6, 8))
     one, two = (around / np.linalg.norm(around, axis=2, keepdims=True)).astype(np.float32)
     result = similarity(one, [two], one)
-    assert result.to_self is not None
-    assert result.to_others is not None
-    assert result.to_self > 0.85 > 0.4 > result.to_others
+    assert (result.to_self or 0) > 0.85 > 0.4 > (result.to_others or 1)
     assert similarity(one, [], None).to_reference is None

@@ -6,6 +6,7 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ import torch.nn.functional as F
 
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from recipes.demo_voice.features import Features
-from recipes.demo_voice.flow.corpus import Corpus
+from recipes.demo_voice.flow.corpus import Corpus, places_of
 from recipes.demo_voice.flow.objective import RandomDraws, losses, mu_of, solve
 from recipes.demo_voice.flow.pieces import LENGTHS, Piece, RandomPieces, equally_long
-from recipes.demo_voice.flow.train import Training, train
-from recipes.demo_voice.flow.update import Update
+from recipes.demo_voice.flow.train import Shape, Training, Update, train
 from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.network import Network
@@ -97,8 +98,7 @@ def test_a_batch_is_what_the_utterances_hold(speech: Speech, features: Features,
     ]
     want = torch.cat((features.mel[6:16], features.mel[2 * (first + tokens - 3) : 2 * (first + tokens)])).float()
     assert torch.equal(batch.mel[1], want)
-    assert batch.prompt.tolist() == [0, 10]
-    assert batch.condition.tolist() == [5, 10]
+    assert (batch.prompt.tolist(), batch.condition.tolist()) == ([0, 10], [5, 10])
     # Behind the utterances' rows come the voices' own, by name: row 12 is the mean of the six of
     # "high".
     torch.testing.assert_close(batch.speaker[1], F.normalize(held.vectors[6:12].mean(0), dim=0))
@@ -107,8 +107,7 @@ def test_a_batch_is_what_the_utterances_hold(speech: Speech, features: Features,
 def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
     piece = Piece(prompt=100, prompt_tokens=40, body=500, tokens=60, end=560, speaker=0, condition=80)
     front, back = piece.cut(90, front=True), piece.cut(90, front=False)
-    assert front == replace(piece, prompt=110, prompt_tokens=30, condition=60)
-    assert back == replace(piece, tokens=50)
+    assert (front, back) == (replace(piece, prompt=110, prompt_tokens=30, condition=60), replace(piece, tokens=50))
     alone = replace(piece, prompt_tokens=0)
     assert alone.cut(48, front=True) == replace(alone, body=512, tokens=48)
     assert piece.cut(60, front=True) == replace(piece, prompt=124, prompt_tokens=16, tokens=44, condition=32), (
@@ -211,7 +210,7 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(
     network = Training(config, held, Schedule(1)).served
     for prompted, differs in ((False, False), (True, True)):
         batch = held.gather([draws.served(1, prompted=prompted)])
-        chances = RandomDraws.of(1, batch.tokens.shape[1], CPU).draw(torch.Generator().manual_seed(0))
+        chances = RandomDraws.drawn(1, batch.tokens.shape[1], torch.Generator().manual_seed(0))
         with torch.no_grad():
             both = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
         assert (abs(both[0] - both[1]) > 1e-5) == differs
@@ -232,7 +231,7 @@ def test_before_training_the_velocity_leads_from_the_noise_to_mu(
 
 
 def test_chances_are_as_often_as_they_should_be() -> None:
-    chances = RandomDraws.of(4000, 10, CPU).draw(torch.Generator().manual_seed(0))
+    chances = RandomDraws.drawn(4000, 10, torch.Generator().manual_seed(0))
     asked = torch.tensor([t for t, _ in euler_schedule()])
     torch.testing.assert_close(chances.times, asked.repeat_interleave(400), atol=1e-5, rtol=0)
     assert float(chances.conditioned.mean()) == pytest.approx(0.8, abs=0.03)
@@ -255,12 +254,12 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
         for name, tensor in other.parameters.items():
             tensor.copy_(one.parameters[name])
     other.load_state_dict(deepcopy(one.state_dict()))
+    chances = RandomDraws.drawn(len(second), second[0].length, torch.Generator().manual_seed(5))
     for update in (one, other):
-        slot = update.slot(second, streaming=True)
-        slot.chances.draw(torch.Generator().manual_seed(5))
         update.rate.fill_(1e-3)
         update.mu_weight.fill_(1.0)
-        update.run(slot)
+        shape = Shape(len(second), second[0].length, streaming=True)
+        update.plain(shape, (places_of(second, CPU), chances.noise, chances.rolls))
     for name, tensor in one.parameters.items():
         torch.testing.assert_close(tensor, other.parameters[name], atol=1e-6, rtol=1e-4)
 
@@ -268,22 +267,19 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
 def test_a_recording_that_fails_costs_no_step(
     config: FlowConfig, held: Corpus, draws: RandomPieces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stands in for a device on which nothing can be recorded: the third step finds out and all go
+    """Stands in for a device on which nothing can be recorded: the second step finds out and all go
     on as they would have.
     """
 
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(torch.cuda, "graph", refuse)
-    for name in ("CUDAGraph", "current_stream", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    refused = RuntimeError("operation not permitted when stream is capturing")
+    monkeypatch.setattr(torch.cuda, "graph", Mock(side_effect=refused))
+    for name in ("CUDAGraph", "current_stream", "graph_pool_handle", "set_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, Mock())
     pieces = next(draws.batches(64))
     steps = []
     for recorded in (False, True):
         update = Update(config, held, Training(config, held, Schedule(1)).parameters, 1, graphs=False)
-        update.graphs = recorded
+        update.replayed = Replayed(update.plain, 1) if recorded else None
         steps.append([update(pieces, streaming=False, rate=1e-3, mu_weight=1.0) for _ in range(3)])
-        assert not update.graphs
+        assert update.replayed is None
     torch.testing.assert_close(steps[0], steps[1], atol=1e-5, rtol=1e-4)

@@ -88,8 +88,7 @@ def test_the_first_dictionary_has_the_last_word(wheels: Path) -> None:
     }  # fmt: skip
     assert expected.items() <= words.items()
     assert not {"Tokyo", "T-shirt"} & words.keys()
-    assert forms["present"] == {"VERB": "pɹizˈɛnt"}
-    assert forms["read"] == {"PAST": "ɹˈɛd"}
+    assert (forms["present"], forms["read"]) == ({"VERB": "pɹizˈɛnt"}, {"PAST": "ɹˈɛd"})
 
 
 def test_sentences_in_order_each_once_with_words_that_are_known(sentences: list[Sentence]) -> None:

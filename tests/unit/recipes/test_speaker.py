@@ -38,9 +38,8 @@ def test_a_blend_overlaps_with_its_parts() -> None:
 def test_equal_error() -> None:
     score = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
     apart = torch.tensor([False] * 4 + [True] * 4)
-    assert objective.equal_error(score, apart) == 0.0
-    assert objective.equal_error(score, ~apart) == 1.0
-    assert objective.equal_error(score, torch.tensor([False, False, False, True, False, True, True, True])) == 0.25
+    crossed = torch.tensor([False, False, False, True, False, True, True, True])
+    assert [objective.equal_error(score, same) for same in (apart, ~apart, crossed)] == [0.0, 1.0, 0.25]
 
 
 def test_crops_stay_inside_their_utterance(features: Features) -> None:
@@ -95,8 +94,7 @@ def test_training_separates_voices_resumes_and_writes_what_the_others_read(
     assert (work / train.EMBEDDINGS).stat().st_mtime_ns > before
     assert parameter_store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 18
     vectors = torch.from_numpy(np.load(work / train.EMBEDDINGS))
-    assert vectors.shape == (len(speech.utterances), 192)
-    assert vectors.dtype == torch.float32
+    assert (vectors.shape, vectors.dtype) == ((len(speech.utterances), 192), torch.float32)
     voices = [utterance.voice for utterance in speech.utterances]
     known = objective.Voices.of(voices, CPU)
     similarities = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)

@@ -47,13 +47,14 @@ def shard(work: Path, name: str, recordings: list[Recording]) -> None:
 
 def test_utterances_come_in_the_order_of_shards_and_places(work: Path) -> None:
     speech = Speech.read(work)
-    assert [(each.sentence, each.voice, each.speed, each.start, each.samples) for each in speech.utterances] == [
-        (1, "a", 1.05, 0, 1920),
-        (2, "b", 1.0, 1920, 960),
-        (3, "b", 1.0, 2880, 960),
-        (2, "a", 0.95, 3840, 1920),
+    assert [
+        (each.number, each.sentence, each.voice, each.speed, each.start, each.samples) for each in speech.utterances
+    ] == [
+        (0, 1, "a", 1.05, 0, 1920),
+        (1, 2, "b", 1.0, 1920, 960),
+        (2, 3, "b", 1.0, 2880, 960),
+        (3, 2, "a", 0.95, 3840, 1920),
     ]
-    assert [each.number for each in speech.utterances] == [0, 1, 2, 3]
     assert (speech.utterances[0].text, speech.utterances[0].phonemes) == ("One two.", "wˈʌn tˈu.")
     assert (speech.tokens, speech.first) == ([2, 1, 1, 2], [0, 2, 3, 4])
     assert (speech.training, speech.held_out) == ([0], [1, 3])

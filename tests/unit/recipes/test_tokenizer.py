@@ -127,9 +127,8 @@ def test_greedy_reading_and_distance() -> None:
     best = torch.tensor([[1, 1, 0, 1, 2, 2, 0, 2]])
     log_probabilities = torch.nn.functional.one_hot(best, 3).float()
     assert greedy(log_probabilities, torch.tensor([6])) == [[1, 1, 2]]
-    assert distance([1, 1, 2], [1, 1, 2]) == 0
-    assert distance([1, 2, 3], [2, 3, 4]) == 2
-    assert distance([], [1, 2]) == 2
+    pairs = (([1, 1, 2], [1, 1, 2]), ([1, 2, 3], [2, 3, 4]), ([], [1, 2]))
+    assert [distance(*pair) for pair in pairs] == [0, 2, 2]
 
 
 def test_disguise_keeps_what_was_said_and_changes_how_it_sounds() -> None:
@@ -213,8 +212,7 @@ def test_training_leaves_what_later_stages_read(work: Path, examples: Examples) 
 
     train.main([*run, "--steps", "3"])
     steps = [json.loads(line)["step"] for line in (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert steps[0] == 1
-    assert steps[-1] == 3
+    assert (steps[0], steps[-1]) == (1, 3)
 
 
 @pytest.mark.usefixtures("no_plot")

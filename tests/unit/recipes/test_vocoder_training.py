@@ -3,7 +3,9 @@ what is written can be served.
 """
 
 import json
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,10 +13,10 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.recording import RecordingFailed
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.generator import Snake
-from recipes.demo_voice.vocoder.recording import RecordingFailed
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed
 from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder import hift, weights
@@ -81,9 +83,8 @@ def test_segments_are_what_they_say(draws: RandomPieces) -> None:
     for _ in range(40):
         batch = draws.next(3)
         seen.add(batch.stretch)
-        assert batch.mel.shape == (3, 80, batch.stretch.frames)
-        assert batch.f0.shape == (3, batch.stretch.frames)
-        assert batch.wave.shape == (3, 480 * SOUND)
+        frames = batch.stretch.frames
+        assert (batch.mel.shape, batch.f0.shape, batch.wave.shape) == ((3, 80, frames), (3, frames), (3, 480 * SOUND))
         assert batch.wave.abs().max() < 1
     assert seen == {Stretch(6, SOUND, 6), Stretch(0, SOUND, 6), Stretch(6, SOUND, 0)}
 
@@ -158,14 +159,11 @@ def test_what_is_written_is_served_and_gone_on_from(work: Path) -> None:
 def test_what_cannot_be_recorded_goes_on_without(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    started = []
-
-    def fail(*arguments: object, graphs: bool, **options: object) -> None:
-        assert graphs
-        raise RecordingFailed("kind: reason")
-
-    monkeypatch.setattr(train, "train", fail)
-    monkeypatch.setattr(train.os, "execv", lambda program, arguments: started.append(arguments[1:]))
+    recorded, started = Mock(side_effect=RecordingFailed("kind: reason")), Mock()
+    monkeypatch.setattr(train, "train", recorded)
+    monkeypatch.setattr(train.os, "execv", started)
     train.main(["W", "--graphs", "--device", "cpu"])
-    assert started == [["-m", "recipes.demo_voice.vocoder.train", "W", "--graphs", "--device", "cpu", "--no-graphs"]]
+    assert recorded.call_args.kwargs["graphs"]
+    command = ["-m", "recipes.demo_voice.vocoder.train", "W", "--graphs", "--device", "cpu", "--no-graphs"]
+    started.assert_called_once_with(sys.executable, [sys.executable, *command])
     assert "reason" in capsys.readouterr().out

@@ -2,21 +2,19 @@
 know.
 """
 
-import inspect
 import os
 import shutil
 import subprocess
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cosyserve.rpc.server import ServerSettings
 from cosyserve.settings import load
+from tests.unit.repository.test_images import SETTINGS
 
 CHART = Path(__file__).parents[3] / "k8s" / "chart"
 SERVICES = ("frontend", "llm", "token2wav", "orchestrator")
@@ -47,17 +45,6 @@ def container(deployment: dict[str, Any]) -> dict[str, Any]:
     return deployment["spec"]["template"]["spec"]["containers"][0]
 
 
-def settings_of(service: str) -> tuple[type[ServerSettings], str]:
-    module = f"services.{service}.settings"
-    module_of_settings = import_module(module if find_spec(module) else f"services.{service}.__main__")
-    (cls,) = (
-        c
-        for _, c in inspect.getmembers(module_of_settings, inspect.isclass)
-        if issubclass(c, ServerSettings) and c is not ServerSettings
-    )
-    return cls, f"COSYSERVE_{service.upper()}_"
-
-
 def service_links(release: str, services: dict[str, dict[str, Any]]) -> dict[str, str]:
     """What the kubelet adds to every container for each Service with a cluster address."""
     links = {}
@@ -68,9 +55,11 @@ def service_links(release: str, services: dict[str, dict[str, Any]]) -> dict[str
             f"{prefix}_SERVICE_HOST": "10.0.0.7",
             f"{prefix}_SERVICE_PORT": str(port),
             f"{prefix}_SERVICE_PORT_GRPC": str(port),
+            f"{prefix}_PORT": f"tcp://10.0.0.7:{port}",
+            f"{prefix}_PORT_{port}_TCP": f"tcp://10.0.0.7:{port}",
+            f"{prefix}_PORT_{port}_TCP_PROTO": "tcp",
+            f"{prefix}_PORT_{port}_TCP_ADDR": "10.0.0.7",
         }
-        links |= {f"{prefix}_PORT": f"tcp://10.0.0.7:{port}", f"{prefix}_PORT_{port}_TCP": f"tcp://10.0.0.7:{port}"}
-        links |= {f"{prefix}_PORT_{port}_TCP_PROTO": "tcp", f"{prefix}_PORT_{port}_TCP_ADDR": "10.0.0.7"}
     return links
 
 
@@ -93,10 +82,7 @@ def test_each_container_starts_with_settings_its_service_knows(values: Path | No
     deployment = named(documents, "Deployment")[f"cosyserve-{service}"]
     environment = {entry["name"]: entry["value"] for entry in container(deployment)["env"]}
     environment |= service_links("cosyserve", named(documents, "Service"))
-    cls, prefix = settings_of(service)
-
-    settings = load(cls, prefix, environment)
-
+    settings = load(SETTINGS[service], f"COSYSERVE_{service.upper()}_", environment)
     assert settings.listen == f"0.0.0.0:{container(deployment)['ports'][0]['containerPort']}"
     assert settings.drain_seconds < deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
 

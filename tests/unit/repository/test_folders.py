@@ -36,7 +36,7 @@ LAYERS = {
         {"flow", "vocoder"},
         {"inputs"},
     ],
-    "orchestrator": [{EDGE}, {"stages"}, {"text", "load_control"}, {"speech"}],
+    "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
 }
 """Top first. A module imports from its own layer and from those below."""
 EVERYWHERE = "settings"

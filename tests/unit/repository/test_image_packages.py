@@ -34,18 +34,17 @@ def test_the_pins_of_the_image_can_be_read() -> None:
 
 
 def wheel(folder: Path, name: str, version: str, requires: str = "") -> Path:
-    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path, facts = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    needed = f"Requires-Dist: {requires}\n" if requires else ""
+    files = {
+        f"{name}.py": "",
+        f"{facts}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}",
+        f"{facts}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{facts}/RECORD": "",
+    }
     with zipfile.ZipFile(path, "w") as archive:
-        needed = f"Requires-Dist: {requires}\n" if requires else ""
-        archive.writestr(f"{name}.py", "")
-        archive.writestr(
-            f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}"
-        )
-        archive.writestr(
-            f"{name}-{version}.dist-info/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        archive.writestr(f"{name}-{version}.dist-info/RECORD", "")
+        for file, text in files.items():
+            archive.writestr(file, text)
     return path
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.repository.test_files import tracked
+
 ROOT = Path(__file__).parents[3]
 SERVER_COMMANDS = {
     "up": [],
@@ -31,16 +33,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("wheels")
     source = folder / "source"
     # A copy: setuptools leaves its build folders in the tree that it builds.
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    if not names:
-        pytest.skip("not a git checkout")
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file() and name.startswith(
-            ("cosyserve/", "services/", "tools/", "recipes/", "packages/", "pyproject", "README")
-        ):
-            target = source / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes((ROOT / name).read_bytes())
+    for path in tracked():
+        if str(path).startswith(("cosyserve/", "services/", "tools/", "recipes/", "packages/", "pyproject", "README")):
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes((ROOT / path).read_bytes())
     built = run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", "./packages/server",
         folder=source,

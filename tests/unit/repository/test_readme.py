@@ -1,13 +1,19 @@
-"""README and docs promise only what exists: make targets, subcommands, RPCs, files."""
+"""README and docs promise only what exists: make targets, subcommands, settings, RPCs,
+files.
+"""
 
+import dataclasses
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cosyserve.__main__ import parser
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
+from tests.unit.repository.test_images import SETTINGS
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -23,6 +29,11 @@ METHODS = {
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+SETTINGS_KNOWN = {
+    f"COSYSERVE_{service.upper()}_{field.name.upper()}"
+    for service, settings in SETTINGS.items()
+    for field in dataclasses.fields(settings)
+}
 
 
 def code(page: Path) -> str:
@@ -37,24 +48,30 @@ def make_targets() -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_make_targets_exist(page: Path) -> None:
+def test_targets_links_and_methods_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"^(?:\$ )?make ([a-z-]+)", code(page), re.MULTILINE)) <= make_targets()
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text))
+    files = [link.partition("#")[0] for link in links if not re.match(r"https?://|#", link)]
+    assert not [file for file in files if not (page.parent / file).exists()]
+    assert set(re.findall(r"cosyserve\.v1\.\w+/\w+", text)) <= METHODS
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_relative_links_resolve(page: Path) -> None:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    targets = [
-        target.partition("#")[0]
-        for target in re.findall(r"\]\(([^)\s]+)\)", text)
-        if not re.match(r"https?://|#", target)
-    ]
-    assert not [target for target in targets if not (page.parent / target).exists()]
+@pytest.mark.parametrize("name", ["engines.md", "doctor.md"])
+def test_settings_and_lines_of_engines_and_doctor_are_understood(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert set(re.findall(r"COSYSERVE_(?:FRONTEND|LLM|TOKEN2WAV|ORCHESTRATOR)_[A-Z0-9_]+", text)) <= SETTINGS_KNOWN
+    lines = re.findall(r"(?:`|^)cosyserve ((?:start|doctor|info)\b[^`\n|]*)", text, re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert parser().parse_args(shlex.split(line)).command == line.split()[0]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_methods_exist(page: Path) -> None:
-    assert set(re.findall(r"cosyserve\.v1\.\w+/\w+", page.read_text(encoding="utf-8"))) <= METHODS
+def test_three_questions_have_one_file_each() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| \[([\w/.]+)\]\(\.\./\2\) \|$", page, re.MULTILINE)
+    assert [question for question, _ in rows] == ["the next hop decided", "a voice stored", "a failed stage replaced"]
+    assert all((ROOT / path).is_file() for _, path in rows)
 
 
 def test_subcommands_exist() -> None:

@@ -4,26 +4,29 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
 
 
-def releases() -> dict[str, dict[str, str]]:
-    return tomllib.loads((ROOT / "releases.toml").read_text(encoding="utf-8"))
+def toml(path: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / path).read_text(encoding="utf-8"))
 
 
-def version_of(path: str) -> str:
-    version: str = tomllib.loads((ROOT / path).read_text(encoding="utf-8"))["project"]["version"]
-    return version
+RELEASES = toml("releases.toml")
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_one_version_everywhere() -> None:
-    newest = next(iter(releases()))
-    server = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))
-    assert {version_of("pyproject.toml"), version_of("packages/server/pyproject.toml")} == {newest}
-    assert f"cosyserve=={newest}" in server["project"]["dependencies"]
+    newest = next(iter(RELEASES))
+    client, server = (toml(path)["project"] for path in ("pyproject.toml", "packages/server/pyproject.toml"))
+    assert client["version"] == server["version"] == newest
+    assert f"cosyserve=={newest}" in server["dependencies"]
     assert re.search(rf"^## {re.escape(newest)}$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     chart = (ROOT / "k8s" / "chart" / "Chart.yaml").read_text(encoding="utf-8")
     assert re.findall(r"^(?:appVersion|version): ([0-9.]+)$", chart, re.MULTILINE) == [newest, newest]
@@ -32,23 +35,15 @@ def test_one_version_everywhere() -> None:
 
 
 def test_every_release_has_its_contract() -> None:
-    assert [each["contract"] for each in releases().values()] == [
-        f"protos/released/v{version}.binpb" for version in releases()
-    ]
-    for each in releases().values():
+    for version, each in RELEASES.items():
+        assert each["contract"] == f"protos/released/v{version}.binpb"
         assert (ROOT / each["contract"]).stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("version", list(releases()))
+@pytest.mark.parametrize("version", list(RELEASES))
 def test_a_named_commit_is_a_commit(version: str) -> None:
-    commit = releases()[version]["commit"]
+    commit = RELEASES[version]["commit"]
     assert re.fullmatch(r"|[0-9a-f]{40}", commit)
-    if not commit or subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:
-        pytest.skip("no commit is named yet, or this is no git checkout")
-    shallow = subprocess.run(
-        ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if shallow.stdout.strip() == "true":
-        pytest.skip("a shallow clone lacks older commits")
-    found = subprocess.run(["git", "cat-file", "-t", commit], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.stdout.strip() == "commit"
+    if not commit or git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("no commit is named yet, this is no git checkout, or a shallow clone, which lacks older commits")
+    assert git("cat-file", "-t", commit).stdout.strip() == "commit"

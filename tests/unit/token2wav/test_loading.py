@@ -7,7 +7,7 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.loading import NOTED, candidates, load_chosen, tensorrt_first
+from services.token2wav.loading import candidates, load_chosen, tensorrt_first
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tiny"
 
@@ -43,8 +43,8 @@ def test_the_candidates_are_what_backend_and_device_allow(
 
 
 def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path) -> None:
-    note = engine_note.Note("tensorrt", {"compile+fp16": 0.2, "trt+fp16": 0.1})
-    engine_note.write(tmp_path, engine_note.facts(NOTED, GOLDEN, "fp16"), note)
+    facts = engine_note.facts(engine_note.TOKEN2WAV, GOLDEN, "fp16")
+    engine_note.write(tmp_path, facts, "tensorrt", {"compile+fp16": 0.2, "trt+fp16": 0.1})
     measured = {"device": "auto", "engines": tmp_path, "model": GOLDEN}
     assert names("auto", **measured, engine_precision="fp16") == ["tensorrt", "paged", "readable", "cpu"]
     assert names("auto", **measured, engine_precision="fp32") == ["paged", "readable", "cpu"]

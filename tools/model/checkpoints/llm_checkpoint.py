@@ -29,23 +29,21 @@ MOST_POSITIONS = 32768
 
 @dataclass(frozen=True)
 class LlmCheckpoint:
-    """All that other engines load. tensors: by Hugging Face's names, without the head's bias, which
-    their head has no place for.
+    """All that other engines load.
+
+    positions: the most that the model is declared for. tensors: by Hugging Face's names, without
+    the head's bias, which their head has no place for. head_bias: float32 [rows], MASKED where no
+    speech token is. identity: hash of what it was read from. tokenizer: folder with vocab.json and
+    merges.txt; None for a model whose text ids come from elsewhere.
     """
 
     config: LlmConfig
     positions: int
-    """Most positions that the model is declared for."""
     vocabulary: ExtendedVocabulary
     tensors: dict[str, Source]
     head_bias: Source
-    """Float32 [rows]: the head's bias, MASKED where no speech token is."""
     identity: str
-    """Hash of what it was read from."""
     tokenizer: Path | None
-    """Folder with vocab.json and merges.txt; None for a model whose text ids come from
-    elsewhere.
-    """
 
 
 def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:

@@ -118,66 +118,28 @@ def read_conversion(directory: Path, kind: str) -> Converted:
     """kind: as its manifest has it. Raises ModelError."""
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        if kind == "llm-hf":
-            return _hugging_face(directory, config)
-        if kind == "llm-vllm":
-            return _vllm(directory, config)
-        return _tensorrt_llm(directory, config)
+        return _read(directory, kind, config)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{directory}: cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _read(directory: Path, kind: str, config: dict[str, Any]) -> Converted:
+    file, table, norm, sizes, block = _HUGGING_FACE if kind in ("llm-hf", "llm-vllm") else _TENSORRT_LLM
+    tensor = _tensors(directory / file)
+    if kind == "llm-vllm":
+        prompt, first, bias = _tensors(directory / PROMPT_EMBEDDINGS_FILE), 0, tensor("lm_head.bias")
+        embedded = _by_tables(prompt(TEXT), prompt(MARKS), tensor(table))
+    else:
+        vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
+        first, bias = vocabulary.text_ids, _tensors(directory / HEAD_BIAS_FILE)(HEAD_BIAS_TENSOR)
+        embedded = _by_ids(tensor(table), vocabulary)
+    of_config = Sizes(*(config[name] for name in sizes))
+    return Converted(of_config, embedded, partial(block, tensor), tensor(norm), tensor("lm_head.weight"), bias, first)
 
 
 def _tensors(path: Path) -> Callable[[str], Tensor]:
     tensors = read_sources(path)
     return lambda name: tensors[name].tensor()
-
-
-def _hugging_face(directory: Path, config: dict[str, Any]) -> Converted:
-    tensor, (vocabulary, bias) = _tensors(directory / "model.safetensors"), _side(directory)
-    embedded = _by_ids(tensor("model.embed_tokens.weight"), vocabulary)
-    ends = tensor("model.norm.weight"), tensor("lm_head.weight")
-    return Converted(
-        _hugging_face_sizes(config), embedded, partial(_hugging_face_block, tensor), *ends, bias, vocabulary.text_ids
-    )
-
-
-def _vllm(directory: Path, config: dict[str, Any]) -> Converted:
-    tensor, prompt = _tensors(directory / "model.safetensors"), _tensors(directory / PROMPT_EMBEDDINGS_FILE)
-    speech, text, marks = tensor("model.embed_tokens.weight"), prompt(TEXT), prompt(MARKS)
-
-    def embedded(question: Question) -> Tensor:
-        written, said = [*question.prompt.text_ids, *question.text], [*question.prompt.speech_tokens, *question.spoken]
-        return torch.cat([marks[:1], text[written], marks[1:], speech[said]])
-
-    ends = tensor("model.norm.weight"), tensor("lm_head.weight"), tensor("lm_head.bias")
-    return Converted(_hugging_face_sizes(config), embedded, partial(_hugging_face_block, tensor), *ends, 0)
-
-
-def _tensorrt_llm(directory: Path, config: dict[str, Any]) -> Converted:
-    tensor, (vocabulary, bias) = _tensors(directory / "rank0.safetensors"), _side(directory)
-    embedded = _by_ids(tensor("transformer.vocab_embedding.weight"), vocabulary)
-    names = (
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_size",
-        "rotary_base",
-        "norm_epsilon",
-    )
-    ends = tensor("transformer.ln_f.weight"), tensor("lm_head.weight")
-    return Converted(
-        Sizes(*(config[name] for name in names)),
-        embedded,
-        partial(_tensorrt_llm_block, tensor),
-        *ends,
-        bias,
-        vocabulary.text_ids,
-    )
-
-
-def _hugging_face_sizes(config: dict[str, Any]) -> Sizes:
-    names = "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps"
-    return Sizes(*(config[name] for name in names))
 
 
 def _hugging_face_block(tensor: Callable[[str], Tensor], at: int) -> Block:
@@ -199,6 +161,35 @@ def _tensorrt_llm_block(tensor: Callable[[str], Tensor], at: int) -> Block:
     return Block(norms, qkv, bias, out, activated, up, down)
 
 
+_HUGGING_FACE = (
+    "model.safetensors",
+    "model.embed_tokens.weight",
+    "model.norm.weight",
+    ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps"),
+    _hugging_face_block,
+)
+"""The file of weights, the names of the embedding and of the last norm, where `Sizes` are in the
+configuration, and the reader of a layer.
+"""
+_TENSORRT_LLM = (
+    "rank0.safetensors",
+    "transformer.vocab_embedding.weight",
+    "transformer.ln_f.weight",
+    ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_size", "rotary_base", "norm_epsilon"),
+    _tensorrt_llm_block,
+)
+
+
+def _by_tables(text: Tensor, marks: Tensor, speech: Tensor) -> Callable[[Question], Tensor]:
+    """Through a table for each kind of input."""
+
+    def embedded(question: Question) -> Tensor:
+        written, said = [*question.prompt.text_ids, *question.text], [*question.prompt.speech_tokens, *question.spoken]
+        return torch.cat([marks[:1], text[written], marks[1:], speech[said]])
+
+    return embedded
+
+
 def _by_ids(table: Tensor, vocabulary: ExtendedVocabulary) -> Callable[[Question], Tensor]:
     """Through the one vocabulary for everything."""
 
@@ -207,10 +198,6 @@ def _by_ids(table: Tensor, vocabulary: ExtendedVocabulary) -> Callable[[Question
         return table[vocabulary.sequence(question.prompt, question.text) + spoken]
 
     return embedded
-
-
-def _side(directory: Path) -> tuple[ExtendedVocabulary, Tensor]:
-    return ExtendedVocabulary.load(directory / VOCABULARY_FILE), _tensors(directory / HEAD_BIAS_FILE)(HEAD_BIAS_TENSOR)
 
 
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

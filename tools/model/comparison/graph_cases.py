@@ -5,8 +5,9 @@ end on borders of the grid, under chunk masks, and the end of the sentence; batc
 lengths are others than any that a graph was made with, since it was made with none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.shapes import SOURCE_MARGIN
 from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.model.graphs.graph import Array
+from tools.verify.flow import velocity
 
 Arrays = dict[str, Array]
 _ENCODER = ((1, 1, False), (1, 103, False), (3, 57, False), (1, 25, True), (1, 50, True), (2, 75, True), (5, 88, True))
@@ -62,23 +63,16 @@ class Reference:
     def cases(self, *, masked: bool = True, most: int = MOST_STREAMS) -> Iterator[Case]:
         """masked: whether the estimator takes streaming masks; without, a batch of one stream and
         full attention. most: streams in a batch."""
-        for streams, tokens, chunked in _ENCODER:
-            if streams <= most:
-                yield self._encoder(streams, tokens, chunked)
+
+        def few(case: Callable[..., Case], sizes: Iterable[tuple[int, ...]]) -> Iterator[Case]:
+            return (case(*size) for size in sizes if size[0] <= most)
+
+        yield from few(self._encoder, _ENCODER)
         if self._recorded.exists():
             yield from self._recorded_estimator(masked)
-        for streams, frames, chunked in _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED:
-            if streams <= most:
-                yield self._estimator(streams, frames, chunked, masked)
-        for streams, frames in _PITCH:
-            if streams <= most:
-                mel = self._mel(streams, frames)
-                yield Case(
-                    "pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy()
-                )
-        for streams, frames in _FILTER:
-            if streams <= most:
-                yield self._filter(streams, frames)
+        yield from few(partial(self._estimator, masked=masked), _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED)
+        yield from few(self._pitch, _PITCH)
+        yield from few(self._filter, _FILTER)
 
     def _encoder(self, streams: int, tokens: int, chunked: bool) -> Case:
         drawn = torch.Generator().manual_seed(streams + tokens)
@@ -124,21 +118,14 @@ class Reference:
             mask[row, :, length:] = 0.0
         allowed = torch.from_numpy(self._seen(frames, CHUNK_FRAMES if chunked else 0))
         inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond}
-        _, _, wanted = self.velocity(inputs, allowed)
+        _, _, wanted = velocity(self.flow, inputs, allowed)
         inputs |= {"attention": allowed} if masked else {}
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return Case("estimator", f"{rows} x {frames} frames{_mode(chunked)}", arrays, "estimator_out", wanted.numpy())
 
-    def velocity(self, given: Mapping[str, Tensor], allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The torch path's estimator: its joined inputs [rows, frames, channels], the embedding of
-        the time, and the velocity [rows, 80, frames]. allowed: whether a query may see a key.
-        """
-        rows, _, frames = given["x"].shape
-        speaker = given["spks"][:, :, None].expand(-1, -1, frames)
-        joined = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
-        time = self.flow.estimator.time_embedding(given["t"])
-        mask = Mask(given["mask"].transpose(1, 2), allowed)
-        return joined, time, self.flow.estimator(joined, time, CachedPass.whole(rows), mask).transpose(1, 2)
+    def _pitch(self, streams: int, frames: int) -> Case:
+        mel = self._mel(streams, frames)
+        return Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy())
 
     def _filter(self, streams: int, frames: int) -> Case:
         drawn = torch.Generator().manual_seed(frames)

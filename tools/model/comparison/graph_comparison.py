@@ -16,9 +16,10 @@ from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from services.token2wav.vocoder.source import F0Predictor
 from tools.model.comparison.graph_cases import Case, Reference
-from tools.model.comparison.method_outputs import Outputs, recorded_outputs
+from tools.model.comparison.method_outputs import Method, Outputs, recorded_outputs
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Layer, Precision, layers_of
+from tools.verify.flow import velocity
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
@@ -26,6 +27,14 @@ TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, 
 above 1.
 """
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
+_ENCODER = {(Encoder, "pre_lookahead"): "pre_lookahead", (ConformerLayer, "__call__"): "encoders."}
+_FILTER = {
+    (ResidualBlock, "__call__"): "resblocks.",
+    (Level, "__call__"): "levels.",
+    (FilterNetwork, "conv_pre"): "conv_pre",
+    (FilterNetwork, "conv_post"): "conv_post",
+}
+_PITCH: dict[Method, str] = {(F0Predictor, "layer"): "condnet."}
 
 
 def tolerance(component: str, precision: Precision) -> float:
@@ -57,14 +66,10 @@ def compare(
             allowed *= max(1.0, float(np.abs(case.wanted).max()))
         if part not in ready:
             ready[part] = executors[part](models[part])
-        report.compare(f"{part}: {case.name}", _answer(ready[part], case), case.wanted, allowed)
+        report.compare(f"{part}: {case.name}", ready[part](case.inputs)[case.output], case.wanted, allowed)
         if report.rows[-1].verdict != "ok" and part not in lines:
             lines[part] = f"{part}: {first_difference(models[part], reference, case, executors[part], allowed)}"
     return report, list(lines.values())
-
-
-def _answer(execute: Execute, case: Case) -> Array:
-    return execute(case.inputs)[case.output]
 
 
 def first_difference(
@@ -109,69 +114,49 @@ def torch_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[
         return _filter(reference, given, layers)
     if case.component == "encoder":
         return _encoder(reference, given, layers)
-    with recorded_outputs((F0Predictor, "layer")) as outputs:
+    with recorded_outputs(*_PITCH) as outputs:
         reference.vocoder.f0(given["mel"])
-    return _named(layers, outputs, {"F0Predictor.layer": ("condnet.",)})
+    return _named(layers, outputs, _PITCH)
 
 
-def _named(layers: list[Layer], outputs: Outputs, kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Array]:
-    """kinds: of which method the results are those layers whose names contain one of the parts."""
+def _named(layers: list[Layer], outputs: Outputs, parts: Mapping[Method, str]) -> dict[str, Array]:
+    """parts: the layers of a method's results are those whose names contain its part."""
     arrays: dict[str, Array] = {}
-    for kind, parts in kinds.items():
-        results = [array for name, array in outputs if name == kind]
-        names = [layer.name for layer in layers if any(part in layer.name for part in parts)]
-        arrays |= dict(zip(names, results, strict=True))
+    for method, part in parts.items():
+        names = [layer.name for layer in layers if part in layer.name]
+        arrays |= dict(zip(names, (array for source, array in outputs if source == method), strict=True))
     return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     frames = given["x"].shape[2]
     allowed = given.get("attention", torch.ones(frames, frames, dtype=torch.bool))
-    with recorded_outputs((Resnet, "__call__"), (Transformer, "__call__")) as outputs:
-        joined, time, _ = reference.velocity(given, allowed)
-    blocks = [layer for layer in layers if layer.name.startswith(("down", "mid", "up"))]
-    resnets = [layer.name for layer in blocks if layer.name.endswith(".0") and layer.name.count(".") == 2]
-    transformers = [layer.name for layer in blocks if layer.name.count(".") == 3]
+    resnet, transformer = (Resnet, "__call__"), (Transformer, "__call__")
+    with recorded_outputs(resnet, transformer) as outputs:
+        joined, time, _ = velocity(reference.flow, given, allowed)
+    blocks = [layer.name for layer in layers if layer.name.startswith(("down", "mid", "up"))]
+    resnets = [name for name in blocks if name.endswith(".0") and name.count(".") == 2]
+    transformers = [name for name in blocks if name.count(".") == 3]
     arrays = {"inputs": joined.numpy(), "time_mlp": time.numpy()}
-    for names, kind in ((resnets, "Resnet.__call__"), (transformers, "Transformer.__call__")):
-        arrays |= dict(zip(names, [array for name, array in outputs if name == kind], strict=True))
+    for names, method in ((resnets, resnet), (transformers, transformer)):
+        arrays |= dict(zip(names, (array for source, array in outputs if source == method), strict=True))
     return {layer.name: arrays[layer.name] for layer in layers if layer.name in arrays}
 
 
 def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     tokens = given["mask"].shape[2]
     chunked = not bool(given["attention"].all())
-    kinds = {
-        "Encoder.pre_lookahead": ("pre_lookahead",),
-        "ConformerLayer.__call__": ("encoders.",),
-    }
     rows = []
     for row, known in zip(given["tokens"].long(), given["known"], strict=True):
         look = int(known[tokens:].sum())
-        with recorded_outputs((ConformerLayer, "__call__"), (Encoder, "pre_lookahead")) as outputs:
+        with recorded_outputs(*_ENCODER) as outputs:
             reference.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], CachedPass.whole(1), chunked=chunked)
-        rows.append(_named(layers, outputs, kinds))
-    return {name: torch.cat([torch.from_numpy(row[name]) for row in rows]).numpy() for name in rows[0]}
+        rows.append(_named(layers, outputs, _ENCODER))
+    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
 def _filter(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     mel, source = given["mel"], given["source"][:, SOURCE_MARGIN:-SOURCE_MARGIN]
-    methods = (
-        (ResidualBlock, "__call__"),
-        (Level, "__call__"),
-        (FilterNetwork, "conv_pre"),
-        (FilterNetwork, "conv_post"),
-    )
-    with recorded_outputs(*methods) as outputs:
+    with recorded_outputs(*_FILTER) as outputs:
         reference.vocoder.filter(mel, source, 0, mel.shape[2])
-    levels = [layer for layer in layers if not layer.name.endswith(".merged")]
-    return _named(
-        levels,
-        outputs,
-        {
-            "ResidualBlock.__call__": ("resblocks.",),
-            "Level.__call__": ("levels.",),
-            "FilterNetwork.conv_pre": ("conv_pre",),
-            "FilterNetwork.conv_post": ("conv_post",),
-        },
-    )
+    return _named([layer for layer in layers if not layer.name.endswith(".merged")], outputs, _FILTER)

@@ -6,12 +6,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-Outputs = list[tuple[str, NDArray[Any]]]
-"""Kind of layer and what it handed on, in the order of computation."""
+Method = tuple[type, str]
+"""A class, and the name of a method of it."""
+Outputs = list[tuple[Method, NDArray[Any]]]
+"""What each call of a method handed on, in the order of computation."""
 
 
 @contextlib.contextmanager
-def recorded_outputs(*kinds: tuple[type, str]) -> Iterator[Outputs]:
+def recorded_outputs(*kinds: Method) -> Iterator[Outputs]:
     """Note the results of a method of each class while inside."""
     outputs: Outputs = []
     originals = [(kind, method, getattr(kind, method)) for kind, method in kinds]
@@ -19,7 +21,7 @@ def recorded_outputs(*kinds: tuple[type, str]) -> Iterator[Outputs]:
     def hook(kind: type, method: str, plain: Any) -> None:
         def call(*arguments: Any, **named: Any) -> Any:
             result = plain(*arguments, **named)
-            outputs.append((f"{kind.__name__}.{method}", result.detach().numpy().copy()))
+            outputs.append(((kind, method), result.detach().numpy().copy()))
             return result
 
         setattr(kind, method, call)

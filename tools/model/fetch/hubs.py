@@ -82,17 +82,19 @@ class HuggingFace(_Repositories):
         api = HfApi(endpoint=self._endpoint, token=self._token or False)
         try:
             tree = api.list_repo_tree(self._repository.name, recursive=True, revision=self._repository.revision)
-            files = [entry for entry in tree if isinstance(entry, RepoFile)]
+            # Small files are stored in git, whose hash is over more than the content; only large
+            # ones have a sha256.
+            return {
+                file.path: SizeAndHash.of(file.lfs.size, file.lfs.sha256)
+                if file.lfs
+                else SizeAndHash.of(file.size, None)
+                for file in tree
+                if isinstance(file, RepoFile)
+            }
         except httpx2.HTTPError as error:
             raise WebError(self.name, error) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{self.name}: not the listing of a repository: {error}") from error
-        # Small files are stored in git, whose hash is over more than the content; only large ones
-        # have a sha256.
-        return {
-            file.path: SizeAndHash.of(file.lfs.size, file.lfs.sha256) if file.lfs else SizeAndHash.of(file.size, None)
-            for file in files
-        }
 
 
 class ModelScope(_Repositories):

@@ -19,7 +19,7 @@ from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
-from tools.model.graphs.estimator_graph import estimator_graph, largest_inputs_needed
+from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import Array
 
 FRAMES = 300
@@ -33,9 +33,8 @@ def measured(
 
     mu, condition: float32 [80, frames] of what is said; speaker: float32 [80].
     """
-    graph = estimator_graph(tensors, config)
-    needed = largest_inputs_needed(graph)
-    model = graph.model({})
+    graph = EstimatorGraph(tensors, config)
+    needed, model = graph.largest_inputs_needed, graph.model({})
     values = sorted(set(needed.values()))
     for value in values:
         model.graph.node.append(helper.make_node("ReduceMax", [f"{value}.magnitude"], [f"{value}.largest"], keepdims=0))

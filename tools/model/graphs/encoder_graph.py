@@ -24,121 +24,100 @@ from onnx import TensorProto
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_BINS
 from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.weights import FlowConfig
-from tools.model.graphs.graph import Array, Graph
-from tools.model.graphs.layers import Layers
-
-_END = int(np.iinfo(np.int32).max)
+from tools.model.graphs.graph import END, Array
+from tools.model.graphs.layers import LayerGraph
 
 
-def encoder_graph(tensors: Mapping[str, Array], config: FlowConfig) -> Graph:
-    """tensors: those of `flow.pt`, float32, under their own names."""
-    return _Encoder(tensors, config).graph
+class EncoderGraph(LayerGraph):
+    """tensors: those of `flow.pt`."""
 
-
-class _Encoder:
     def __init__(self, tensors: Mapping[str, Array], config: FlowConfig) -> None:
-        self.graph = graph = Graph("encoder")
-        self._layers = Layers(graph, tensors)
+        super().__init__("encoder", tensors)
         self._width, self._heads = config.encoder_width, config.encoder_heads
-        graph.input("tokens", TensorProto.INT32, ("streams", "seen"))
-        graph.input("known", TensorProto.FLOAT, ("streams", "seen"))
-        graph.input("mask", TensorProto.FLOAT, ("streams", 1, "tokens"))
-        graph.input("attention", TensorProto.BOOL, ("tokens", "tokens"))
-        graph.input("attention_frames", TensorProto.BOOL, ("frames", "frames"))
-        graph.input("positions", TensorProto.FLOAT, ("distances", self._width))
-        graph.input("positions_frames", TensorProto.FLOAT, ("frame_distances", self._width))
-        x = self._looked_ahead()
-        x = self._stack(
-            x,
-            [f"encoder.encoders.{at}" for at in range(config.encoder_layers)],
-            self._bias("mask", "attention", "tokens"),
-            "positions",
-        )
-        x = self._layers.convolution(self._twice(x), "encoder.up_layer.conv", before=4)
+        self.inputs({
+            "tokens": (TensorProto.INT32, ("streams", "seen")),
+            "known": (TensorProto.FLOAT, ("streams", "seen")),
+            "mask": (TensorProto.FLOAT, ("streams", 1, "tokens")),
+            "attention": (TensorProto.BOOL, ("tokens", "tokens")),
+            "attention_frames": (TensorProto.BOOL, ("frames", "frames")),
+            "positions": (TensorProto.FLOAT, ("distances", self._width)),
+            "positions_frames": (TensorProto.FLOAT, ("frame_distances", self._width)),
+        })  # fmt: skip
+        x, bias = self._looked_ahead(), self._bias("mask", "attention", "tokens")
+        for at in range(config.encoder_layers):
+            x = self._conformer(x, f"encoder.encoders.{at}", bias, "positions")
+        x = self.convolution(self._twice(x), "encoder.up_layer.conv", before=4)
         x = self._scaled(x, "encoder.up_embed")
-        mask = graph.node("Reshape", [self._twice_mask(), graph.integers(0, 0, -1)], "mask.frames")
-        names = [f"encoder.up_encoders.{at}" for at in range(UPSAMPLED_LAYERS)]
-        x = self._stack(x, names, self._bias(mask, "attention_frames", "frames"), "positions_frames")
-        x = graph.layer("after_norm", self._layers.norm(x, "encoder.after_norm"))
-        mu = self._layers.named_linear(x, "encoder_proj")
-        graph.output("mu", graph.node("Transpose", [mu], "mu.bins", perm=[0, 2, 1]), ("streams", MEL_BINS, "frames"))
+        column = self.node("Unsqueeze", ["mask", self.integers(3)], "mask.column")
+        pair = self.node("Concat", [column, column], "mask.pair", axis=3)
+        mask = self.node("Reshape", [pair, self.integers(0, 0, -1)], "mask.frames")
+        bias = self._bias(mask, "attention_frames", "frames")
+        for at in range(UPSAMPLED_LAYERS):
+            x = self._conformer(x, f"encoder.up_encoders.{at}", bias, "positions_frames")
+        x = self.layer("after_norm", self.norm(x, "encoder.after_norm"))
+        mu = self.named_linear(x, "encoder_proj")
+        self.output("mu", self.node("Transpose", [mu], "mu.bins", perm=[0, 2, 1]), ("streams", MEL_BINS, "frames"))
 
     def _looked_ahead(self) -> str:
         """Embedded tokens that have seen the three behind them, [streams, tokens, width]."""
-        graph, layers = self.graph, self._layers
-        table = graph.weight("input_embedding.weight", layers.tensor("input_embedding.weight"))
-        x = self._scaled(graph.node("Gather", [table, "tokens"], "ids", axis=0), "encoder.embed")
-        x = graph.node("Mul", [x, graph.node("Unsqueeze", ["known", graph.integers(2)], "known.column")], "embedded")
-        limits = [graph.integers(0), graph.integers(-LOOKAHEAD_TOKENS), graph.integers(1)]
-        itself = graph.layer("embed", graph.node("Slice", [x, *limits], "embedded.itself"))
-        seen = graph.node(
-            "LeakyRelu", [layers.convolution(x, "encoder.pre_lookahead_layer.conv1", before=0)], "seen", alpha=0.01
+        table = self.weight("input_embedding.weight", self.tensors["input_embedding.weight"])
+        x = self._scaled(self.node("Gather", [table, "tokens"], "ids", axis=0), "encoder.embed")
+        x = self.node("Mul", [x, self.node("Unsqueeze", ["known", self.integers(2)], "known.column")], "embedded")
+        itself = self.layer("embed", self.slice(x, 0, -LOOKAHEAD_TOKENS, 1, "embedded.itself"))
+        seen = self.node(
+            "LeakyRelu", [self.convolution(x, "encoder.pre_lookahead_layer.conv1", before=0)], "seen", alpha=0.01
         )
-        smooth = layers.convolution(seen, "encoder.pre_lookahead_layer.conv2", before=2)
-        return graph.layer("pre_lookahead", graph.node("Add", [smooth, itself], "pre_lookahead"))
+        smooth = self.convolution(seen, "encoder.pre_lookahead_layer.conv2", before=2)
+        return self.layer("pre_lookahead", self.node("Add", [smooth, itself], "pre_lookahead"))
 
     def _scaled(self, x: str, name: str) -> str:
-        x = self._layers.norm(self._layers.named_linear(x, f"{name}.out.0"), f"{name}.out.1")
-        return self.graph.node("Mul", [x, self.graph.number(math.sqrt(self._width))], f"{name}.scaled")
+        x = self.norm(self.named_linear(x, f"{name}.out.0"), f"{name}.out.1")
+        return self.node("Mul", [x, self.number(math.sqrt(self._width))], f"{name}.scaled")
 
     def _twice(self, x: str) -> str:
         """Every frame twice, [streams, 2 * time, width]."""
-        graph = self.graph
-        column = graph.node("Unsqueeze", [x, graph.integers(2)], f"{x}.column")
-        return graph.node(
+        column = self.node("Unsqueeze", [x, self.integers(2)], f"{x}.column")
+        return self.node(
             "Reshape",
-            [graph.node("Concat", [column, column], f"{x}.pair", axis=2), graph.integers(0, -1, self._width)],
+            [self.node("Concat", [column, column], f"{x}.pair", axis=2), self.integers(0, -1, self._width)],
             f"{x}.twice",
         )
 
-    def _twice_mask(self) -> str:
-        column = self.graph.node("Unsqueeze", ["mask", self.graph.integers(3)], "mask.column")
-        return self.graph.node("Concat", [column, column], "mask.pair", axis=3)
-
     def _bias(self, mask: str, attention: str, name: str) -> str:
-        return self._layers.bias_of(self._layers.allowed(attention, mask, f"{name}.allowed"), f"{name}.bias")
-
-    def _stack(self, x: str, names: list[str], bias: str, positions: str) -> str:
-        for name in names:
-            x = self._conformer(x, name, bias, positions)
-        return x
+        return self.bias_of(self.allowed(attention, mask, f"{name}.allowed"), f"{name}.bias")
 
     def _conformer(self, x: str, name: str, bias: str, positions: str) -> str:
-        graph, layers = self.graph, self._layers
-        attended = self._attention(layers.norm(x, f"{name}.norm_mha", 1e-12), f"{name}.self_attn", bias, positions)
-        x = graph.node("Add", [x, attended], f"{name}.attended")
-        fed = layers.silu(
-            layers.named_linear(layers.norm(x, f"{name}.norm_ff", 1e-12), f"{name}.feed_forward.w_1"), f"{name}.fed"
+        attended = self._attention(self.norm(x, f"{name}.norm_mha", 1e-12), f"{name}.self_attn", bias, positions)
+        x = self.node("Add", [x, attended], f"{name}.attended")
+        fed = self.silu(
+            self.named_linear(self.norm(x, f"{name}.norm_ff", 1e-12), f"{name}.feed_forward.w_1"), f"{name}.fed"
         )
-        return graph.layer(
+        return self.layer(
             name.removeprefix("encoder."),
-            graph.node("Add", [x, layers.named_linear(fed, f"{name}.feed_forward.w_2")], name),
+            self.node("Add", [x, self.named_linear(fed, f"{name}.feed_forward.w_2")], name),
         )
 
     def _attention(self, x: str, name: str, bias: str, positions: str) -> str:
-        graph, layers, heads = self.graph, self._layers, self._heads
-        joined = [
-            np.concatenate([layers.tensor(f"{name}.linear_{part}.{kind}") for part in "qkv"])
+        matrix, biases = (
+            np.concatenate([self.tensors[f"{name}.linear_{part}.{kind}"] for part in "qkv"])
             for kind in ("weight", "bias")
-        ]
-        parts = graph.split(
-            layers.linear(x, joined[0], joined[1], f"{name}.linear_qkv"), [self._width] * 3, f"{name}.qkv"
         )
-        queries, keys, values = (layers.heads(part, heads, part) for part in parts)
+        joined = self.linear(x, matrix, biases, f"{name}.linear_qkv")
+        queries, keys, values = self.split_heads(joined, self._heads, self._width, f"{name}.qkv")
         asked = [
-            graph.node(
+            self.node(
                 "Add",
-                [queries, graph.weight(f"{name}.pos_bias_{kind}", layers.tensor(f"{name}.pos_bias_{kind}")[:, None])],
+                [queries, self.weight(f"{name}.pos_bias_{kind}", self.tensors[f"{name}.pos_bias_{kind}"][:, None])],
                 f"{name}.{kind}",
             )
             for kind in "uv"
         ]
-        keys = graph.node("Transpose", [keys], f"{name}.keys", perm=[0, 1, 3, 2])
-        content = graph.node("MatMul", [asked[0], keys], f"{name}.content")
-        score = graph.node("Add", [content, self._distance(asked[1], f"{name}", positions, content)], f"{name}.summed")
-        score = graph.node("Mul", [score, graph.number((self._width // heads) ** -0.5)], f"{name}.scaled")
-        score = graph.node("Add", [score, bias], f"{name}.scores")
-        return layers.named_linear(layers.attend(score, values, name), f"{name}.linear_out")
+        keys = self.node("Transpose", [keys], f"{name}.keys", perm=[0, 1, 3, 2])
+        content = self.node("MatMul", [asked[0], keys], f"{name}.content")
+        score = self.node("Add", [content, self._distance(asked[1], name, positions, content)], f"{name}.summed")
+        score = self.node("Mul", [score, self.number((self._width // self._heads) ** -0.5)], f"{name}.scaled")
+        score = self.node("Add", [score, bias], f"{name}.scores")
+        return self.named_linear(self.attend(score, values, name), f"{name}.linear_out")
 
     def _distance(self, asked: str, name: str, positions: str, like: str) -> str:
         """Scores by distance, brought from [.., time, 2 * time] of falling distance behind a column
@@ -147,21 +126,20 @@ class _Encoder:
         In row-major memory, without its first `time` numbers, a row is one shorter than before: row
         i then starts time - 1 - i columns in.
         """
-        graph, layers, heads = self.graph, self._layers, self._heads
-        table = layers.linear(positions, layers.tensor(f"{name}.linear_pos.weight"), None, f"{name}.linear_pos")
-        table = graph.node("Reshape", [table, graph.integers(0, heads, -1)], f"{name}.positions")
-        table = graph.node("Transpose", [table], f"{name}.distances", perm=[1, 2, 0])
-        falling = graph.node("MatMul", [asked, table], f"{name}.falling")
-        shape = graph.node("Shape", [like], f"{name}.shape")
-        time = graph.node("Gather", [shape, graph.integers(2)], f"{name}.time", axis=0)
-        two = graph.node("Mul", [time, graph.integers(2)], f"{name}.time2")
-        rows = graph.node(
+        table = self.linear(positions, self.tensors[f"{name}.linear_pos.weight"], None, f"{name}.linear_pos")
+        table = self.node("Reshape", [table, self.integers(0, self._heads, -1)], f"{name}.positions")
+        table = self.node("Transpose", [table], f"{name}.distances", perm=[1, 2, 0])
+        falling = self.node("MatMul", [asked, table], f"{name}.falling")
+        shape = self.node("Shape", [like], f"{name}.shape")
+        time = self.node("Gather", [shape, self.integers(2)], f"{name}.time", axis=0)
+        two = self.node("Mul", [time, self.integers(2)], f"{name}.time2")
+        rows = self.node(
             "Concat",
-            [graph.integers(0, 0), time, graph.node("Sub", [two, graph.integers(1)], f"{name}.shorter")],
+            [self.integers(0, 0), time, self.node("Sub", [two, self.integers(1)], f"{name}.shorter")],
             f"{name}.rows",
             axis=0,
         )
-        flat = graph.node("Reshape", [falling, graph.integers(0, 0, -1)], f"{name}.flat")
-        flat = graph.node("Slice", [flat, time, graph.integers(_END), graph.integers(2)], f"{name}.shifted")
-        lined = graph.node("Reshape", [flat, rows], f"{name}.lined")
-        return graph.node("Slice", [lined, graph.integers(0), time, graph.integers(3)], f"{name}.of_each_key")
+        flat = self.node("Reshape", [falling, self.integers(0, 0, -1)], f"{name}.flat")
+        flat = self.slice(flat, time, END, 2, f"{name}.shifted")
+        lined = self.node("Reshape", [flat, rows], f"{name}.lined")
+        return self.slice(lined, 0, time, 3, f"{name}.of_each_key")

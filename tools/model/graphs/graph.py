@@ -5,7 +5,7 @@ of our choosing, lengths are free by construction, the types are ours to set, an
 give the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -17,10 +17,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-OPSET = 18
-FLOAT8_OPSET = 19
-"""The first with 8-bit floating point."""
-_IR_VERSION = {OPSET: 8, FLOAT8_OPSET: 9}
+END = int(np.iinfo(np.int32).max)
+"""Where a slice ends that goes to the end of an axis."""
 
 
 class Precision(Enum):
@@ -32,6 +30,8 @@ class Precision(Enum):
     FP8 = "fp8"
 
 
+_VERSIONS = dict.fromkeys(Precision, (18, 8)) | {Precision.FP8: (19, 9)}
+"""Opset and version of the file format: 19 is the first opset with 8-bit floating point."""
 _PRODUCTS: dict[Precision, tuple[int, Any]] = {
     Precision.FP32: (TensorProto.FLOAT, np.float32),
     Precision.FP16: (TensorProto.FLOAT16, np.float16),
@@ -50,16 +50,15 @@ class Layer:
 
 
 class Graph:
-    """Nodes, weights and layers of one graph.
+    """Nodes, weights and layers of one graph. tensors: float32, by name.
 
     Matrix products and attention are in the type of `precision`; everything between them (norms,
     residual sums, activations of the time, masks) stays float32, with a Cast at each border,
     because TensorRT networks are strongly typed and take types from the file.
     """
 
-    def __init__(self, name: str, precision: Precision = Precision.FP32) -> None:
-        self.name = name
-        self.precision = precision
+    def __init__(self, name: str, tensors: Mapping[str, Array], precision: Precision = Precision.FP32) -> None:
+        self.name, self.tensors, self.precision = name, tensors, precision
         self.layers: list[Layer] = []
         self.product_inputs: dict[str, str] = {}
         """Name of each linear map to the tensor that it multiplies: what an 8-bit scale is chosen
@@ -71,12 +70,11 @@ class Graph:
         self._outputs: list[onnx.ValueInfoProto] = []
         self.product_type, self.product_dtype = _PRODUCTS[precision]
 
-    def input(self, name: str, kind: int, shape: Sequence[str | int]) -> str:
-        """An input; names in `shape` are free lengths."""
-        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
-        return name
+    def inputs(self, kinds: Mapping[str, tuple[int, Sequence[str | int | None]]]) -> None:
+        """Number type and shape of each input; names in a shape are free lengths."""
+        self._inputs = [helper.make_tensor_value_info(name, kind, list(shape)) for name, (kind, shape) in kinds.items()]
 
-    def output(self, name: str, value: str, shape: Sequence[str | int]) -> None:
+    def output(self, name: str, value: str, shape: Sequence[str | int | None]) -> None:
         """Hand `value` out, float32, under `name`."""
         self.node("Identity", [value], name, out=name)
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
@@ -88,6 +86,10 @@ class Graph:
                 raise ValueError(f"{self.name}: weight {name} has values that {array.dtype} cannot hold")
             self._weights[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
+
+    def own(self, name: str) -> list[str]:
+        """The constants of tensors `name`.weight and `name`.bias."""
+        return [self.weight(f"{name}.{kind}", self.tensors[f"{name}.{kind}"]) for kind in ("weight", "bias")]
 
     def number(self, value: float, like: str = "full") -> str:
         """A scalar, `full` float32 or in the type of the `product`s."""
@@ -104,6 +106,11 @@ class Graph:
         self._nodes.append(helper.make_node(op, list(inputs), [value], name=f"{op}:{name}", **attributes))
         return value
 
+    def slice(self, x: str, start: int | str, end: int | str, axis: int, name: str) -> str:
+        """Part of an axis. start, end: numbers, or values int64 [1]."""
+        limits = [limit if isinstance(limit, str) else self.integers(limit) for limit in (start, end, axis)]
+        return self.node("Slice", [x, *limits], name)
+
     def split(self, x: str, sizes: Sequence[int], name: str) -> list[str]:
         """Parts of the last axis."""
         values = [f"{name}.{at}" for at in range(len(sizes))]
@@ -117,13 +124,13 @@ class Graph:
 
     def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
         """The finished model, checked. Raises onnx.checker.ValidationError."""
-        opset = FLOAT8_OPSET if self.precision is Precision.FP8 else OPSET
+        opset, file_format = _VERSIONS[self.precision]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
         model = helper.make_model(
             graph,
             producer_name="cosyserve",
             opset_imports=[helper.make_opsetid("", opset)],
-            ir_version=_IR_VERSION[opset],
+            ir_version=file_format,
         )
         properties = {
             "precision": self.precision.value,

@@ -22,9 +22,8 @@ from onnx import TensorProto
 from cosyserve.spec import MEL_BINS
 from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE, LAST_SLOPE
-from tools.model.graphs.graph import Array, Graph
+from tools.model.graphs.graph import END, Array, Graph
 
-_END = int(np.iinfo(np.int32).max)
 _LARGEST_LOG = float(np.log(LARGEST_MAGNITUDE))
 _NOTHING = -1e30
 """Its exponential is zero; a limit that changes nothing, since not every parser takes a clip
@@ -32,91 +31,73 @@ without one.
 """
 
 
-def pitch_graph(tensors: Mapping[str, Array], config: VocoderConfig) -> Graph:
-    """tensors: those of `hift.pt`, float32, weight norm fused."""
-    graph = Graph("pitch")
-    x = graph.input("mel", TensorProto.FLOAT, ("streams", MEL_BINS, "frames"))
-    for at in range(F0_LAYERS):
-        name = f"f0_predictor.condnet.{2 * at}"
-        x = graph.node("Elu", [_convolution(graph, tensors, x, name, padding=F0_KERNEL // 2)], f"{name}.elu", alpha=1.0)
-        graph.layer(name, x)
-    x = graph.node("Transpose", [x], "frames", perm=[0, 2, 1])
-    weight = graph.weight("classifier.weight", tensors["f0_predictor.classifier.weight"].T)
-    x = graph.node(
-        "Add",
-        [
-            graph.node("MatMul", [x, weight], "classified"),
-            graph.weight("classifier.bias", tensors["f0_predictor.classifier.bias"]),
-        ],
-        "signed",
-    )
-    x = graph.node("Squeeze", [graph.node("Abs", [x], "unsigned"), graph.integers(2)], "hertz")
-    graph.output("f0", x, ("streams", "frames"))
-    return graph
+class _VocoderGraph(Graph):
+    """tensors: those of `hift.pt`, weight norm fused."""
+
+    def __init__(self, name: str, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
+        super().__init__(name, tensors)
+        self._config = config
+
+    def _convolution(self, x: str, name: str, *, padding: int, dilation: int = 1, stride: int = 1) -> str:
+        return self.node(
+            "Conv",
+            [x, *self.own(name)],
+            name,
+            kernel_shape=[self.tensors[f"{name}.weight"].shape[2]],
+            pads=[padding, padding],
+            dilations=[dilation],
+            strides=[stride],
+        )
 
 
-def filter_graph(tensors: Mapping[str, Array], config: VocoderConfig) -> Graph:
-    """tensors: those of `hift.pt`, float32, weight norm fused."""
-    return _Filter(tensors, config).graph
-
-
-def _convolution(
-    graph: Graph,
-    tensors: Mapping[str, Array],
-    x: str,
-    name: str,
-    *,
-    padding: int,
-    dilation: int = 1,
-    stride: int = 1,
-    padding_after: int | None = None,
-) -> str:
-    weights = [graph.weight(f"{name}.{kind}", tensors[f"{name}.{kind}"]) for kind in ("weight", "bias")]
-    pads = [padding, padding if padding_after is None else padding_after]
-    return graph.node(
-        "Conv",
-        [x, *weights],
-        name,
-        kernel_shape=[tensors[f"{name}.weight"].shape[2]],
-        pads=pads,
-        dilations=[dilation],
-        strides=[stride],
-    )
-
-
-class _Filter:
+class PitchGraph(_VocoderGraph):
     def __init__(self, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
-        self.graph = graph = Graph("filter")
-        self._tensors, self._config = tensors, config
-        graph.input("mel", TensorProto.FLOAT, ("streams", MEL_BINS, "frames"))
-        graph.input("source", TensorProto.FLOAT, ("streams", "source_samples"))
+        super().__init__("pitch", tensors, config)
+        self.inputs({"mel": (TensorProto.FLOAT, ("streams", MEL_BINS, "frames"))})
+        x = "mel"
+        for at in range(F0_LAYERS):
+            name = f"f0_predictor.condnet.{2 * at}"
+            x = self._convolution(x, name, padding=F0_KERNEL // 2)
+            x = self.layer(name, self.node("Elu", [x], f"{name}.elu", alpha=1.0))
+        x = self.node("Transpose", [x], "frames", perm=[0, 2, 1])
+        weight = self.weight("classifier.weight", tensors["f0_predictor.classifier.weight"].T)
+        x = self.node("MatMul", [x, weight], "classified")
+        x = self.node("Add", [x, self.weight("classifier.bias", tensors["f0_predictor.classifier.bias"])], "signed")
+        x = self.node("Squeeze", [self.node("Abs", [x], "unsigned"), self.integers(2)], "hertz")
+        self.output("f0", x, ("streams", "frames"))
+
+
+class FilterGraph(_VocoderGraph):
+    def __init__(self, tensors: Mapping[str, Array], config: VocoderConfig) -> None:
+        super().__init__("filter", tensors, config)
+        self.inputs({
+            "mel": (TensorProto.FLOAT, ("streams", MEL_BINS, "frames")),
+            "source": (TensorProto.FLOAT, ("streams", "source_samples")),
+        })  # fmt: skip
+        sample = np.arange(config.n_fft)
+        self._window = 0.5 - 0.5 * np.cos(2 * np.pi * sample / config.n_fft)  # periodic Hann
+        self._angle = 2 * np.pi * np.outer(np.arange(config.bins), sample) / config.n_fft
         spectrum = self._analyse()
-        x = graph.layer("conv_pre", _convolution(graph, tensors, "mel", "conv_pre", padding=EDGE_KERNEL // 2))
+        x = self.layer("conv_pre", self._convolution("mel", "conv_pre", padding=EDGE_KERNEL // 2))
         for level in range(config.levels):
             x = self._level(x, spectrum, level)
-        x = graph.node("LeakyRelu", [x], "last_slope", alpha=LAST_SLOPE)
-        planes = graph.layer("conv_post", _convolution(graph, tensors, x, "conv_post", padding=EDGE_KERNEL // 2))
-        limit = graph.number(config.audio_limit)
-        limited = graph.node("Clip", [self._synthesise(planes), graph.number(-config.audio_limit), limit], "limited")
-        graph.output("samples", limited, ("streams", "samples"))
-
-    def _window(self) -> Array:
-        """Periodic Hann, float64 [n_fft]."""
-        n_fft = self._config.n_fft
-        return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft))
+        x = self.node("LeakyRelu", [x], "last_slope", alpha=LAST_SLOPE)
+        planes = self.layer("conv_post", self._convolution(x, "conv_post", padding=EDGE_KERNEL // 2))
+        limit = self.number(config.audio_limit)
+        limited = self.node("Clip", [self._synthesise(planes), self.number(-config.audio_limit), limit], "limited")
+        self.output("samples", limited, ("streams", "samples"))
 
     def _analyse(self) -> str:
         """Short-time spectrum [streams, 18, 120 * frames + 1] as a convolution with windowed
         cosines and negative sines.
         """
-        graph, config = self.graph, self._config
-        angle = 2 * np.pi * np.outer(np.arange(config.bins), np.arange(config.n_fft)) / config.n_fft
-        waves = np.concatenate([np.cos(angle), -np.sin(angle)]) * self._window()
-        column = graph.node("Unsqueeze", ["source", graph.integers(1)], "source.column")
-        weight = graph.weight("analysis", waves[:, None].astype(np.float32))
-        return graph.layer(
+        config = self._config
+        waves = np.concatenate([np.cos(self._angle), -np.sin(self._angle)]) * self._window
+        column = self.node("Unsqueeze", ["source", self.integers(1)], "source.column")
+        weight = self.weight("analysis", waves[:, None].astype(np.float32))
+        return self.layer(
             "spectrum",
-            graph.node("Conv", [column, weight], "spectrum", kernel_shape=[config.n_fft], strides=[config.hop_len]),
+            self.node("Conv", [column, weight], "spectrum", kernel_shape=[config.n_fft], strides=[config.hop_len]),
         )
 
     def _synthesise(self, planes: str) -> str:
@@ -126,42 +107,34 @@ class _Filter:
         Both sums are one transposed convolution, whose last input channel is one: at the ends fewer
         windows overlap.
         """
-        graph, config = self.graph, self._config
-        logarithm = graph.node(
-            "Slice", [planes, graph.integers(0), graph.integers(config.bins), graph.integers(1)], "log_magnitude"
-        )
-        angle = graph.node(
-            "Slice", [planes, graph.integers(config.bins), graph.integers(_END), graph.integers(1)], "angle"
-        )
+        config = self._config
+        logarithm = self.slice(planes, 0, config.bins, 1, "log_magnitude")
+        angle = self.slice(planes, config.bins, END, 1, "angle")
         # Limited before the exponential, so that no infinity arises on the way.
-        magnitude = graph.node(
-            "Exp",
-            [graph.node("Clip", [logarithm, graph.number(_NOTHING), graph.number(_LARGEST_LOG)], "log_limited")],
-            "magnitude",
-        )
-        angle = graph.node("Sin", [angle], "turned")
+        limited = self.node("Clip", [logarithm, self.number(_NOTHING), self.number(_LARGEST_LOG)], "log_limited")
+        magnitude = self.node("Exp", [limited], "magnitude")
+        angle = self.node("Sin", [angle], "turned")
         parts = [
-            graph.node("Mul", [magnitude, graph.node(op, [angle], f"turned.{op.lower()}")], f"part.{op.lower()}")
+            self.node("Mul", [magnitude, self.node(op, [angle], f"turned.{op.lower()}")], f"part.{op.lower()}")
             for op in ("Cos", "Sin")
         ]
-        one = graph.node("Slice", [magnitude, graph.integers(0), graph.integers(1), graph.integers(1)], "one.like")
-        ones = graph.node("Expand", [graph.number(1.0), graph.node("Shape", [one], "one.shape")], "ones")
-        x = graph.node("Concat", [*parts, ones], "frames_to_add", axis=1)
-        weight = graph.weight("synthesis", self._synthesis().astype(np.float32))
-        added = graph.node("ConvTranspose", [x, weight], "added", kernel_shape=[config.n_fft], strides=[config.hop_len])
+        one = self.slice(magnitude, 0, 1, 1, "one.like")
+        ones = self.node("Expand", [self.number(1.0), self.node("Shape", [one], "one.shape")], "ones")
+        x = self.node("Concat", [*parts, ones], "frames_to_add", axis=1)
+        weight = self.weight("synthesis", self._synthesis().astype(np.float32))
+        added = self.node("ConvTranspose", [x, weight], "added", kernel_shape=[config.n_fft], strides=[config.hop_len])
         half = config.n_fft // 2
         sides = []
         for at, name in ((0, "overlapped"), (1, "energy")):
-            limits = [graph.integers(at, half), graph.integers(at + 1, -half), graph.integers(1, 2)]
-            sides.append(graph.node("Slice", [added, *limits], name))
-        return graph.node("Squeeze", [graph.node("Div", sides, "divided"), graph.integers(1)], "unlimited")
+            limits = [self.integers(at, half), self.integers(at + 1, -half), self.integers(1, 2)]
+            sides.append(self.node("Slice", [added, *limits], name))
+        return self.node("Squeeze", [self.node("Div", sides, "divided"), self.integers(1)], "unlimited")
 
     def _synthesis(self) -> Array:
         """[19, 2, n_fft]: real and imaginary parts to windowed samples, the constant one to the
         window's square.
         """
-        config, window = self._config, self._window()
-        angle = 2 * np.pi * np.outer(np.arange(config.bins), np.arange(config.n_fft)) / config.n_fft
+        config, window, angle = self._config, self._window, self._angle
         counted = (
             np.where((np.arange(config.bins) == 0) | (np.arange(config.bins) == config.n_fft // 2), 1.0, 2.0)[:, None]
             / config.n_fft
@@ -173,62 +146,41 @@ class _Filter:
         return weight
 
     def _level(self, x: str, spectrum: str, level: int) -> str:
-        graph, config, name = self.graph, self._config, f"levels.{level}"
-        x = graph.node("LeakyRelu", [x], f"{name}.slope", alpha=config.lrelu_slope)
+        config, name = self._config, f"levels.{level}"
+        x = self.node("LeakyRelu", [x], f"{name}.slope", alpha=config.lrelu_slope)
         rate, kernel = config.upsample_rates[level], config.upsample_kernel_sizes[level]
-        weights = [
-            graph.weight(f"ups.{level}.{kind}", self._tensors[f"ups.{level}.{kind}"]) for kind in ("weight", "bias")
-        ]
-        pads = [(kernel - rate) // 2] * 2
-        x = graph.layer(
-            f"ups.{level}",
-            graph.node(
-                "ConvTranspose", [x, *weights], f"ups.{level}", kernel_shape=[kernel], strides=[rate], pads=pads
-            ),
-        )
+        ups, pads = f"ups.{level}", [(kernel - rate) // 2] * 2
+        x = self.node("ConvTranspose", [x, *self.own(ups)], ups, kernel_shape=[kernel], strides=[rate], pads=pads)
+        self.layer(ups, x)
         if level == config.levels - 1:
-            mirrored = graph.node(
-                "Slice", [x, graph.integers(1), graph.integers(2), graph.integers(2)], f"{name}.mirrored"
-            )
-            x = graph.node("Concat", [mirrored, x], f"{name}.longer", axis=2)
+            mirrored = self.slice(x, 1, 2, 2, f"{name}.mirrored")
+            x = self.node("Concat", [mirrored, x], f"{name}.longer", axis=2)
         stride = config.source_stride(level)
-        excitation = _convolution(
-            graph, self._tensors, spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride
-        )
+        excitation = self._convolution(spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride)
         kernel, dilations = config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]
         excited = self._residual(excitation, f"source_resblocks.{level}", kernel, dilations)
-        merged = graph.layer(f"{name}.merged", graph.node("Add", [x, excited], f"{name}.merged"))
+        merged = self.layer(f"{name}.merged", self.node("Add", [x, excited], f"{name}.merged"))
         variants = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
         total = ""
         for at, (kernel, dilations) in enumerate(variants):
             block = self._residual(merged, f"resblocks.{len(variants) * level + at}", kernel, dilations)
-            total = graph.node("Add", [total, block], f"{name}.sum{at}") if total else block
-        return graph.layer(name, graph.node("Div", [total, graph.number(float(len(variants)))], name))
+            total = self.node("Add", [total, block], f"{name}.sum{at}") if total else block
+        return self.layer(name, self.node("Div", [total, self.number(float(len(variants)))], name))
 
     def _residual(self, x: str, name: str, kernel: int, dilations: tuple[int, ...]) -> str:
-        graph = self.graph
         for at, dilation in enumerate(dilations):
             y = self._snake(x, f"{name}.activations1.{at}")
-            y = _convolution(
-                graph, self._tensors, y, f"{name}.convs1.{at}", padding=kernel // 2 * dilation, dilation=dilation
-            )
+            y = self._convolution(y, f"{name}.convs1.{at}", padding=kernel // 2 * dilation, dilation=dilation)
             y = self._snake(y, f"{name}.activations2.{at}")
-            y = _convolution(graph, self._tensors, y, f"{name}.convs2.{at}", padding=kernel // 2)
-            x = graph.node("Add", [x, y], f"{name}.{at}")
-        return graph.layer(name, x)
+            y = self._convolution(y, f"{name}.convs2.{at}", padding=kernel // 2)
+            x = self.node("Add", [x, y], f"{name}.{at}")
+        return self.layer(name, x)
 
     def _snake(self, x: str, name: str) -> str:
         """x + sin(alpha x)^2 / alpha."""
-        graph, alpha = self.graph, self._tensors[f"{name}.alpha"][:, None]
-        wave = graph.node(
-            "Sin", [graph.node("Mul", [x, graph.weight(f"{name}.alpha", alpha)], f"{name}.angle")], f"{name}.sin"
-        )
-        wave = graph.node(
-            "Mul",
-            [
-                graph.node("Mul", [wave, wave], f"{name}.square"),
-                graph.weight(f"{name}.inverse", 1.0 / (alpha + np.float32(1e-9))),
-            ],
-            f"{name}.wave",
-        )
-        return graph.node("Add", [x, wave], name)
+        alpha = self.tensors[f"{name}.alpha"][:, None]
+        angle = self.node("Mul", [x, self.weight(f"{name}.alpha", alpha)], f"{name}.angle")
+        sine = self.node("Sin", [angle], f"{name}.sin")
+        square = self.node("Mul", [sine, sine], f"{name}.square")
+        inverse = self.weight(f"{name}.inverse", 1.0 / (alpha + np.float32(1e-9)))
+        return self.node("Add", [x, self.node("Mul", [square, inverse], f"{name}.wave")], name)

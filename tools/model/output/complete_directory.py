@@ -11,14 +11,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cosyserve.engines.engine_cache import File
 from cosyserve.errors import ModelError
-from cosyserve.file_lock import FileLock
+from cosyserve.file_lock import MANIFEST, waiting_lock
 
-MANIFEST = "manifest.json"
 _UNFINISHED = ".partial"
 _SUPERSEDED = ".superseded"
 Identity = dict[str, str]
@@ -26,31 +26,23 @@ Identity = dict[str, str]
 
 
 @dataclass(frozen=True)
-class FileFacts:
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Manifest:
     """What a finished directory holds, by path relative to it."""
 
     identity: Identity
-    files: dict[str, FileFacts]
+    files: dict[str, File]
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(facts.size for facts in self.files.values())
+        return sum(file.bytes for file in self.files.values())
 
 
 def read_manifest(directory: Path) -> Manifest | None:
     """None where there is none, or none of ours."""
     try:
         data: Any = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        files = {
-            str(name): FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()
-        }
+        files = {str(name): File(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()}
         return Manifest({str(key): str(value) for key, value in data["identity"].items()}, files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -63,8 +55,8 @@ def damage(directory: Path, manifest: Manifest, *, thorough: bool) -> str | None
         path = directory / name
         if not path.is_file():
             return f"{path}: missing"
-        if path.stat().st_size != facts.size:
-            return f"{path}: {path.stat().st_size} bytes, the manifest says {facts.size}"
+        if path.stat().st_size != facts.bytes:
+            return f"{path}: {path.stat().st_size} bytes, the manifest says {facts.bytes}"
         if thorough and sha256_of(path) != facts.sha256:
             return f"{path}: its sha256 is not the manifest's"
     return None
@@ -97,11 +89,8 @@ class Assembly:
         for unfinished in self.folder.rglob(f"*{_UNFINISHED}"):
             unfinished.unlink()
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-        files = {
-            path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths
-        }
-        facts = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()}
-        self.json(MANIFEST, {"identity": identity, "files": facts})
+        files = {path.relative_to(self.folder).as_posix(): File(path.stat().st_size, sha256_of(path)) for path in paths}
+        self.json(MANIFEST, {"identity": identity, "files": {name: asdict(file) for name, file in files.items()}})
         return Manifest(identity, files)
 
 
@@ -125,7 +114,7 @@ def publish(
     if target == Path.cwd():  # it appears by a rename: a shell in it would lose its directory
         raise ModelError(f"{target}: is the working directory; name one inside it")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):
+    with waiting_lock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):
         _clear_superseded(target)
         present = read_manifest(target)
         if present is not None and present.identity == identity and damage(target, present, thorough=False) is None:

@@ -5,7 +5,7 @@ elsewhere.
 import sys
 import time
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -13,9 +13,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 class _Line:
     """A line that is redrawn on a terminal, and written again now and then elsewhere."""
 
-    def __init__(self, out: TextIO | None) -> None:
-        self._out = out or sys.stderr
-        self._terminal = self._out.isatty()
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
         self._began = time.monotonic()
         self._drawn = 0.0 if self._terminal else self._began
 
@@ -31,15 +30,14 @@ class _Line:
         return due
 
     def _draw(self, line: str) -> None:
-        self._out.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")
-        self._out.flush()
+        print(f"\r\x1b[K{line}" if self._terminal else f"{line}\n", end="", file=sys.stderr, flush=True)
 
 
 class Progress(_Line):
     """Counts bytes against a total. total: None while it is not known. label: what is worked on."""
 
-    def __init__(self, label: str, total: int | None, *, out: TextIO | None = None) -> None:
-        super().__init__(out)
+    def __init__(self, label: str, total: int | None) -> None:
+        super().__init__()
         self._label, self._total, self._done = label, total, 0
 
     def add(self, count: int) -> None:
@@ -69,9 +67,7 @@ class Step(_Line):
     or now and then.
     """
 
-    def __init__(self, out: TextIO | None = None) -> None:
-        super().__init__(out)
-        self._count = 0
+    _count = 0
 
     def now(self, what: str) -> None:
         """Another step begins."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import AsyncClient
 from cosyserve.client.options import StreamOptions
-from cosyserve.client.playback import hear
 from cosyserve.client.speech import Speech
 from cosyserve.errors import NotFound
 from cosyserve.host.supervision.supervisor import local_deployment
+from cosyserve.load.player import listen
 from tools.quality.recordings.recording import Recording, Sentence, read_recordings, voice_folders
 
 _Speak = Callable[[AsyncClient, Sentence, str, int], Awaitable[Recording]]
@@ -109,7 +109,7 @@ async def _listen(speech: Speech, sentence: Sentence) -> Recording:
     async def keep(audio: bytes) -> None:
         pieces.append(audio)
 
-    heard = await hear(speech, keep)
+    heard = await listen(speech, play=keep)
     ends, total = [], 0
     for piece in pieces:
         total += len(piece) // speech.bytes_per_sample
@@ -119,7 +119,7 @@ async def _listen(speech: Speech, sentence: Sentence) -> Recording:
         from_pcm(b"".join(pieces)),
         heard.header.sample_rate,
         tuple(ends[:-1]),
-        heard.first_sound_seconds,
+        heard.first_sound,
         heard.real_time_factor,
         heard.summary,
     )

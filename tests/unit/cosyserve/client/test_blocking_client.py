@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import grpc
 import pytest
 from opentelemetry import trace
 
@@ -18,61 +17,32 @@ from cosyserve.client import AsyncClient
 from cosyserve.client.loop_thread import LoopThread
 from cosyserve.errors import CosyserveError, DeadlineExceeded, NotFound, Unavailable
 from cosyserve.rpc.server import running
-from cosyserve.v1 import synthesis_pb2 as pb
-from cosyserve.v1 import synthesis_pb2_grpc, voice_pb2
-from tests.unit.cosyserve.client.serving import SETTINGS
+from tests.unit.cosyserve.client.serving import SETTINGS, WHOLE, Door, speech_of
 from tests.unit.cosyserve.rpc.small_service import NAME, loading
 
-PIECES = [bytes([n]) * 40 for n in range(1, 5)]
+PIECES = [WHOLE[at : at + 50] for at in range(0, 200, 50)]
 
 
-class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Speaks PIECES, or waits for ever after the first one where the text says so."""
+class Scripted(Door):
+    """Speaks WHOLE, or waits for ever after the first piece where the text says so."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        super().__init__([self._answer])
         self.traces: list[str] = []
-        self.cancelled = threading.Event()
-        self.waiting = threading.Event()
+        self.cancelled, self.waiting = threading.Event(), threading.Event()
 
-    async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
+    async def _answer(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.traces += [value for key, value in context.invocation_metadata() if key == "traceparent"]
         if request.voice == "nobody":
-            await context.abort(grpc.StatusCode.NOT_FOUND, "no voice 'nobody'")
-        async for message in self._speak(request, waits=request.text == "Wait."):
+            raise NotFound("no voice 'nobody'")
+        for message in speech_of(request):
             yield message
-
-    async def StreamingSynthesize(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        async for request in request_iterator:
-            if request.HasField("setup"):
-                await context.send_initial_metadata(())
-                setup = request.setup
-            elif request.HasField("text"):
-                self.texts.append(request.text)
-        async for message in self._speak(setup.request, waits=False):
-            yield message
-
-    async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
-        header = pb.SynthesisHeader(seed=5, audio_format=request.audio_format)
-        return pb.SynthesizeUnaryResponse(audio=PIECES[0], header=header, summary=pb.SynthesisSummary(sentences=1))
-
-    async def ListVoices(self, request: Any, context: Any) -> Any:
-        return pb.ListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="narrator")])
-
-    async def _speak(self, request: Any, *, waits: bool) -> AsyncIterator[Any]:
-        for index, piece in enumerate(PIECES):
-            message = pb.SynthesizeResponse(audio=piece, chunk_index=index, start_sample=20 * index)
-            if index == 0:
-                message.header.CopyFrom(pb.SynthesisHeader(seed=7, audio_format=request.audio_format))
-            yield message
-            if waits:
+            if request.text == "Wait.":
                 self.waiting.set()
                 try:
                     await asyncio.Event().wait()
                 finally:
                     self.cancelled.set()
-        end = 20 * len(PIECES)
-        yield pb.SynthesizeResponse(chunk_index=len(PIECES), start_sample=end, summary=pb.SynthesisSummary(sentences=1))
 
 
 @pytest.fixture
@@ -101,11 +71,11 @@ def test_chunks_arrive_one_by_one_and_as_a_whole(client: Client) -> None:
         assert [chunk.audio for chunk in speech] == PIECES
         assert speech.header is not None
         assert speech.summary is not None
-        assert (speech.header.seed, speech.summary.sentences, speech.resumed) == (7, 1, 0)
+        assert (speech.header.seed, speech.summary.sentences, speech.resumed) == (7, 2, 0)
         assert next(speech, None) is None
-    assert client.synthesize("Hello.").read() == b"".join(PIECES)
+    assert client.synthesize("Hello.").read() == WHOLE
     audio, header, summary = client.synthesize_unary("Hello.")
-    assert (audio, header.seed, summary.sentences) == (PIECES[0], 5, 1)
+    assert (audio, header.seed, summary.sentences) == (WHOLE, 5, 2)
     assert [voice.id for voice in client.voices()] == ["narrator"]
 
 
@@ -115,12 +85,12 @@ def test_text_is_sent_while_it_is_written(client: Client, scripted: Scripted) ->
         time.sleep(0.05)  # an iterator may block
         yield "lo."
 
-    assert client.streaming_synthesize(fragments()).read() == b"".join(PIECES)
+    assert client.streaming_synthesize(fragments()).read() == WHOLE
     with client.streaming_synthesize() as speech:
         speech.write("By ")
         speech.write("hand.")
         speech.finish()
-        assert speech.read() == b"".join(PIECES)
+        assert speech.read() == WHOLE
     assert "".join(scripted.texts) == "Hello.By hand."
 
 
@@ -142,7 +112,7 @@ def test_several_threads_share_a_client(client: Client) -> None:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert heard == [b"".join(PIECES)] * 8
+    assert heard == [WHOLE] * 8
 
 
 def test_a_trace_of_the_caller_goes_on(client: Client, scripted: Scripted) -> None:
@@ -160,7 +130,7 @@ def test_an_iterator_of_text_that_fails_ends_the_stream_and_nothing_else(client:
     for error in (ValueError("no text"), SystemExit(3)):
         with pytest.raises((ValueError, RuntimeError)):
             client.streaming_synthesize(failing(error)).read()
-    assert client.synthesize("Hello.").read() == b"".join(PIECES)
+    assert client.synthesize("Hello.").read() == WHOLE
 
 
 def test_a_stream_that_ends_early_stops_asking_its_iterator(client: Client) -> None:

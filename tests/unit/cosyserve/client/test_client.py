@@ -1,9 +1,8 @@
 """The client of the public door, against a door that does as it is told."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
@@ -13,107 +12,23 @@ from cosyserve import errors
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import Chunk, Header, Prompt
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
-from tests.unit.cosyserve.client.serving import serving
-
-WHOLE = bytes(range(200))
-RESPONSE = synthesis_pb2.SynthesizeResponse
-SUMMARY = synthesis_pb2.SynthesisSummary(
-    audio_seconds=2.5,
-    first_sound_milliseconds=40,
-    real_time_factor=0.5,
-    sentences=2,
-    speech_tokens=60,
-    resumptions=1,
-    first_sound=synthesis_pb2.StageMilliseconds(frontend=1, llm_prefill=2, llm_decode=3, flow=4, vocoder=5),
-    total=synthesis_pb2.StageMilliseconds(frontend=1, llm_prefill=2, llm_decode=30, flow=40, vocoder=50),
-)
-Answer = Callable[[synthesis_pb2.SynthesizeRequest, Any], AsyncIterator[Any]]
-
-
-def _header(request: Any, seed: int = 77) -> synthesis_pb2.SynthesisHeader:
-    return synthesis_pb2.SynthesisHeader(
-        seed=request.seed if request.HasField("seed") else seed,
-        voice=request.voice or "narrator",
-        audio_format=request.audio_format,
-        profile=request.profile,
-    )
-
-
-def _speech(request: Any, pieces: int = 4) -> list[Any]:
-    """The messages of a well-behaved server for WHOLE, from request.start_sample on."""
-    width = 2 if request.audio_format.encoding == audio_pb2.AUDIO_ENCODING_LINEAR16 else 1
-    places = range(request.start_sample * width, len(WHOLE), len(WHOLE) // pieces)
-    messages = [
-        RESPONSE(audio=WHOLE[at : at + len(WHOLE) // pieces], chunk_index=i, start_sample=at // width)
-        for i, at in enumerate(places)
-    ]
-    messages.append(RESPONSE(chunk_index=len(messages), start_sample=len(WHOLE) // width, summary=SUMMARY))
-    messages[0].header.CopyFrom(_header(request))
-    return messages
-
-
-class Door(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Answers the n-th call with the n-th answer, and the last one from then on."""
-
-    def __init__(self, answers: Iterable[Answer]) -> None:
-        self.answers = list(answers)
-        self.requests: list[Any] = []
-        self.setups: list[Any] = []
-
-    async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        self.requests.append(request)
-        async for message in self.answers[min(len(self.requests), len(self.answers)) - 1](request, context):
-            yield message
-
-    async def ConvertVoice(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        async for message in self.Synthesize(request, context):
-            yield message
-
-    async def StreamingSynthesize(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        async for request in request_iterator:
-            if request.HasField("setup"):
-                await context.send_initial_metadata(())
-                self.setups.append(request.setup)
-        for message in _speech(self.setups[-1].request):
-            yield message
-
-    async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
-        self.requests.append(request)
-        header = synthesis_pb2.SynthesisHeader(
-            seed=5, voice="v", audio_format=request.audio_format, profile=profile_pb2.PROFILE_OFFLINE
-        )
-        return synthesis_pb2.SynthesizeUnaryResponse(audio=WHOLE, header=header, summary=SUMMARY)
-
-    async def ListVoices(self, request: Any, context: Any) -> Any:
-        return synthesis_pb2.ListVoicesResponse(
-            voices=[voice_pb2.VoiceSummary(id="narrator", content_hash="ab", prompt_seconds=3.5, is_default=True)]
-        )
-
-
-@contextlib.asynccontextmanager
-async def _door(*answers: Answer) -> AsyncIterator[tuple[AsyncClient, Door]]:
-    door = Door(answers)
-    async with serving(door) as client:
-        yield client, door
-
-
-async def _complete(request: Any, context: Any) -> AsyncIterator[Any]:
-    for message in _speech(request):
-        yield message
+from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
+from tests.unit.cosyserve.client.serving import RESPONSE, WHOLE, Answer, answering, complete, opened, speech_of
 
 
 def _broken_after(count: int, retry_after: float | None = 0.01) -> Answer:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        for message in _speech(request)[:count]:
-            yield message
-        raise errors.Unavailable("going away", retry_after=retry_after)
+    return answering(
+        lambda request: speech_of(request)[:count], errors.Unavailable("going away", retry_after=retry_after)
+    )
 
-    return answer
+
+async def _read_until_lost(client: AsyncClient, **how: Any) -> None:
+    with pytest.raises(errors.Unavailable, match="going away"):
+        await client.synthesize("x", **how).read()
 
 
 async def test_chunks_header_and_summary() -> None:
-    async with _door(_complete) as (client, door):
+    async with opened(complete) as (client, door):
         speech = client.synthesize(
             "Hello.",
             voice="ann",
@@ -138,7 +53,7 @@ async def test_chunks_header_and_summary() -> None:
 
 
 async def test_eight_bit_samples_are_counted_as_such() -> None:
-    async with _door(_complete) as (client, _):
+    async with opened(complete) as (client, _):
         chunks = [chunk async for chunk in client.synthesize("x", encoding=Encoding.ALAW, sample_rate=8_000)]
     assert [chunk.start_sample for chunk in chunks] == [0, 50, 100, 150]
 
@@ -155,11 +70,7 @@ async def test_eight_bit_samples_are_counted_as_such() -> None:
     ],
 )
 async def test_a_stream_that_is_not_whole_is_an_error(spoil: Callable[[list[Any]], list[Any]], message: str) -> None:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        for response in spoil(_speech(request)):
-            yield response
-
-    async with _door(answer) as (client, _):
+    async with opened(answering(lambda request: spoil(speech_of(request)))) as (client, _):
         speech = client.synthesize("x")
         with pytest.raises(errors.InternalFault, match=message):
             await speech.read()
@@ -167,20 +78,22 @@ async def test_a_stream_that_is_not_whole_is_an_error(spoil: Callable[[list[Any]
 
 
 async def test_the_servers_errors_keep_their_status_text_and_retry_hint() -> None:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        raise errors.Overloaded("4 of 4 streams are in use", retry_after=0.5)
-        yield
-
-    async with _door(answer) as (client, door):
+    full = errors.Overloaded("4 of 4 streams are in use", retry_after=0.5)
+    async with opened(answering(lambda _: [], full)) as (client, door):
         with pytest.raises(errors.Overloaded, match="4 of 4 streams are in use") as caught:
             await client.synthesize("x", resumptions=3).read()
         assert caught.value.retry_after == 0.5
         assert len(door.requests) == 1, "only a lost connection is taken up again"
 
 
-async def test_a_lost_stream_is_taken_up_where_it_stopped() -> None:
-    async with _door(_broken_after(1), _broken_after(2), _complete) as (client, door):
-        speech = client.synthesize("x", resumptions=1)
+@pytest.mark.parametrize("converts", [False, True])
+async def test_a_lost_stream_is_taken_up_where_it_stopped(converts: bool) -> None:
+    """A conversion with the same recordings."""
+    async with opened(_broken_after(1), _broken_after(2), complete) as (client, door):
+        if converts:
+            speech = client.convert_voice(b"RIFF", prompt=Prompt(b"ID3"), prompt_mode="sft", speed=1.5, resumptions=1)
+        else:
+            speech = client.synthesize("x", resumptions=1)
         chunks = [chunk async for chunk in speech]
     assert b"".join(chunk.audio for chunk in chunks) == WHOLE
     assert [chunk.index for chunk in chunks] == [0, 1, 2, 3]
@@ -188,56 +101,49 @@ async def test_a_lost_stream_is_taken_up_where_it_stopped() -> None:
     assert [request.seed for request in door.requests[1:]] == [77, 77]
     assert speech.resumed == 2
     assert speech.summary is not None
+    for request in door.requests if converts else ():
+        assert isinstance(request, synthesis_pb2.ConvertVoiceRequest)
+        assert (request.audio, request.prompt.audio, request.speed) == (b"RIFF", b"ID3", 1.5)
+        assert request.prompt_mode == synthesis_pb2.PROMPT_MODE_SFT
 
 
-async def test_tries_without_progress_are_bounded() -> None:
-    async with _door(_broken_after(1), _broken_after(0)) as (client, door):
-        with pytest.raises(errors.Unavailable, match="going away"):
-            await client.synthesize("x", resumptions=2, resume_seconds=0).read()
-    assert len(door.requests) == 3
+@pytest.mark.parametrize(
+    ("began", "how", "requests"),
+    [
+        pytest.param(1, {"resumptions": 2, "resume_seconds": 0}, 3, id="tries without progress are bounded"),
+        pytest.param(0, {}, 1, id="what never began is raised at once"),
+    ],
+)
+async def test_a_loss_is_raised_after_so_many_requests(began: int, how: dict[str, Any], requests: int) -> None:
+    async with opened(_broken_after(began), _broken_after(0)) as (client, door):
+        await _read_until_lost(client, **how)
+    assert len(door.requests) == requests
 
 
 async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
     """However often that takes; a server that is full is waited for, too."""
-
-    async def full(request: Any, context: Any) -> AsyncIterator[Any]:
-        raise errors.Overloaded("no place", retry_after=0.05)
-        yield
-
+    full = answering(lambda _: [], errors.Overloaded("no place", retry_after=0.05))
     begun = time.monotonic()
-    async with _door(_broken_after(1), full, *[_broken_after(0, 0.05)] * 6, _complete) as (client, door):
+    async with opened(_broken_after(1), full, *[_broken_after(0, 0.05)] * 6, complete) as (client, door):
         assert await client.synthesize("x").read() == WHOLE
         assert len(door.requests) == 9
-    async with _door(_broken_after(1), _broken_after(0, 0.1)) as (client, door):
-        with pytest.raises(errors.Unavailable, match="going away"):
-            await client.synthesize("x", resume_seconds=0.5).read()
+    async with opened(_broken_after(1), _broken_after(0, 0.1)) as (client, door):
+        await _read_until_lost(client, resume_seconds=0.5)
         assert 3 <= len(door.requests) <= 6
     assert time.monotonic() - begun < 10
 
 
-async def test_what_never_began_is_raised_at_once() -> None:
-    async with _door(_broken_after(0)) as (client, door):
-        with pytest.raises(errors.Unavailable, match="going away"):
-            await client.synthesize("x").read()
-    assert len(door.requests) == 1
-
-
 async def test_a_lost_connection_is_raised_at_once_where_nothing_shall_be_resumed() -> None:
-    async with _door(_broken_after(2)) as (client, door):
-        heard: list[bytes] = []
-
-        async def listen() -> None:
-            async for chunk in client.synthesize("x", seed=3, resume_seconds=0):
-                heard.append(chunk.audio)  # noqa: PERF401 - what arrived before the error counts
-
+    async with opened(_broken_after(2)) as (client, door):
+        speech = client.synthesize("x", seed=3, resume_seconds=0)
+        assert [(await anext(speech)).audio for _ in range(2)] == [WHOLE[:50], WHOLE[50:100]]
         with pytest.raises(errors.Unavailable):
-            await listen()
-        assert b"".join(heard) == WHOLE[:100]
+            await anext(speech)
         assert len(door.requests) == 1
 
 
 async def test_a_caller_that_resumes_by_hand() -> None:
-    async with _door(_complete) as (client, _):
+    async with opened(complete) as (client, _):
         speech = client.synthesize("x", seed=77, start_sample=75)
         assert [chunk async for chunk in speech] == [Chunk(WHOLE[150:], 0, 75)]
 
@@ -247,24 +153,19 @@ async def test_leaving_the_block_hangs_up() -> None:
 
     async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            yield _speech(request)[0]
+            yield speech_of(request)[0]
             await asyncio.sleep(60)
         finally:
             ended.set()
 
-    async with _door(answer) as (client, _):
+    async with opened(answer) as (client, _):
         async with client.synthesize("x") as speech:
-            async for _ in speech:
-                break
+            await anext(speech)
         await asyncio.wait_for(ended.wait(), 5)
 
 
 async def test_a_deadline_ends_a_silent_server() -> None:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        await asyncio.sleep(60)
-        yield
-
-    async with _door(answer) as (client, _):
+    async with opened(answering(lambda _: [], pause=60)) as (client, _):
         with pytest.raises(errors.DeadlineExceeded):
             await client.synthesize("x", timeout=0.2).read()
 
@@ -301,7 +202,7 @@ async def test_modes_reach_every_call_that_has_them() -> None:
         "prompt": Prompt(b"RIFF", "Hello.", "en"),
         "retry": True,
     }
-    async with _door(_complete) as (client, door):
+    async with opened(complete) as (client, door):
         await client.synthesize("x", **how).read()
         await client.synthesize_unary("x", **how)
         async with client.streaming_synthesize(profile="upstream", mode="tokens", **how) as speech:
@@ -322,21 +223,8 @@ async def test_modes_reach_every_call_that_has_them() -> None:
     )
 
 
-async def test_a_lost_conversion_is_taken_up_with_the_same_recordings() -> None:
-    async with _door(_broken_after(1), _broken_after(2), _complete) as (client, door):
-        speech = client.convert_voice(b"RIFF", prompt=Prompt(b"ID3"), prompt_mode="sft", speed=1.5, resumptions=1)
-        assert await speech.read() == WHOLE
-    assert [request.start_sample for request in door.requests] == [0, 25, 75]
-    assert [request.seed for request in door.requests[1:]] == [77, 77]
-    for request in door.requests:
-        assert isinstance(request, synthesis_pb2.ConvertVoiceRequest)
-        assert (request.audio, request.prompt.audio, request.speed) == (b"RIFF", b"ID3", 1.5)
-        assert request.prompt_mode == synthesis_pb2.PROMPT_MODE_SFT
-    assert speech.resumed == 2
-
-
 async def test_unary_and_voices() -> None:
-    async with _door(_complete) as (client, door):
+    async with opened(complete) as (client, door):
         audio, header, summary = await client.synthesize_unary("x", seed=5, encoding=Encoding.MULAW, sample_rate=8_000)
         voices = await client.voices()
     assert (audio, header) == (WHOLE, Header(5, "v", Encoding.MULAW, 8_000, "offline", ""))
@@ -346,21 +234,18 @@ async def test_unary_and_voices() -> None:
 
 
 def _with_onset(onset: synthesis_pb2.Onset, broken_after: int | None = None) -> Answer:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        messages = _speech(request)
-        messages[0].header.onset = onset
-        messages[0].header.removed_start_milliseconds = 160.5
-        for message in messages[:broken_after]:
-            yield message
-        if broken_after is not None:
-            raise errors.Unavailable("going away", retry_after=0.01)
+    def messages(request: Any) -> list[Any]:
+        found = speech_of(request)
+        found[0].header.onset = onset
+        found[0].header.removed_start_milliseconds = 160.5
+        return found[:broken_after]
 
-    return answer
+    return answering(messages, None if broken_after is None else errors.Unavailable("going away", retry_after=0.01))
 
 
 async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_from() -> None:
     trimmed = synthesis_pb2.ONSET_TRIMMED
-    async with _door(_with_onset(trimmed, 1), _with_onset(trimmed)) as (client, door):
+    async with opened(_with_onset(trimmed, 1), _with_onset(trimmed)) as (client, door):
         speech = client.synthesize("x", resumptions=1)
         assert await speech.read() == WHOLE
         assert await client.synthesize("x", onset="natural").read() == WHOLE
@@ -375,24 +260,15 @@ async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_
 
 async def test_a_server_that_cuts_otherwise_cannot_take_up_a_stream() -> None:
     """One of the release before, which knows no onset."""
-    async with _door(_with_onset(synthesis_pb2.ONSET_TRIMMED, 1), _complete) as (client, _):
+    async with opened(_with_onset(synthesis_pb2.ONSET_TRIMMED, 1), complete) as (client, _):
         with pytest.raises(errors.InternalFault, match="took up a trimmed onset with a natural one"):
             await client.synthesize("x", resumptions=1).read()
 
 
 async def test_the_caller_measures_the_first_byte_and_the_first_audible_sample() -> None:
     """100 samples at 100 Hz, of which the first 50 are silent."""
-    silence, sound = np.zeros(25, "<i2").tobytes(), np.full(25, 1_000, "<i2").tobytes()
-
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        for index, audio in enumerate((silence, silence, sound, sound)):
-            message = RESPONSE(audio=audio, chunk_index=index, start_sample=25 * index)
-            if not index:
-                message.header.CopyFrom(_header(request))
-            yield message
-        yield RESPONSE(chunk_index=4, start_sample=100, summary=SUMMARY)
-
-    async with _door(answer) as (client, _):
+    sound = np.repeat(np.array([0, 1_000], "<i2"), 50).tobytes()
+    async with opened(answering(lambda request: speech_of(request, audio=sound))) as (client, _):
         speech = client.synthesize("x", sample_rate=100)
         assert speech.first_byte_seconds is None
         assert speech.first_audible_seconds is None

@@ -4,49 +4,37 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 import pytest
 
-from cosyserve.errors import NotFound
+from cosyserve.errors import InternalFault, NotFound, Overloaded
 from cosyserve.load.measurement import Load, Outcome, as_dict, measure, percentile
-from cosyserve.v1 import synthesis_pb2 as pb
-from cosyserve.v1 import synthesis_pb2_grpc
-from tests.unit.cosyserve.client.serving import serving
+from tests.unit.cosyserve.client.serving import Door, serving, speech_of
 
-LOUD = b"\x00\x40" * 2400
-"""A tenth of a second."""
+LOUD = b"\x00\x40" * 1200
+"""A twentieth of a second."""
 
 
-class Scripted(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Two pieces of a tenth of a second; the second one comes after `pause` seconds."""
+class Scripted(Door):
+    """Four pieces of a twentieth of a second; the third one comes after `pause` seconds."""
 
     def __init__(self, pause: float = 0.0) -> None:
+        super().__init__([self._answer])
         self.pause = pause
-        self.seeds: list[int] = []
         self.at_once = self.most = 0
 
-    async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        self.seeds.append(request.seed)
+    async def _answer(self, request: Any, context: Any) -> AsyncIterator[Any]:
         if request.voice == "ghost":
-            await context.abort(grpc.StatusCode.NOT_FOUND, "no voice 'ghost'")
-        if request.voice == "full" and len(self.seeds) > 2:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
-        if request.voice == "broken" and len(self.seeds) > 2:
-            await context.abort(grpc.StatusCode.INTERNAL, "an engine failed")
+            raise NotFound("no voice 'ghost'")
+        if request.voice == "full" and len(self.requests) > 2:
+            raise Overloaded("full")
+        if request.voice == "broken" and len(self.requests) > 2:
+            raise InternalFault("an engine failed")
         self.at_once += 1
         self.most = max(self.most, self.at_once)
-        header = pb.SynthesisHeader(seed=request.seed, audio_format=request.audio_format)
-        yield pb.SynthesizeResponse(audio=LOUD, header=header)
-        await asyncio.sleep(self.pause)
-        yield pb.SynthesizeResponse(audio=LOUD, chunk_index=1, start_sample=2400)
+        for index, message in enumerate(speech_of(request, LOUD * 4)):
+            await asyncio.sleep(self.pause if index == 2 else 0.0)
+            yield message
         self.at_once -= 1
-        summary = pb.SynthesisSummary(audio_seconds=0.2, sentences=1)
-        yield pb.SynthesizeResponse(chunk_index=2, start_sample=4800, summary=summary)
-
-    async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
-        header = pb.SynthesisHeader(seed=request.seed, audio_format=request.audio_format)
-        summary = pb.SynthesisSummary(audio_seconds=0.2, sentences=1)
-        return pb.SynthesizeUnaryResponse(audio=LOUD + LOUD, header=header, summary=summary)
 
 
 def test_percentiles_are_values_that_occurred() -> None:
@@ -59,7 +47,8 @@ async def test_streams_ask_again_and_every_request_is_another() -> None:
     async with serving(scripted) as client:
         outcome = await measure(client, Load(streams=3, seconds=0.3))
     assert scripted.most <= 3
-    assert len(set(scripted.seeds)) == len(scripted.seeds) == len(outcome.heard) + 3  # the warm-up is not counted
+    seeds = {request.seed for request in scripted.requests}
+    assert len(seeds) == len(scripted.requests) == len(outcome.heard) + 3  # the warm-up is not counted
     assert len(outcome.heard) >= 6
     assert len(outcome.first_audible) == len(outcome.heard)
     assert outcome.audio_seconds == pytest.approx(0.2 * len(outcome.heard))

@@ -3,11 +3,13 @@ variables.
 """
 
 import argparse
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cosyserve.commands.terminal.arguments import backend, replicas
+from cosyserve.commands.terminal.arguments import backend, devices, ports, replicas
 from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.layout import lay_out
 
@@ -20,16 +22,24 @@ def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:
     assert replicas("token2wav=2, llm=1") == {"token2wav": 2, "llm": 1}
 
 
-@pytest.mark.parametrize("text", ["llm=", "llm=vllm,llm=torch", "frontend=torch", "=vllm"])
-def test_other_forms_of_backends_are_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"names more than|is not of the form"):
-        backend(text)
-
-
-@pytest.mark.parametrize("text", ["llm", "llm=two", "llm=1,llm=2", "llm="])
-def test_other_forms_of_replicas_are_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not of the form token2wav=2,llm=1"):
-        replicas(text)
+@pytest.mark.parametrize(
+    ("read", "texts", "message"),
+    [
+        (backend, ["llm=", "llm=vllm,llm=torch", "=vllm"], "is not of the form llm=vllm,token2wav=tensorrt"),
+        (backend, ["frontend=torch"], "names more than llm and token2wav"),
+        (replicas, ["llm", "llm=two", "llm=1,llm=2", "llm="], "is not of the form token2wav=2,llm=1"),
+        (
+            devices,
+            ["", "cuda:0", "=cuda:0", "llm=", "llm=cuda:0,", "llm=cuda:0,llm=cuda:1", "llm=cuda:0,,cuda:1"],
+            "is not of the form token2wav=cuda:0,cuda:1,llm=cuda:0",
+        ),
+        (ports, ["llm=x"], "is not of the form frontend=50052,llm=50053,token2wav=50054"),
+    ],
+)
+def test_other_forms_are_refused(read: Callable[[str], object], texts: list[str], message: str) -> None:
+    for text in texts:
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^{re.escape(repr(text))} {message}"):
+            read(text)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,20 @@
 programs are stand-ins.
 """
 
-import sys
 import wave
 from pathlib import Path
 
 import pytest
 
 from cosyserve.commands.terminal.players import PROGRAMS, Player, PlayerError, Program, installed_player
+from tests.unit.cosyserve.host.fake_gpu import put_program
 
 PCM = bytes(range(256)) * 400
 
 
 def install(folder: Path, name: str, body: str) -> None:
     """A program that keeps what it is given beside itself."""
-    program = folder / name
-    program.write_text(f"#!{sys.executable}\nimport pathlib, sys\nhere = pathlib.Path(__file__).parent\n{body}\n")
-    program.chmod(0o755)
+    put_program(folder, name, f"import pathlib, sys\nhere = pathlib.Path(__file__).parent\n{body}\n")
 
 
 KEEPS = "(here / 'heard').write_bytes(sys.stdin.buffer.read()); (here / 'told').write_text(' '.join(sys.argv[1:]))"

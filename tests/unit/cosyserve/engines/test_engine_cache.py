@@ -8,15 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, Refused
-from cosyserve.file_lock import MANIFEST, FileLock, exclusive_lock
+from cosyserve.file_lock import MANIFEST, exclusive_lock, waiting_lock
 
 ROOT = Path(__file__).parents[4]
 KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
@@ -65,6 +65,12 @@ def obtain(cache: EngineCache, text: str, key: EngineKey = KEY) -> Engine:
     return cache.obtain(key, build)
 
 
+def why_refused(cache: EngineCache, key: EngineKey = KEY) -> str:
+    refused = cache.find(key)
+    assert isinstance(refused, Refused)
+    return refused.reason
+
+
 def test_two_processes_that_start_at_once_build_once(tmp_path: Path) -> None:
     log, gate = tmp_path / "log", tmp_path / "gate"
     running = [builder(tmp_path / "engines", log, gate) for _ in range(2)]
@@ -74,9 +80,8 @@ def test_two_processes_that_start_at_once_build_once(tmp_path: Path) -> None:
     lines = log.read_text().splitlines()
     assert sum(line.startswith("built by") for line in lines) == 1
     assert lines.count("has half and half") == 2
-    waited = [line for line in lines if line.startswith("waiting")]
-    assert len(waited) == 1
-    assert waited[0].endswith("to finish engine token2wav.estimator")
+    (waited,) = (line for line in lines if line.startswith("waiting"))
+    assert waited.endswith("to finish engine token2wav.estimator")
 
 
 def test_a_builder_that_is_killed_leaves_nothing_to_be_found(tmp_path: Path) -> None:
@@ -110,9 +115,7 @@ def test_a_damaged_engine_is_built_again(tmp_path: Path, name: str, content: str
     damaged.unlink()
     if content is not None:
         damaged.write_text(content)
-    refused = cache.find(KEY)
-    assert isinstance(refused, Refused)
-    assert reason in refused.reason
+    assert reason in why_refused(cache)
     assert obtain(cache, "second").file("estimator.plan").read_text() == "second"
 
 
@@ -134,9 +137,7 @@ def test_a_moved_engine_is_refused(tmp_path: Path) -> None:
     """A directory renamed to another key's name is not that key's engine."""
     cache, other = EngineCache(tmp_path), replace(KEY, facts={**KEY.facts, "gpu": "NVIDIA L4"})
     obtain(cache, "theirs").directory.rename(tmp_path / other.directory_name)
-    refused = cache.find(other)
-    assert isinstance(refused, Refused)
-    assert refused.reason == "gpu is NVIDIA L4, it was built for NVIDIA H200"
+    assert why_refused(cache, other) == "gpu is NVIDIA L4, it was built for NVIDIA H200"
 
 
 def test_a_build_that_fails_publishes_nothing(tmp_path: Path) -> None:
@@ -160,11 +161,8 @@ def test_threads_build_once_too(tmp_path: Path) -> None:
         time.sleep(0.05)
         (directory / "estimator.plan").write_text("one")
 
-    threads = [threading.Thread(target=cache.obtain, args=(KEY, build)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        assert len({engine.built for engine in threads.map(cache.obtain, [KEY] * 8, [build] * 8)}) == 1
     assert len(built) == 1
 
 
@@ -190,9 +188,7 @@ def test_a_manifest_that_lacks_something_is_no_engine(tmp_path: Path, change: di
     cache = EngineCache(tmp_path)
     manifest = obtain(cache, "four").file(MANIFEST)
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    refused = cache.find(KEY)
-    assert isinstance(refused, Refused)
-    assert refused.reason.endswith(reason)
+    assert why_refused(cache).endswith(reason)
     assert obtain(cache, "again").file("estimator.plan").read_text() == "again"
 
 
@@ -202,14 +198,14 @@ def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "pwrite", full)
     with (
-        FileLock(tmp_path / "lock", "a test", lambda message: None),
+        waiting_lock(tmp_path / "lock", "a test", lambda message: None),
         pytest.raises(BlockingIOError),
         exclusive_lock(tmp_path / "lock"),
     ):
         pass
 
 
-def test_component_names_are_no_paths() -> None:
-    for name in ("../up", "a/b", "", "Upper", ".hidden"):
-        with pytest.raises(ValueError, match="component"):
-            EngineKey(name, {})
+@pytest.mark.parametrize("name", ["../up", "a/b", "", "Upper", ".hidden"])
+def test_component_names_are_no_paths(name: str) -> None:
+    with pytest.raises(ValueError, match="component"):
+        EngineKey(name, {})

@@ -19,6 +19,11 @@ class Clock:
         self.load = EngineLoad()
         self.meter = BusyMeter(self.load, lambda: self.now)
 
+    def at(self, seconds: float) -> BusyMeter:
+        """The meter at this time."""
+        self.now = seconds
+        return self.meter
+
     def speak(self, speech_seconds: float, busy_seconds: float) -> None:
         work = self.meter.begins()
         self.now += busy_seconds
@@ -64,38 +69,28 @@ def test_the_time_before_the_first_speech_counts_for_who_was_in() -> None:
     """
     clock = Clock()
     gone = clock.meter.begins()
-    clock.now = 1.0
-    first = clock.meter.begins()
-    clock.now = 2.0
-    second = clock.meter.begins()
-    clock.now = 2.5
-    other = clock.meter.begins()
-    clock.now = 3.0
-    clock.meter.ends(gone)
-    clock.now = 4.0
-    clock.meter.made(first, 1.0)
+    first = clock.at(1.0).begins()
+    second = clock.at(2.0).begins()
+    other = clock.at(2.5).begins()
+    clock.at(3.0).ends(gone)
+    clock.at(4.0).made(first, 1.0)
     assert clock.factor == pytest.approx(3.0)
     clock.meter.ends(first)
-    clock.now = 5.0
-    clock.meter.made(second, 1.0)
+    clock.at(5.0).made(second, 1.0)
     clock.meter.ends(second)
     assert clock.factor == pytest.approx(4.0 / 2.0)
-    clock.now = 6.0
-    clock.meter.ends(other)
+    clock.at(6.0).ends(other)
     assert clock.factor == pytest.approx(4.0 / 2.0)
 
 
 def test_an_older_piece_that_speaks_later_counts_from_its_begin() -> None:
     clock = Clock()
     older = clock.meter.begins()
-    clock.now = 1.0
-    younger = clock.meter.begins()
-    clock.now = 2.0
-    clock.meter.made(younger, 1.0)
+    younger = clock.at(1.0).begins()
+    clock.at(2.0).made(younger, 1.0)
     assert clock.factor == pytest.approx(1.0)
     clock.meter.ends(younger)
-    clock.now = 3.0
-    clock.meter.made(older, 1.0)
+    clock.at(3.0).made(older, 1.0)
     assert clock.factor == pytest.approx(3.0 / 2.0)
 
 

@@ -41,10 +41,19 @@ def test_triton_gets_the_directory_and_one_that_is_set_stays(tmp_path: Path) -> 
     chosen = {"COSYSERVE_CACHE_DIR": str(tmp_path / "unused"), "TRITON_CACHE_DIR": "/elsewhere"}
     assert keep_kernels(KEY, chosen) == Path("/elsewhere")
     assert not (tmp_path / "unused").exists()
+    # As the images set it: below our cache, for other libraries.
+    below = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    assert keep_kernels(KEY, below).parent == tmp_path / "kernels"
 
 
-def test_the_users_cache_is_the_default(tmp_path: Path) -> None:
-    assert keep_kernels(KEY, {"HOME": str(tmp_path)}).is_relative_to(tmp_path / ".cache" / "cosyserve" / "kernels")
+def test_the_users_cache_is_the_default_and_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        kept = keep_kernels(KEY, {"HOME": str(tmp_path)})
+    finally:
+        os.umask(before)
+    assert kept.parent == tmp_path / ".cache" / "cosyserve" / "kernels"
+    assert [stat.S_IMODE(made.stat().st_mode) for made in (kept, kept.parent, kept.parent.parent)] == [0o700] * 3
     assert keep_kernels(KEY, {"HOME": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "x")}).is_relative_to(
         tmp_path / "x" / "cosyserve"
     )
@@ -76,17 +85,6 @@ def test_code_is_not_loaded_from_a_directory_that_others_may_write_or_replace(
     assert elsewhere != kept
     assert "a link, or writable by all" in caplog.text
     elsewhere.rmdir()
-
-
-def test_all_that_is_made_is_private(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        kept = keep_kernels(KEY, {"HOME": str(tmp_path)})
-    finally:
-        os.umask(before)
-    assert [stat.S_IMODE(directory.stat().st_mode) for directory in (kept, kept.parent, kept.parent.parent)] == [
-        0o700
-    ] * 3
 
 
 def test_without_a_home_it_lies_where_no_other_user_can_have_been_before(
@@ -144,9 +142,3 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     assert [start.wait(60) for start in starts] == [0, 0, 0]
     (kept,) = (tmp_path / "kernels").iterdir()
     assert [file.name for file in kept.iterdir()] == ["key.json"]
-
-
-def test_a_directory_below_our_cache_is_for_other_libraries(tmp_path: Path) -> None:
-    """As the images set it."""
-    environ = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    assert keep_kernels(KEY, environ).parent == tmp_path / "kernels"

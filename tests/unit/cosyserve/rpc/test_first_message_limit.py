@@ -10,7 +10,7 @@ import pytest
 from cosyserve.errors import DeadlineExceeded, Overloaded, PermissionDenied, Unavailable
 from cosyserve.rpc import first_message_limit as limit
 from cosyserve.rpc.first_message_limit import FirstMessageLimit, Turn
-from cosyserve.rpc.peers import Peers
+from cosyserve.rpc.peers import require_peer
 
 HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"
 
@@ -42,11 +42,11 @@ async def test_never_more_at_once_than_the_limit() -> None:
     async def call() -> None:
         nonlocal most
         async with gate.turn(HERE):
-            most = max(most, gate.receiving)
+            most = max(most, len(gate.turns))
             await asyncio.sleep(0.001)
 
     await asyncio.gather(*(call() for _ in range(50)))
-    assert (most, gate.receiving) == (3, 0)
+    assert (most, len(gate.turns)) == (3, 0)
 
 
 async def test_a_call_that_lingers_loses_its_turn_when_another_one_waits() -> None:
@@ -57,7 +57,7 @@ async def test_a_call_that_lingers_loses_its_turn_when_another_one_waits() -> No
     async with asyncio.timeout(0.1), gate.turn(HERE):
         assert first.lost.is_set()
         assert not second.lost.is_set()
-        assert gate.receiving == 2
+        assert len(gate.turns) == 2
 
 
 async def test_a_call_that_has_just_begun_is_left_alone() -> None:
@@ -86,18 +86,20 @@ async def order_of(gate: FirstMessageLimit, peers: list[str]) -> list[int]:
     return order
 
 
-async def test_calls_of_a_connection_are_read_in_order() -> None:
-    assert await order_of(brief(1), [HERE] * 4) == [0, 1, 2, 3]
+HERE_AGAIN = "ipv4:10.0.0.1:2000"
+ONE, SAME, OTHER = (f"ipv6:%5B2001:db8:0:{host}%5D:1000" for host in ("1::1", "1::2", "2::1"))
 
 
-async def test_hosts_and_their_connections_take_turns() -> None:
-    again = "ipv4:10.0.0.1:2000"
-    assert await order_of(brief(1), [HERE, HERE, HERE, again, ELSEWHERE]) == [0, 4, 3, 1, 2]
-
-
-async def test_a_host_of_ipv6_is_its_network_of_64_bits() -> None:
-    one, same, other = (f"ipv6:%5B2001:db8:0:{host}%5D:1000" for host in ("1::1", "1::2", "2::1"))
-    assert await order_of(brief(1), [one, one, same, other]) == [0, 3, 2, 1]
+@pytest.mark.parametrize(
+    ("peers", "order"),
+    [
+        pytest.param([HERE] * 4, [0, 1, 2, 3], id="calls of a connection in order"),
+        pytest.param([HERE, HERE, HERE, HERE_AGAIN, ELSEWHERE], [0, 4, 3, 1, 2], id="hosts and connections take turns"),
+        pytest.param([ONE, ONE, SAME, OTHER], [0, 3, 2, 1], id="a host of IPv6 is its network of 64 bits"),
+    ],
+)
+async def test_calls_are_read_in_turn(peers: list[str], order: list[int]) -> None:
+    assert await order_of(brief(1), peers) == order
 
 
 async def test_the_host_with_the_most_turns_loses_one() -> None:
@@ -116,7 +118,7 @@ async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
     attack = asyncio.create_task(empty_calls(gate, 50))
     try:
         await asyncio.sleep(1.5)
-        for peer in (HERE, "ipv4:10.0.0.1:2000", ELSEWHERE):
+        for peer in (HERE, HERE_AGAIN, ELSEWHERE):
             begin = loop.time()
             async with gate.turn(peer):
                 assert loop.time() - begin < 1.2
@@ -148,7 +150,7 @@ async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
         await asyncio.wait_for(waiting, 1)
     with pytest.raises(Unavailable):
         await call()
-    assert gate.receiving == 0
+    assert len(gate.turns) == 0
 
 
 async def test_waiting_has_an_end() -> None:
@@ -158,7 +160,7 @@ async def test_waiting_has_an_end() -> None:
             async with gate.turn(HERE):
                 pass
     async with gate.turn(HERE):
-        assert gate.receiving == 1
+        assert len(gate.turns) == 1
 
 
 async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,24 +194,24 @@ async def test_a_caller_that_hangs_up_while_waiting_leaves_nothing() -> None:
             await waiting
         await asyncio.gather(holding[-1], return_exceptions=True)
     async with asyncio.timeout(0.1), gate.turn(HERE):
-        assert gate.receiving == 1
+        assert len(gate.turns) == 1
+
+
+LOOPBACK = ("ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock")
+NEAR = ("ipv4:10.1.2.3:50123", "ipv6:[::ffff:10.1.2.3]:5", "ipv6:%5Bfc00::7%5D:1")
+FAR = ("ipv4:8.8.8.8:443", "ipv6:[2001:db8::1]:443", "vsock:3:4", "ipv4:nonsense", "")
+NETWORKS = ("10.0.0.0/8", "fc00::/7")
 
 
 @pytest.mark.parametrize(
-    "peer", ["ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock"]
+    ("peer", "networks", "may"),
+    [
+        *((peer, (), True) for peer in LOOPBACK),
+        *((peer, networks, bool(networks)) for peer in NEAR for networks in (NETWORKS, ())),
+        *((peer, NETWORKS, False) for peer in FAR),
+    ],
 )
-def test_this_host_always_may(peer: str) -> None:
-    Peers(()).require(peer, "WarmUp")
-
-
-@pytest.mark.parametrize("peer", ["ipv4:10.1.2.3:50123", "ipv6:[::ffff:10.1.2.3]:5", "ipv6:%5Bfc00::7%5D:1"])
-def test_peers_may_where_their_network_is_named(peer: str) -> None:
-    Peers(("10.0.0.0/8", "fc00::/7")).require(peer, "WarmUp")
-    with pytest.raises(PermissionDenied, match="WarmUp may be called from the host of the service"):
-        Peers(()).require(peer, "WarmUp")
-
-
-@pytest.mark.parametrize("peer", ["ipv4:8.8.8.8:443", "ipv6:[2001:db8::1]:443", "vsock:3:4", "ipv4:nonsense", ""])
-def test_others_may_not(peer: str) -> None:
-    with pytest.raises(PermissionDenied):
-        Peers(("10.0.0.0/8",)).require(peer, "WarmUp")
+def test_this_host_and_peers_may_where_their_network_is_named(peer: str, networks: tuple[str, ...], may: bool) -> None:
+    refused = pytest.raises(PermissionDenied, match="WarmUp may be called from the host of the service")
+    with contextlib.nullcontext() if may else refused:
+        require_peer(peer, networks, "WarmUp")

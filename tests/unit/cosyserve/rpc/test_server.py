@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -27,7 +28,7 @@ from tests.unit.cosyserve.rpc.small_service import (
 
 
 async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
-    gate, seen = asyncio.Event(), []
+    gate = asyncio.Event()
     settings = ServerSettings(listen=f"127.0.0.1:{unused_tcp_port}", drain_seconds=5)
     leave = asyncio.Event()
 
@@ -42,8 +43,7 @@ async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
         watches = [
             health.Watch(health_pb2.HealthCheckRequest(service=name), wait_for_ready=True) for name in ("", NAME)
         ]
-        seen = [(await watch.read()).status for watch in watches]
-        assert seen == [NOT_SERVING, NOT_SERVING]
+        assert [(await watch.read()).status for watch in watches] == [NOT_SERVING, NOT_SERVING]
         error = await status_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x")))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert "still loading" in error.details()
@@ -84,28 +84,27 @@ async def test_who_owns_its_health_publishes_it() -> None:
 async def test_our_errors_become_their_status_in_and_out_of_a_task_group(
     error: errors.CosyserveError, grouped: bool
 ) -> None:
-    async def fail() -> None:
-        raise error
-
     async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
         yield synthesis_pb2.SynthesizeResponse(audio=b"x")
         if not grouped:
-            await fail()
+            raise error
         async with asyncio.TaskGroup() as group:
-            group.create_task(fail())
             group.create_task(asyncio.sleep(60))
+            group.create_task(AsyncMock(side_effect=error)())
 
     async with served(behaviour) as stub:
         status = await status_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest()))
     assert (status.code(), status.details()) == (type(error).code, error.message)
 
 
-async def test_a_retry_hint_is_decodable_as_google_rpc() -> None:
-    async def behaviour(request: Any, context: Any) -> None:
-        raise errors.Overloaded("4 of 4 streams are in use", retry_after=1.25)
+async def status_when(error: Exception) -> grpc.aio.AioRpcError:
+    """What the caller reads of a method that raises `error`."""
+    async with served(AsyncMock(side_effect=error)) as stub:
+        return await status_of(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
 
-    async with served(behaviour) as stub:
-        status = await status_of(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+
+async def test_a_retry_hint_is_decodable_as_google_rpc() -> None:
+    status = await status_when(errors.Overloaded("4 of 4 streams are in use", retry_after=1.25))
     assert status.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     packed = status_pb2.Status.FromString(dict(status.trailing_metadata())["grpc-status-details-bin"])
     assert (packed.code, packed.message) == (8, "4 of 4 streams are in use")
@@ -115,12 +114,8 @@ async def test_a_retry_hint_is_decodable_as_google_rpc() -> None:
 
 
 async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def behaviour(request: Any, context: Any) -> None:
-        raise KeyError("secret text of a request")
-
     with caplog.at_level(logging.ERROR):
-        async with served(behaviour) as stub:
-            status = await status_of(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+        status = await status_when(KeyError("secret text of a request"))
     assert status.code() is grpc.StatusCode.INTERNAL
     assert "KeyError" in status.details()
     assert "secret" not in status.details()

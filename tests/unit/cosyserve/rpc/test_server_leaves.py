@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -24,6 +25,14 @@ from tests.unit.cosyserve.rpc.small_service import (
     one_chunk,
     status_of,
 )
+
+LEAVING = (grpc.StatusCode.UNAVAILABLE, "this server is leaving; send the request again", 1.0)
+
+
+async def said_of(call: Any) -> tuple[grpc.StatusCode, str | None, float | None]:
+    """Status, text and retry hint of a call that is refused."""
+    error = await asyncio.wait_for(status_of(call), 5)
+    return error.code(), error.details(), retry_delay(error)
 
 
 async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
@@ -46,10 +55,9 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
         watch.cancel()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as newcomer:
             for late in (newcomer, channel):
-                status = await status_of(
-                    synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest())
-                )
-                assert status.code() is grpc.StatusCode.UNAVAILABLE
+                stub = synthesis_pb2_grpc.SynthesisServiceStub(late)
+                status, _, _ = await said_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest()))
+                assert status is grpc.StatusCode.UNAVAILABLE
         finish.set()
         assert (await accepted.read()).audio == b"last"
         assert await accepted.read() is grpc.aio.EOF
@@ -82,11 +90,8 @@ async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> N
         await asyncio.sleep(0.2)
         leaving = asyncio.create_task(server.aclose())
         await unread[0].write(message)
-        for call in unread:
-            status = await asyncio.wait_for(status_of(call), 1)
-            assert status.code() is grpc.StatusCode.UNAVAILABLE
-            assert status.details() == "this server is leaving; send the request again"
-            assert retry_delay(status) == 1.0
+        async with asyncio.timeout(3):
+            assert [await said_of(call) for call in unread] == [LEAVING] * 3
         await accepted.done_writing()
         assert await accepted.read() is grpc.aio.EOF
         assert await accepted.code() is grpc.StatusCode.OK
@@ -95,24 +100,15 @@ async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> N
 
 
 async def test_what_was_loaded_is_closed_also_when_the_block_fails() -> None:
-    closed: list[bool] = []
-
-    async def load(service: Service) -> Any:
-        async def close() -> None:
-            closed.append(True)
-
-        return close
-
+    close = AsyncMock()
     with pytest.raises(RuntimeError, match="engine lost"):
-        async with running(NAME, SETTINGS, load):
+        async with running(NAME, SETTINGS, AsyncMock(return_value=close)):
             raise RuntimeError("engine lost")
-    assert closed == [True]
+    close.assert_awaited_once_with()
 
 
 async def test_a_failed_load_closes_the_port() -> None:
-    async def load(service: Service) -> Any:
-        raise errors.ModelError("llm.pt: missing")
-
+    load = AsyncMock(side_effect=errors.ModelError("llm.pt: missing"))
     with pytest.raises(errors.ModelError, match=r"llm\.pt: missing"):
         async with running(NAME, SETTINGS, load):
             pytest.fail("the block must not begin")
@@ -185,16 +181,8 @@ async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
     async with contextlib.AsyncExitStack() as exits:
         service = await exits.enter_async_context(running(NAME, settings, loader(endless)))
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-            waiting = asyncio.create_task(
-                status_of(
-                    synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
-                )
-            )
+            stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+            waiting = asyncio.create_task(said_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest())))
             await begun.wait()
             await exits.aclose()
-            error = await asyncio.wait_for(waiting, 5)
-    assert (error.code(), error.details()) == (
-        grpc.StatusCode.UNAVAILABLE,
-        "this server is leaving; send the request again",
-    )
-    assert retry_delay(error) == 1.0
+            assert await waiting == LEAVING

@@ -16,7 +16,6 @@ from cosyserve.errors import ModelError, SettingsError
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.hosted import installed_libraries
 from services.llm.loading import candidates, hosted_first, load_chosen
-from services.llm.settings import NOTED
 from tests.unit.llm.hosted.hosts import GPU, library
 from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 
@@ -55,15 +54,15 @@ def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    facts = engine_note.facts(NOTED, TINY, "")
+    facts = engine_note.facts(engine_note.LLM, TINY, "")
     assert facts["gpu"] == "NVIDIA L4"
-    engine_note.write(tmp_path, facts, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
+    engine_note.write(tmp_path, facts, "vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1})
     assert names(device="auto", engines=tmp_path) == ["vllm", "fused", "readable", "cpu"]
     assert names(device="auto", engines=tmp_path, auto_first="tensorrt_llm")[0] == "tensorrt_llm"
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU | {"driver": "580.1"}])
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
-    engine_note.write(tmp_path, facts, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
+    engine_note.write(tmp_path, facts, "", {"compile+fp16": 0.1, "vllm+fp16": 0.2})
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
     next(tmp_path.glob("fastest-*")).write_text("cut off")
     assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]

@@ -2,9 +2,11 @@
 them.
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -42,6 +44,27 @@ def fake_trt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes `import tensorrt` return the fake."""
     monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt)
     fake_tensorrt.record.clear()
+
+
+class Gpu:
+    """A device that says it is a GPU; what is asked of torch goes to the CPU."""
+
+    type = "cuda"
+    index = 0
+
+
+def pretend_gpu(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+    """Over the fake tensorrt; modules: find this device, whatever its name, and MACHINE."""
+    fake_trt(monkeypatch)
+    for module in modules:
+        monkeypatch.setattr(module, "device_of", lambda name: Gpu())
+        monkeypatch.setattr(module, "machine_facts", lambda device, version: MACHINE | {"tensorrt": version})
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+
+
+def plan_arguments(engines: Path, *more: str) -> list[str]:
+    """What builds and verifies the golden model's plans."""
+    return [str(GOLDEN), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:

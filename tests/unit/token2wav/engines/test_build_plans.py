@@ -2,58 +2,53 @@
 it stopped, and its messages.
 """
 
-import contextlib
 import os
 import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from cosyserve.engines.engine_cache import EngineCache
+from services.token2wav.decoders.backend import Backend
 from services.token2wav.engines import backend, tensorrt
 from services.token2wav.engines.artifacts import PUBLISHED_FILE
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.loading import load_backend
 from tests.unit.token2wav.engines import fake_tensorrt
-from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, settings
+from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, plan_arguments, pretend_gpu, settings
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tools.model import build_plans
 from tools.model.export import estimator_weights, flow_weights
 from tools.model.export import main as export_main
-from tools.model.graphs.estimator_graph import estimator_graph
+from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import write
 from tools.model.graphs.tensorrt_plan import PlanError
 from tools.model.prune import Inventory, judge_engines
 
 
-class Gpu:
-    """A device that says it is a GPU; what is asked of torch goes to the CPU."""
-
-    type = "cuda"
-    index = 0
-
-
 @pytest.fixture
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_trt(monkeypatch)
-    for module in (build_plans, tensorrt):
-        monkeypatch.setattr(module, "device_of", lambda name: Gpu())
-        monkeypatch.setattr(module, "machine_facts", lambda device, version: MACHINE | {"tensorrt": version})
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    pretend_gpu(monkeypatch, build_plans, tensorrt)
 
 
-def arguments(cache: Path, *more: str) -> list[str]:
-    return [str(GOLDEN), "--engines", str(cache), "--precision", "fp32", "--streams", "4", *more]
+def built(cache: Path, *more: str) -> int:
+    """Status of the command."""
+    status: int = build_plans.main(plan_arguments(cache, *more))
+    return status
+
+
+def served_from(cache: Path, **changed: Any) -> Backend:
+    return load_backend("tensorrt", settings(cache, device="cuda", **changed))
 
 
 @pytest.mark.usefixtures("_gpu")
 async def test_what_was_built_is_what_is_served(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert built(tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [Path(line.split()[0]).name for line in lines] == [
         "encoder.plan",
@@ -61,23 +56,16 @@ async def test_what_was_built_is_what_is_served(
         "pitch.plan",
         "filter.plan",
     ]
-    built = {entry.key.component: entry.built for entry in EngineCache(tmp_path).entries()}
-    assert build_plans.main(arguments(tmp_path)) == 0
-    assert {entry.key.component: entry.built for entry in EngineCache(tmp_path).entries()} == built
+    entries = list(EngineCache(tmp_path).entries())
+    assert built(tmp_path) == 0
+    assert list(EngineCache(tmp_path).entries()) == entries
     on_cpu(monkeypatch)
-    served = load_backend("tensorrt", settings(tmp_path, device="cuda"))
+    served = served_from(tmp_path)
     assert served.identity.backend == "tensorrt"
     assert "driver none" in served.identity.precision
     sentence = Sentence(voice(20), seed=2, profile=Profile.CONTINUOUS)
     async with batching(served.decoders) as engines, batching(torch_backend().decoders) as plain:
         assert len(await speak(engines, sentence, tokens(30))) == len(await speak(plain, sentence, tokens(30)))
-
-
-def _on_cpu(plain: object) -> object:
-    def init(self: object, name: str, path: Path, device: object, built: object, *, host_code: bool) -> None:
-        plain(self, name, path, CPU, built, host_code=host_code)  # type: ignore[operator]
-
-    return init
 
 
 @pytest.mark.usefixtures("_gpu")
@@ -93,9 +81,9 @@ def test_a_build_that_failed_goes_on_where_it_was(
         return plain(graph, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(build_plans, "build_plan", failing)
-    assert build_plans.main(arguments(tmp_path)) == 1
+    assert built(tmp_path) == 1
     assert "cosyserve: out of memory" in capsys.readouterr().err
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert built(tmp_path) == 0
     assert asked == ["encoder", "estimator", "pitch", "pitch", "filter"]
 
 
@@ -106,39 +94,39 @@ def test_a_ctrl_c_is_heard_while_tensorrt_builds(tmp_path: Path, capsys: pytest.
     """
     fake_tensorrt.record.steps = 10_000_000
     fake_tensorrt.record.first_step = lambda: os.kill(os.getpid(), signal.SIGINT)
-    assert build_plans.main(arguments(tmp_path)) == 130
+    assert built(tmp_path) == 130
     assert capsys.readouterr().err.endswith("cosyserve: stopped; the next run goes on from here\n")
     assert fake_tensorrt.record.stopped == 1
     assert [path.name.split("-")[0] for path in tmp_path.iterdir() if path.is_dir()] == ["token2wav.graphs"]
     fake_tensorrt.record.clear()
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert built(tmp_path) == 0
 
 
 @pytest.mark.usefixtures("_gpu")
 def test_plans_of_another_driver_are_refused_with_the_reason_and_the_command_that_builds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert built(tmp_path) == 0
     elsewhere = MACHINE | {"driver": "580.65.06", "tensorrt": fake_tensorrt.__version__}
     for module in (build_plans, tensorrt):
         monkeypatch.setattr(module, "machine_facts", lambda device, version: elsewhere)
-    given = settings(tmp_path, device="cuda")
     with pytest.raises(backend.ModelError) as refused:
-        load_backend("tensorrt", given)
+        served_from(tmp_path)
     why, _, command = str(refused.value).partition("; make it with: ")
     assert "driver is 580.65.06, it was built for none" in why
     assert command == f"cosyserve model build token2wav {GOLDEN} --precision fp32 --engines {tmp_path} --streams 4"
     assert build_plans.main(shlex.split(command)[4:]) == 0
     on_cpu(monkeypatch)
-    served = load_backend("tensorrt", given)
-    served.release()
+    served_from(tmp_path).release()
 
 
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that were built for the fake GPU run on the CPU."""
-    assemble = backend.assemble
+    assemble, plain = backend.assemble, tensorrt.TensorRTEngine
     monkeypatch.setattr(tensorrt, "assemble", lambda model, given, device, *rest: assemble(model, given, CPU, *rest))
-    monkeypatch.setattr(tensorrt.TensorRTEngine, "__init__", _on_cpu(tensorrt.TensorRTEngine.__init__))
+    monkeypatch.setattr(
+        tensorrt, "TensorRTEngine", lambda name, path, device, *rest, **how: plain(name, path, CPU, *rest, **how)
+    )
 
 
 @pytest.mark.usefixtures("_gpu")
@@ -160,7 +148,7 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
     weights, config = flow_weights(GOLDEN)
     for note in ("one", "another"):
         write(
-            estimator_graph(estimator_weights(weights), config, masked=False).model({"note": note}),
+            EstimatorGraph(estimator_weights(weights), config, masked=False).model({"note": note}),
             model / PUBLISHED_FILE,
         )
         for step, main in (("export", export_main), ("build token2wav", build_plans.main)):
@@ -174,24 +162,16 @@ def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, mo
         served = load_backend("tensorrt", given)
         assert "published " in served.identity.precision
         served.release()
-    assert (
-        len(
-            [
-                entry
-                for entry in EngineCache(tmp_path / "engines").entries()
-                if entry.key.component == "token2wav.estimator"
-            ]
-        )
-        == 2
-    )
+    components = [entry.key.component for entry in EngineCache(tmp_path / "engines").entries()]
+    assert components.count("token2wav.estimator") == 2
 
 
 @pytest.mark.usefixtures("_gpu")
 def test_what_is_served_is_held_until_it_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert built(tmp_path) == 0
     on_cpu(monkeypatch)
     nothing = Inventory(models=frozenset())
-    served = load_backend("tensorrt", settings(tmp_path, device="cuda"))
+    served = served_from(tmp_path)
     assert [(verdict.reason, verdict.held) for verdict in judge_engines(EngineCache(tmp_path), nothing)] == [
         (None, True)
     ] * 5
@@ -199,7 +179,7 @@ def test_what_is_served_is_held_until_it_is_released(tmp_path: Path, monkeypatch
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing))
     monkeypatch.setattr(tensorrt, "TensorRTEngine", lambda *given, **how: pytest.fail("a plan that cannot be loaded"))
     with pytest.raises(pytest.fail.Exception):
-        load_backend("tensorrt", settings(tmp_path, device="cuda"))
+        served_from(tmp_path)
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing)), (
         "a rung that was stepped over holds nothing"
     )
@@ -217,7 +197,7 @@ def test_a_type_that_the_gpu_lacks_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], precision: str, words: str
 ) -> None:
     monkeypatch.setattr(build_plans, "machine_facts", lambda device, version: MACHINE | {"compute_capability": "7.5"})
-    assert build_plans.main(arguments(tmp_path, "--precision", precision)) == 1
+    assert built(tmp_path, "--precision", precision) == 1
     assert words in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -226,17 +206,17 @@ def test_a_type_that_the_gpu_lacks_is_refused_before_anything_is_made(
 def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert build_plans.main(arguments(tmp_path, "--compatibility", "hardware+version")) == 0
+    assert built(tmp_path, "--compatibility", "hardware+version") == 0
     elsewhere = {"gpu": "another", "compute_capability": "8.0", "tensorrt": "10.99.1", "driver": "580.65.06"}
     monkeypatch.setattr(tensorrt, "machine_facts", lambda device, version: elsewhere)
     with pytest.raises(backend.ModelError, match="compatibility is none, it was built for hardware"):
-        load_backend("tensorrt", settings(tmp_path, device="cuda"))
+        served_from(tmp_path)
     taken = []
     monkeypatch.setattr(
         tensorrt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough")
     )
     with pytest.raises(pytest.fail.Exception):
-        load_backend("tensorrt", settings(tmp_path, device="cuda", engine_compatibility="hardware+version"))
+        served_from(tmp_path, engine_compatibility="hardware+version")
     assert taken == ["encoder"]
 
 
@@ -249,7 +229,7 @@ def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(
     ],
 )
 def test_wrong_arguments(tmp_path: Path, more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build_plans.main(arguments(tmp_path, *more)) == 2
+    assert built(tmp_path, *more) == 2
     assert words in capsys.readouterr().err
 
 
@@ -257,9 +237,9 @@ def test_without_tensorrt_or_gpu_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    assert build_plans.main(arguments(tmp_path)) == 1
+    assert built(tmp_path) == 1
     assert "needs the package tensorrt: pip install" in capsys.readouterr().err
     fake_trt(monkeypatch)
-    assert build_plans.main(arguments(tmp_path, "--device", "cpu")) == 1
+    assert built(tmp_path, "--device", "cpu") == 1
     assert "plans are built on the GPU that runs them; device is cpu" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 tensorrt.
 """
 
-import contextlib
 import json
 import shlex
 from collections.abc import Iterator
@@ -11,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import numpy_helper
 
 from services.token2wav.engines import tensorrt
-from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt
-from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.graphs.tensorrt_plan import PlanOptions
@@ -33,20 +30,9 @@ class FewCases(Reference):
                 yield case
 
 
-class Gpu:
-    """A device that says it is a GPU."""
-
-    type = "cuda"
-    index = 0
-
-
 @pytest.fixture(autouse=True)
 def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_trt(monkeypatch)
-    for module in (build_plans, verify_token2wav):
-        monkeypatch.setattr(module, "device_of", lambda name: Gpu())
-        monkeypatch.setattr(module, "machine_facts", lambda device, version: MACHINE | {"tensorrt": version})
-    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    pretend_gpu(monkeypatch, build_plans, verify_token2wav)
     monkeypatch.setattr(
         verify_token2wav, "Slots", lambda device, count, plain=verify_token2wav.Slots: plain(CPU, count)
     )
@@ -54,14 +40,10 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensorrt.TensorRTEngine is verify_token2wav.TensorRTEngine
 
 
-def arguments(engines: Path, *more: str) -> list[str]:
-    return [str(GOLDEN), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
-
-
 def test_the_cached_plans_are_compared_and_missing_ones_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = arguments(tmp_path, "--runtime", "tensorrt", "--json")
+    wanted = plan_arguments(tmp_path, "--runtime", "tensorrt", "--json")
     assert verify.main(wanted) == 1
     report = json.loads(capsys.readouterr().out)["error"]["message"]
     assert "no encoder plan for this model and machine; make it with: cosyserve model build token2wav" in report
@@ -97,9 +79,9 @@ def test_a_plan_that_says_something_else_is_found_and_looked_into(
     plain = build_plans.build_plan
     monkeypatch.setattr(build_plans, "build_plan", wrong)
     monkeypatch.setattr("tools.model.graphs.execute.build_plan", wrong)
-    assert build_plans.main(arguments(tmp_path)) == 0
+    assert build_plans.main(plan_arguments(tmp_path)) == 0
     capsys.readouterr()
-    assert verify.main(arguments(tmp_path, "--runtime", "tensorrt", "--json")) == 1
+    assert verify.main(plan_arguments(tmp_path, "--runtime", "tensorrt", "--json")) == 1
     report = json.loads(capsys.readouterr().out)
     assert [row["verdict"] for row in report["arrays"]] == ["ok", "FAIL", "ok", "ok"]
     assert [line.partition(", by")[0] for line in report["first_differences"]] == [

@@ -5,23 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.engines.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
-from cosyserve.host.doctor.finding import State
+from cosyserve.engines.gpu_facts import Gpu, driver_cuda, gpus, machine_gpus, visible_gpus
+from cosyserve.host.doctor.finding import State, ok
 from cosyserve.host.doctor.gpu_checks import (
     check_compiler,
     check_cuda,
     check_driver,
     check_gpu,
+    check_gpus,
     check_sharing,
     check_torch_build,
 )
 from cosyserve.host.hardware import c_compiler, this_machine
-from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
+from tests.unit.cosyserve.host.fake_gpu import H200, NVIDIA_SMI, gpu, machine, put_program
 
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    put_program(tmp_path)
+    put_program(tmp_path, "nvidia-smi", NVIDIA_SMI)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "memory.total": "[N/A]", "compute_cap": "[N/A]"}]))
     return monkeypatch
@@ -29,16 +30,11 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_what_nvidia_smi_tells(smi: pytest.MonkeyPatch) -> None:
     first, second = gpus()
-    assert (first.name, first.capability, first.driver, first.memory_mib, first.free_mib) == (
-        "NVIDIA H200",
-        (9, 0),
-        "570.86.15",
-        143771,
-        143000,
-    )
+    assert first == Gpu("NVIDIA H200", (9, 0), "570.86.15", 143771, 143000)
     assert (second.capability, second.memory_mib) == ((0, 0), 0)
     assert driver_cuda() == (12, 8)
     assert visible_gpus()[0] == {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.86.15"}
+    assert check_driver(this_machine(), wanted=True) == ok("driver", "NVIDIA 570.86.15, 2 GPUs")
 
 
 @pytest.mark.parametrize(
@@ -62,34 +58,32 @@ def test_what_cuda_does_not_see_is_not_there(named: str, seen: list[str], smi: p
     assert (found.state is State.PROBLEM, "hides every GPU" in found.observed) == (not seen, not seen)
 
 
-def test_a_driver_that_works(smi: pytest.MonkeyPatch) -> None:
-    found = check_driver(this_machine(), wanted=True)
-    assert (found.state, found.observed) == (State.OK, "NVIDIA 570.86.15, 2 GPUs")
-
-
 def test_a_driver_that_fails_is_a_problem_in_its_own_words(smi: pytest.MonkeyPatch) -> None:
     smi.setenv("FAKE_GPU_FAILS", "NVML: Driver/library version mismatch")
     found = check_driver(this_machine(), wanted=False)
-    assert found.state is State.PROBLEM
-    assert "Driver/library version mismatch" in found.observed
+    assert (found.state, found.observed) == (
+        State.PROBLEM,
+        "nvidia-smi fails: NVML: Driver/library version mismatch",
+    )
     assert "reboot" in found.fix
 
 
-@pytest.mark.parametrize(("wanted", "state"), [(False, State.NOTE), (True, State.PROBLEM)])
+@pytest.mark.parametrize(
+    ("device", "wanted", "state", "fix"),
+    [
+        (False, False, State.NOTE, "install NVIDIA's driver"),
+        (False, True, State.PROBLEM, "install NVIDIA's driver"),
+        (True, False, State.NOTE, "with the NVIDIA Container Toolkit"),
+    ],
+)
 def test_no_gpu_is_a_problem_for_who_wants_one(
-    wanted: bool, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: bool, wanted: bool, state: State, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A device without nvidia-smi is a container without the toolkit."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.has_nvidia_device", lambda: False)
-    assert check_driver(machine(), wanted).state is state
-
-
-def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.has_nvidia_device", lambda: True)
-    assert "docker run --gpus all" in check_driver(machine(), wanted=False).fix
+    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.has_nvidia_device", lambda: device)
+    found = check_driver(machine(), wanted)
+    assert (found.state, fix in found.fix, "docker run --gpus all" in found.fix) == (state, True, True)
 
 
 @pytest.mark.parametrize(
@@ -99,19 +93,12 @@ def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(
         ((12, 4), "12.8.90", State.NOTE),
         ((12, 8), "13.0.48", State.PROBLEM),
         ((13, 0), "12.8.90", State.OK),
+        (None, "12.8.90", State.NOTE),
     ],
 )
-def test_cuda_of_driver_and_torch(cuda: tuple[int, int], runtime: str, state: State) -> None:
-    (found,) = check_cuda(machine(gpu(), cuda=cuda, nvidia__cuda__runtime__cu12=runtime))
-    assert found.state is state
-    if state is State.PROBLEM:
-        assert "580" in found.fix
-
-
-def test_a_driver_that_names_no_cuda() -> None:
-    (found,) = check_cuda(machine(gpu(), cuda=None))
-    assert found.state is State.NOTE
-    assert check_cuda(machine()) == []
+def test_cuda_of_driver_and_torch(cuda: tuple[int, int] | None, runtime: str, state: State) -> None:
+    found = check_cuda(machine(gpu(), cuda=cuda, nvidia__cuda__runtime__cu12=runtime))
+    assert (found.state, "580" in found.fix) == (state, state is State.PROBLEM)
 
 
 @pytest.mark.parametrize(
@@ -133,25 +120,31 @@ def test_age_and_memory_of_a_gpu(capability: tuple[int, int], memory: int, free:
 
 def test_a_torch_for_cpus_beside_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
-    assert check_torch_build(machine(gpu()), tmp_path)[0].state is State.PROBLEM
+    assert check_torch_build(tmp_path).state is State.PROBLEM
     (tmp_path / "lib" / "libtorch_cuda.so").touch()
-    assert check_torch_build(machine(gpu()), tmp_path)[0].state is State.OK
-    assert check_torch_build(machine(), tmp_path) == []
-    assert check_torch_build(machine(gpu()), None) == []
+    assert check_torch_build(tmp_path).state is State.OK
 
 
-def test_compiler_and_mps_are_looked_for_where_there_is_a_gpu(tmp_path: Path) -> None:
+def test_what_engines_need_is_looked_for_where_there_is_a_gpu(tmp_path: Path) -> None:
+    def checked(*found: Gpu, torch: Path | None) -> list[str]:
+        return [finding.check for finding in check_gpus(machine(*found), torch, {})]
+
+    assert checked(torch=tmp_path) == []
+    assert checked(gpu(), torch=None) == ["cuda", "GPU 0", "C compiler", "MPS"]
+    assert checked(gpu(), gpu(), torch=tmp_path) == ["cuda", "GPU 0", "GPU 1", "torch build", "C compiler", "MPS"]
+
+
+def test_compiler_and_mps(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path)}
-    assert check_compiler(machine()) == check_sharing(machine(), nothing) == []
-    assert check_compiler(machine(gpu(), compiler=None))[0].state is State.NOTE
-    assert check_compiler(machine(gpu()))[0].observed == "/usr/bin/gcc"
+    assert check_compiler(machine(gpu(), compiler=None)).state is State.NOTE
+    assert check_compiler(machine(gpu())).observed == "/usr/bin/gcc"
     assert c_compiler(nothing) is None
-    assert check_sharing(machine(gpu()), nothing)[0].state is State.NOTE
-    assert check_sharing(machine(gpu(), gpu()), nothing)[0].state is State.OK
+    assert check_sharing(machine(gpu()), nothing).state is State.NOTE
+    assert check_sharing(machine(gpu(), gpu()), nothing).state is State.OK
     for name in ("gcc", "special", "nvidia-cuda-mps-control"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     assert str(c_compiler(nothing)).endswith("/gcc")
     assert str(c_compiler({**nothing, "CC": "special"})).endswith("/special")
     assert c_compiler({**nothing, "CC": "nowhere"}) is None
-    assert check_sharing(machine(gpu()), nothing)[0].state is State.OK
+    assert check_sharing(machine(gpu()), nothing).state is State.OK

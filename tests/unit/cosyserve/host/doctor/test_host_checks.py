@@ -1,14 +1,15 @@
 """Memory, disk, files, ports and clock of machines that are short of them."""
 
 import socket
-from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from cosyserve.errors import SettingsError
 from cosyserve.host.doctor import host_checks
-from cosyserve.host.doctor.finding import State
+from cosyserve.host.doctor.finding import State, problem
 from cosyserve.host.doctor.host_checks import (
     GIB,
     check_clock,
@@ -23,8 +24,6 @@ from cosyserve.host.doctor.host_checks import (
 )
 from cosyserve.host.hardware import memory_bytes, usable_cores
 from tests.unit.cosyserve.host.fake_gpu import machine
-
-Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.mark.parametrize(
@@ -66,15 +65,10 @@ def test_memory_counts_the_weights_twice() -> None:
     ("free", "has_gpu", "state"), [(1, False, "ok"), (1, True, "note"), (0.2, False, "problem"), (50, True, "ok")]
 )
 def test_disk(free: float, has_gpu: bool, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
-
-    def usage(path: Path) -> Usage:
-        asked.append(path)
-        return Usage(100 * GIB, 0, int(free * GIB))
-
+    usage = Mock(return_value=SimpleNamespace(free=int(free * GIB)))
     monkeypatch.setattr(host_checks.shutil, "disk_usage", usage)
     assert check_disk(tmp_path / "not" / "there" / "yet", has_gpu).state == state
-    assert asked == [tmp_path]
+    usage.assert_called_once_with(tmp_path)
 
 
 @pytest.mark.parametrize(("limit", "state"), [(64, "problem"), (1024, "note"), (65536, "ok"), (-1, "ok")])
@@ -97,11 +91,13 @@ def test_a_port_that_somebody_has() -> None:
 
 
 def test_too_few_inner_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(count: int) -> list[int]:
-        raise OSError(f"fewer than {count} free ports")
-
-    monkeypatch.setattr(host_checks, "free_ports", none)
-    assert check_inner_ports().state is State.PROBLEM
+    monkeypatch.setattr(host_checks, "free_ports", Mock(side_effect=OSError("fewer than 8 free ports")))
+    assert check_inner_ports() == problem(
+        "inner ports",
+        "fewer than 8 free ports",
+        means="the services cannot reach each other",
+        fix="ss -ltn | wc -l; end what holds them",
+    )
 
 
 def test_clock(tmp_path: Path) -> None:

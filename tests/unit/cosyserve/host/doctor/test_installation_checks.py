@@ -15,9 +15,11 @@ from cosyserve.host.doctor.installation_checks import (
     checkpoint_bytes,
 )
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, format_version, parse_version
+from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 LIBRARIES = {library.name: library for library in SUPPORTED_LIBRARIES}
-PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"
+ROOT = Path(__file__).parents[5]
+PAGE = ROOT / "docs" / "doctor.md"
 
 
 @pytest.mark.parametrize(
@@ -43,22 +45,21 @@ PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"
     ],
 )
 def test_each_version_is_judged(name: str, versions: dict[str, str], has_gpu: bool, state: str) -> None:
-    found = check_library(LIBRARIES[name], versions, has_gpu)
-    assert found.state == state
-    if state != "ok":
-        assert found.means
-        assert found.fix.startswith("pip install ")
+    found = check_library(LIBRARIES[name], machine(*[gpu()] * has_gpu, **versions))
+    assert (found.state, bool(found.means)) == (state, state != "ok")
+    assert found.fix.startswith("pip install " if state != "ok" else "")
 
 
 def test_the_line_of_tensorrt_llm_that_the_guides_pin() -> None:
-    assert check_library_combinations({"tensorrt_llm": "0.20.0", "tensorrt": "10.10.0.31", "protobuf": "5.29.5"}) == []
-    found = check_library_combinations({"tensorrt_llm": "0.20.0", "tensorrt": "10.13.0.35", "protobuf": "7.36.2"})
+    pinned = {"tensorrt_llm": "0.20.0", "tensorrt": "10.10.0.31", "protobuf": "5.29.5"}
+    assert check_library_combinations(machine(**pinned)) == []
+    found = check_library_combinations(machine(**pinned | {"tensorrt": "10.13.0.35", "protobuf": "7.36.2"}))
     assert [finding.check for finding in found] == ["tensorrt_llm and tensorrt", "tensorrt_llm and protobuf"]
-    assert check_library_combinations({"tensorrt_llm": "1.0.0", "tensorrt": "10.13.0.35", "protobuf": "5.29.5"}) == []
+    assert check_library_combinations(machine(**pinned | {"tensorrt_llm": "1.0.0", "tensorrt": "10.13.0.35"})) == []
 
 
 def test_two_packages_that_write_the_same_files() -> None:
-    (found,) = check_library_combinations({"onnxruntime": "1.31.1", "onnxruntime-gpu": "1.31.1"})
+    (found,) = check_library_combinations(machine(onnxruntime="1.31.1", onnxruntime__gpu="1.31.1"))
     assert "uninstall" in found.fix
 
 
@@ -83,9 +84,6 @@ def test_the_page_shows_the_table() -> None:
         assert shown[f"`{library.name}`"] == [f"{format_version(library.oldest)}{below}", library.seen, library.what]
 
 
-ROOT = Path(__file__).parents[5]
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT / "models" / "demo", tmp_path / "model"))
@@ -101,17 +99,23 @@ def test_the_bundled_model_and_a_published_layout_are_whole(model: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["llm.pt", "flow.pt", "hift.pt", "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json"],
+    ("name", "missing"),
+    [
+        ("llm.pt", "llm.pt"),
+        ("flow.pt", "flow.pt"),
+        ("hift.pt", "hift.pt"),
+        ("cosyvoice2.yaml", "cosyvoice2.yaml"),
+        ("CosyVoice-BlankEN/config.json", "CosyVoice-BlankEN/config.json"),
+        ("phonemes/symbols.json", "CosyVoice-BlankEN/vocab.json"),
+    ],
 )
-def test_what_is_missing_is_named_with_the_command_that_fetches_it(model: Path, name: str) -> None:
+def test_what_is_missing_is_named_with_the_command_that_fetches_it(model: Path, name: str, missing: str) -> None:
     (model / name).unlink()
     found = check_model(model)
     assert all(
         finding.state is State.PROBLEM and f"cosyserve model download {model}" in finding.fix for finding in found
     )
-    wanted = "CosyVoice-BlankEN/vocab.json" if name.startswith("phonemes") else name
-    assert any(wanted in finding.observed for finding in found)
+    assert any(missing in finding.observed for finding in found)
 
 
 @pytest.mark.parametrize(

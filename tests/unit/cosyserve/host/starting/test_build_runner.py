@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from cosyserve.errors import ModelError
 from cosyserve.host.starting import engine_builds as precompiling
 from cosyserve.host.starting.engine_builds import precompile
+from tests.unit.cosyserve.host.fake_gpu import put_program
 
 
 async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
@@ -19,41 +19,31 @@ async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
     assert told == [f"cosyserve model inspect {tmp_path / 'nowhere'}"]
 
 
-async def test_who_stops_a_build_stops_what_it_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step starts programs of its own, and one that does not listen."""
+@pytest.mark.parametrize(
+    ("step", "stop_seconds"),
+    [
+        # A program that is told to go on, of a step that ends at once.
+        ("subprocess.Popen(['sh', '-c', 'trap \"\" INT; ' + program]).wait()", 10.0),
+        # A step that does not listen.
+        ("signal.signal(signal.SIGINT, signal.SIG_IGN); subprocess.run(['sh', '-c', program])", 0.1),
+    ],
+    ids=["a step that listens", "a step that does not"],
+)
+async def test_who_stops_a_build_stops_what_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, stop_seconds: float
+) -> None:
+    """A step starts programs of its own."""
     pipe = tmp_path / "alive"
     os.mkfifo(pipe)
-    deaf = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    step = f"{deaf}; subprocess.run(['sh', '-c', 'exec > {pipe}; echo up; exec sleep 600'])"
-    (tmp_path / "python").write_text(f"#!{sys.executable}\n{step}\n")
-    (tmp_path / "python").chmod(0o755)
+    program = f"exec > {pipe}; echo up; while :; do sleep 600; done"
+    put_program(tmp_path, "python", f"import signal, subprocess\nprogram = {program!r}\n{step}\n")
     monkeypatch.setattr(precompiling.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(precompiling, "_STOP_SECONDS", 0.1)
+    monkeypatch.setattr(precompiling, "_STOP_SECONDS", stop_seconds)
     building = asyncio.create_task(precompile([["build"]], lambda line: None))
-    with await asyncio.to_thread(pipe.open) as told:
-        assert await asyncio.to_thread(told.readline) == "up\n"
+    with await asyncio.to_thread(pipe.open) as output:
+        assert await asyncio.to_thread(output.readline) == "up\n"
         building.cancel()
         with pytest.raises(asyncio.CancelledError):
             await building
         # Whoever is left would hold the other end.
-        assert await asyncio.to_thread(told.read) == ""
-
-
-async def test_what_a_step_that_listens_has_started_is_stopped_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The step ends at once; its program has been told to go on."""
-    pipe = tmp_path / "alive"
-    os.mkfifo(pipe)
-    program = f"trap '' INT; exec > {pipe}; echo up; while :; do sleep 600; done"
-    step = f"import subprocess; subprocess.Popen(['sh', '-c', {program!r}]).wait()"
-    (tmp_path / "python").write_text(f"#!{sys.executable}\n{step}\n")
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(precompiling.sys, "executable", str(tmp_path / "python"))
-    building = asyncio.create_task(precompile([["build"]], lambda line: None))
-    with await asyncio.to_thread(pipe.open) as told:
-        assert await asyncio.to_thread(told.readline) == "up\n"
-        building.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await building
-        assert await asyncio.to_thread(told.read) == ""
+        assert await asyncio.to_thread(output.read) == ""

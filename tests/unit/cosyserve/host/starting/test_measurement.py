@@ -10,9 +10,7 @@ import pytest
 
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.host.starting import measurement as measuring
-from cosyserve.host.starting.measurement import SERVICES, Trial, read_notes, write_notes
-from services.llm.settings import NOTED as OF_LLM
-from services.token2wav.loading import NOTED as OF_TOKEN2WAV
+from cosyserve.host.starting.measurement import Trial, read_notes, write_notes
 
 
 def sound(seed: int) -> bytes:
@@ -33,7 +31,7 @@ def sound(seed: int) -> bytes:
 async def test_samples_are_the_same_at_once_or_on_a_gpu_from_the_second_request_on(
     gpus: list[str], heard: list[int], fault: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [(SimpleNamespace(seconds=1.0), sound(seed)) for seed in heard]
+    answers = [(SimpleNamespace(audio=1.0), sound(seed)) for seed in heard]
     left = iter(answers)
 
     async def speak(client: Any, text: str) -> Any:
@@ -56,20 +54,13 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
 
 
-class _Measured:
-    """Of a trial: all that is read of it."""
-
-    def __init__(self, factor: float) -> None:
-        self.warm: Any = self
-        self.real_time_factor = factor
-
-
 def trials(**factors: float | None) -> list[Trial]:
     """By name of the configuration; None for one that did not speak."""
-    return [
-        Trial(name if name == "fp16" else f"{name}+fp16", 1.0, None if factor is None else _Measured(factor))
+    measured: dict[str, Any] = {
+        name if name == "fp16" else f"{name}+fp16": SimpleNamespace(warm=SimpleNamespace(real_time_factor=factor))
         for name, factor in factors.items()
-    ]  # type: ignore[arg-type]
+    }
+    return [Trial(name, 1.0, None if of.warm.real_time_factor is None else of) for name, of in measured.items()]
 
 
 def environ(tmp_path: Path) -> dict[str, str]:
@@ -117,7 +108,3 @@ def test_a_note_of_this_name_about_something_else_does_not_count(tmp_path: Path)
     (note,) = (tmp_path / "llm").iterdir()
     note.write_text(note.read_text().replace("NVIDIA Test", "another"))
     assert read_notes(MODEL, environ(tmp_path)) == {}
-
-
-def test_services_find_the_notes_that_start_writes() -> None:
-    assert SERVICES == {"llm": OF_LLM, "token2wav": OF_TOKEN2WAV}

@@ -1,5 +1,6 @@
 """Which configuration is taken, what the environment keeps, and which engines count as built."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,18 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.hardware import Machine
 from cosyserve.host.starting import engine_builds as engines
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration, rating
-from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, build_commands, converted_directory, engines_are_built
+from cosyserve.host.starting.engine_builds import PARTS, build_commands, converted_directory, engines_are_built
 from cosyserve.host.starting.plan import choose_configuration, configurations_to_compare, forced, make_plan
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.token2wav.__main__ import Token2WavSettings
 from services.token2wav.decoders.backend import BACKENDS
-from services.token2wav.decoders.engine_identity import WEIGHTS as SERVED_WEIGHTS
+from services.token2wav.decoders.engine_identity import WEIGHTS
 from services.token2wav.engines import artifacts as keys
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
+ENGINES = "COSYSERVE_TOKEN2WAV_ENGINES"
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
 FACTS = {
@@ -29,6 +31,7 @@ FACTS = {
     "precision": "fp16",
     "compatibility": "none",
 }
+COMPATIBLE = {"compatibility": "hardware", "gpu": "any", "driver": "any"}
 
 
 def fill(root: Path, **other: str) -> dict[str, str]:
@@ -39,7 +42,7 @@ def fill(root: Path, **other: str) -> dict[str, str]:
         EngineCache(root).obtain(
             EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None
         )
-    return {engines.ENGINES: str(root)}
+    return {ENGINES: str(root)}
 
 
 def steps(configuration: Configuration, found: Machine, environ: dict[str, str]) -> list[list[str]]:
@@ -49,14 +52,14 @@ def steps(configuration: Configuration, found: Machine, environ: dict[str, str])
 
 
 def test_names_are_those_of_the_service() -> None:
-    assert (PARTS, WEIGHTS) == (keys.COMPONENTS, SERVED_WEIGHTS)
+    assert keys.COMPONENTS == PARTS
     assert keys.GRAPHS == "token2wav.graphs"
     assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
 
 def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
-    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
+    environ = {ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
     assert choose_configuration(FULL) == (BY_NAME["compile+fp16"], {})
     found, left = configurations_to_compare(FULL, MODEL, will_build=False, environ=environ)
     assert (found, list(left)) == ([], ["trt+fp16"])
@@ -96,35 +99,28 @@ def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp
 
 
 @pytest.mark.parametrize(
-    "other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}]
+    ("other", "environ", "built"),
+    [
+        ({"driver": "1.2"}, {}, False),
+        ({"gpu": "another"}, {}, False),
+        ({"tensorrt": "10.10"}, {}, False),
+        ({"precision": "fp32"}, {}, False),
+        ({"model": "x"}, {}, False),
+        # the same by another name
+        ({"tensorrt": "10.13.0.35.post1"}, {}, True),
+        ({"gpu": "NVIDIA Test MIG 1g.5gb"}, {}, True),
+        ({"compute_capability": "8.9"}, {}, True),
+        # of settings that the user has or has not
+        (COMPATIBLE, {}, False),
+        (COMPATIBLE, {"ENGINE_COMPATIBILITY": "hardware"}, True),
+        (COMPATIBLE, {"ENGINE_COMPATIBILITY": "hardware", "ENGINE_PRECISION": "bf16"}, False),
+    ],
 )
-def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
-    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
-
-
-@pytest.mark.parametrize(
-    "other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}]
-)
-def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
-    assert engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
-
-
-def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -> None:
-    environ = fill(tmp_path, compatibility="hardware", gpu="any", driver="any")
-    assert not engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
-    assert engines_are_built(
-        BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"}
-    )
-    assert not engines_are_built(
-        BY_NAME["trt+fp16"],
-        FULL,
-        MODEL,
-        {
-            **environ,
-            "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware",
-            "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16",
-        },
-    )
+def test_engines_are_built_if_they_are_of_this_machine_model_and_settings(
+    other: dict[str, str], environ: dict[str, str], built: bool, tmp_path: Path
+) -> None:
+    mine = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in environ.items()}
+    assert engines_are_built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other) | mine) is built
 
 
 def test_skipped_configurations_come_with_the_reason() -> None:
@@ -133,35 +129,20 @@ def test_skipped_configurations_come_with_the_reason() -> None:
 
 
 def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
-    environ = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    own = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    environ = own | {"COSYSERVE_LLM_BACKEND": "vllm"}
     compiled = BY_NAME["compile+fp16"]
     free = make_plan(compiled, FULL, MODEL, forced=False, environ=environ)
-    assert not environ.keys() & free.environ.keys()
-    told = make_plan(compiled, FULL, MODEL, forced=True, environ=environ)
-    assert told.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
-    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
-
-
-def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
-    environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
-    compiled = BY_NAME["compile+fp16"]
-    assert make_plan(compiled, FULL, MODEL, forced=False, environ=environ).backends == {
-        "llm": "vllm",
-        "token2wav": "torch",
-    }
-    assert make_plan(compiled, FULL, MODEL, forced=True, environ=environ).backends == {
-        "llm": "torch",
-        "token2wav": "torch",
-    }
-
-
-def test_what_cannot_run_is_refused_with_the_reason() -> None:
-    with pytest.raises(SettingsError, match=r"--force-config trt\+fp16: there is no NVIDIA GPU"):
-        forced("trt+fp16", machine())
+    assert not own.keys() & free.environ.keys()
+    assert free.backends == {"llm": "vllm", "token2wav": "torch"}
+    kept = make_plan(compiled, FULL, MODEL, forced=True, environ=environ)
+    assert kept.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
+    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in kept.environ
+    assert kept.backends == {"llm": "torch", "token2wav": "torch"}
 
 
 def test_commands_of_each_configuration(tmp_path: Path) -> None:
-    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
+    environ = {ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
     where = ["--engines", str(tmp_path / "engines")]
     plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
     trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
@@ -242,11 +223,20 @@ def test_what_runs_where(found: Machine, runs: list[str]) -> None:
     assert [configuration.name for configuration in CONFIGURATIONS if configuration.lacks(found) is None] == runs
 
 
-def test_what_is_missing_is_said_with_what_to_install() -> None:
-    assert "pip install tensorrt-cu13==" in str(BY_NAME["trt+fp16"].lacks(machine(gpu())))
-    assert "triton 3.3.0 is not supported" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(), triton="3.3.0")))
-    assert "older than Ampere" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(capability=(7, 5)), triton="3.7.1")))
-    assert BY_NAME["fp16"].lacks(machine()) == "there is no NVIDIA GPU"
+@pytest.mark.parametrize(
+    ("name", "found", "reason"),
+    [
+        ("trt+fp16", machine(gpu()), "tensorrt is not installed: pip install tensorrt-cu13=="),
+        ("compile+fp16", machine(gpu(), triton="3.3.0"), "triton 3.3.0 is not supported"),
+        ("compile+fp16", machine(gpu(capability=(7, 5)), triton="3.7.1"), "NVIDIA Test is older than Ampere"),
+        ("compile+fp16", machine(gpu(), triton="3.7.1", compiler=None), "there is no C compiler"),
+        ("fp16", machine(gpu(1_024)), "NVIDIA Test has 1024 MiB, 1900 are the least"),
+        ("trt+fp16", machine(), "there is no NVIDIA GPU"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_reason(name: str, found: Machine, reason: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--force-config {re.escape(f'{name}: {reason}')}"):
+        forced(name, found)
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))

@@ -27,19 +27,16 @@ time.sleep(600)
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
-    """Of a service that starts a process which outlives it, if it may."""
+async def service(tmp_path: Path) -> Child:
+    """A service that has started a process which outlives it, if it may."""
     (tmp_path / "holder.py").write_text(_HOLDER)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-
-
-async def started(environ: dict[str, str]) -> Child:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     up = asyncio.Event()
-    child = await Child.start(
+    service = await Child.start(
         "holder", "holder.0", "127.0.0.1:9", environ, lambda line: up.set() if "helper is up" in line else None
     )
     await up.wait()
-    return child
+    return service
 
 
 def is_empty(group: int) -> bool:
@@ -50,21 +47,19 @@ def is_empty(group: int) -> bool:
     return False
 
 
-async def test_what_a_killed_service_had_started_ends_with_it(environ: dict[str, str]) -> None:
-    child = await started(environ)
-    child.send(signal.SIGKILL)
+async def test_what_a_killed_service_had_started_ends_with_it(service: Child) -> None:
+    service.send(signal.SIGKILL)
     # the helper holds the output: this would wait for it
-    assert await child.ended() == -signal.SIGKILL
+    assert await service.ended() == -signal.SIGKILL
 
 
-async def test_the_parents_end_is_the_end_of_all(environ: dict[str, str]) -> None:
-    child = await started(environ)
-    assert child.process.stdin is not None
-    child.process.stdin.close()
-    await child.process.wait()
-    while not is_empty(child.process.pid):
+async def test_the_parents_end_is_the_end_of_all(service: Child) -> None:
+    assert service.process.stdin is not None
+    service.process.stdin.close()
+    await service.process.wait()
+    while not is_empty(service.process.pid):
         await asyncio.sleep(0.01)
-    await child.ended()
+    await service.ended()
 
 
 State = health_pb2.HealthCheckResponse

@@ -5,6 +5,7 @@ starts, refuses, hangs, dies or is there.
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,16 +20,18 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import gpu_sharing, mps_keeper
 from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
 from cosyserve.host.supervision.layout import ProcessSpec
-from tests.unit.cosyserve.host.supervision.fake_mps import put_program
+from tests.unit.cosyserve.host.fake_gpu import MPS_CONTROL, put_program
 
 MakePlaces = Callable[..., list[ProcessSpec]]
+IN_TURNS = "llm.0, token2wav.0 share a GPU in turns: "
+NEITHER = (None, None)
 
 
 @pytest.fixture
 def make_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlaces:
     """Makes the places of a stack that finds the fake program."""
     (tmp_path / "bin").mkdir()
-    put_program(tmp_path / "bin")
+    put_program(tmp_path / "bin", "nvidia-cuda-mps-control", MPS_CONTROL)
     monkeypatch.setattr(gpu_sharing, "_DEFAULT_PIPES", tmp_path / "usual")
     # The keeper is a child: it must find the program's behaviour too, and leave its directory where
     # the test can look.
@@ -87,16 +90,12 @@ async def test_engines_on_one_gpu_get_a_daemon_of_their_own(
     make_places: MakePlaces, lines: list[str], tmp_path: Path
 ) -> None:
     async with shared_gpu(make_places(), "auto", lines.append) as places:
-        environ = {place.service: place.environ for place in places}
-        pipes = environ["llm"]["CUDA_MPS_PIPE_DIRECTORY"]
-        assert environ["token2wav"]["CUDA_MPS_PIPE_DIRECTORY"] == pipes
-        assert (environ["llm"]["CUDA_MPS_CLIENT_PRIORITY"], environ["token2wav"]["CUDA_MPS_CLIENT_PRIORITY"]) == (
-            "0",
-            "1",
-        )
-        assert not {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"} & (
-            environ["frontend"].keys() | environ["orchestrator"].keys()
-        )
+        pipes = places[1].environ["CUDA_MPS_PIPE_DIRECTORY"]
+        mine = {
+            place.service: (place.environ.get("CUDA_MPS_PIPE_DIRECTORY"), place.environ.get("CUDA_MPS_CLIENT_PRIORITY"))
+            for place in places
+        }
+        assert mine == {"llm": (pipes, "0"), "token2wav": (pipes, "1"), "frontend": NEITHER, "orchestrator": NEITHER}
         daemon = _daemon(pipes)
         assert Path(pipes).parent.stat().st_mode & 0o77 == 0
     assert lines == ["llm.0, token2wav.0 run on one GPU at the same time, through an MPS daemon of their own"]
@@ -112,30 +111,38 @@ async def test_priorities_of_the_environment_stay(make_places: MakePlaces) -> No
 
 
 @pytest.mark.parametrize(
-    ("devices", "visible"),
+    ("devices", "more"),
     [
-        (("cuda", "cpu"), "0"), (("cpu", "cpu"), "0"), (("cuda:0", "cuda:1"), "0,1"), (("cuda:0", "cuda:1"), "0"),
-        (("cuda", "cuda"), ""),
-        (("cuda", "cuda"), "-1,0"),
+        (("cuda", "cpu"), {}),
+        (("cpu", "cpu"), {}),
+        (("cuda:0", "cuda:1"), {"CUDA_VISIBLE_DEVICES": "0,1"}),
+        (("cuda:0", "cuda:1"), {}),
+        (("cuda", "cuda"), {"CUDA_VISIBLE_DEVICES": ""}),
+        (("cuda", "cuda"), {"CUDA_VISIBLE_DEVICES": "-1,0"}),
+        (("cuda", "cuda"), {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "torch"}),
+        (("auto", "auto"), {}),
+        (("", ""), {}),
     ],
-)  # fmt: skip
+)
 async def test_engines_that_do_not_share(
-    make_places: MakePlaces, lines: list[str], devices: tuple[str, str], visible: str, tmp_path: Path
+    make_places: MakePlaces,
+    lines: list[str],
+    devices: tuple[str, str],
+    more: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = make_places(devices=devices, CUDA_VISIBLE_DEVICES=visible)
+    """Also on a machine without a GPU, which auto does not use."""
+    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: False)
+    before = make_places(devices=devices, **more)
     async with shared_gpu(before, "auto", lines.append) as places:
         assert places is before
     assert (lines, _calls(tmp_path)) == ([], [])
 
 
-async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
+async def test_auto_shares_the_gpu_that_is_there(
     make_places: MakePlaces, lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = make_places(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
-    monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: False)
-    for before in (fake, make_places(devices=("auto", "auto")), make_places(devices=("", ""))):
-        async with shared_gpu(before, "auto", lines.append) as places:
-            assert places is before
     monkeypatch.setattr(gpu_sharing, "has_nvidia_device", lambda: True)
     async with shared_gpu(make_places(devices=("auto", "")), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" in places[1].environ
@@ -183,27 +190,42 @@ async def test_two_decoders_on_one_gpu_get_no_daemon_and_use_one_that_is_there(
             assert lines[1].endswith("run on one GPU at the same time, through the MPS daemon that is there")
 
 
-async def test_off(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
-    before = make_places()
-    async with shared_gpu(before, "off", lines.append) as places:
+@pytest.mark.parametrize(
+    ("behaviour", "more", "way", "line"),
+    [
+        ("starts", {}, "off", f"{IN_TURNS}COSYSERVE_GPU_SHARING=off"),
+        (
+            "refuses",
+            {},
+            "auto",
+            f"warning: {IN_TURNS}.* -d ended with status 1: Cannot create the control pipe: permission denied",
+        ),
+        ("starts", {"PATH": "/nowhere"}, "auto", f"warning: {IN_TURNS}nvidia-cuda-mps-control is not on this machine"),
+        (
+            "starts",
+            {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere"},
+            "auto",
+            f"warning: {IN_TURNS}CUDA_MPS_PIPE_DIRECTORY is set, but no MPS daemon answers there",
+        ),
+    ],
+    ids=["off", "a daemon that refuses", "without the program", "pipes without a daemon"],
+)
+async def test_the_gpu_is_used_in_turns_and_the_reason_is_one_line(
+    make_places: MakePlaces,
+    lines: list[str],
+    tmp_path: Path,
+    behaviour: str,
+    more: dict[str, str],
+    way: str,
+    line: str,
+) -> None:
+    before = make_places(behaviour, **more)
+    async with shared_gpu(before, way, lines.append) as places:
         assert places is before
-    assert lines == ["llm.0, token2wav.0 share a GPU in turns: COSYSERVE_GPU_SHARING=off"]
-    assert _calls(tmp_path) == []
-
-
-async def test_a_daemon_that_refuses_is_one_warning(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
-    async with shared_gpu(make_places("refuses"), "auto", lines.append) as places:
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
-    assert len(lines) == 1
-    assert lines[0].startswith("warning: llm.0, token2wav.0 share a GPU in turns: ")
-    assert lines[0].endswith("-d ended with status 1: Cannot create the control pipe: permission denied")
+    (reported,) = lines
+    assert re.fullmatch(line, reported)
     assert not _left(tmp_path)
-
-
-async def test_without_the_program(make_places: MakePlaces, lines: list[str], tmp_path: Path) -> None:
-    async with shared_gpu(make_places(PATH=str(tmp_path)), "auto", lines.append) as places:
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
-    assert lines == ["warning: llm.0, token2wav.0 share a GPU in turns: nvidia-cuda-mps-control is not on this machine"]
+    assert way == "auto" or not _calls(tmp_path)
 
 
 def test_a_daemon_that_hangs_is_given_up(
@@ -260,18 +282,6 @@ async def test_a_daemon_that_is_there_is_used_and_left_alone(
         assert _daemon(pipes).is_running()
     assert lines == ["llm.0, token2wav.0 run on one GPU at the same time, through the MPS daemon that is there"]
     assert [call[0] for call in _calls(tmp_path)] == ["-d", "get_server_list", "quit -t 3"]
-
-
-async def test_pipes_without_a_daemon_are_one_warning(
-    make_places: MakePlaces, lines: list[str], tmp_path: Path
-) -> None:
-    before = make_places(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
-    async with shared_gpu(before, "auto", lines.append) as places:
-        assert places is before
-    assert lines == [
-        "warning: llm.0, token2wav.0 share a GPU in turns: CUDA_MPS_PIPE_DIRECTORY is set, but no MPS daemon answers "
-        "there"
-    ]
 
 
 _HOLDER = """

@@ -11,7 +11,7 @@ import pytest
 from cosyserve.commands.terminal.arguments import devices, ports
 from cosyserve.errors import SettingsError
 from cosyserve.host.supervision import layout as module
-from cosyserve.host.supervision.layout import ProcessSpec, free_ports, lay_out
+from cosyserve.host.supervision.layout import ProcessSpec, _bind_error, free_ports, lay_out
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 LISTEN = "127.0.0.1:0"
@@ -86,16 +86,10 @@ def test_what_cannot_be_laid_out(how: dict[str, Any], message: str) -> None:
         laid(**how)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "cuda:0", "=cuda:0", "llm=", "llm=cuda:0,", "llm=cuda:0,llm=cuda:1", "llm=cuda:0,,cuda:1"]
-)
-def test_other_forms_of_devices_are_refused(text: str) -> None:
-    with pytest.raises(Exception, match="is not of the form token2wav=cuda:0,cuda:1,llm=cuda:0"):
-        devices(text)
-
-
 def test_stages_listen_where_they_are_told() -> None:
-    first = next(port for port in free_ports(200) if _all_free(port, 6))
+    first = next(
+        port for port in free_ports(200) if not any(_bind_error("127.0.0.1", port + step) for step in range(6))
+    )
     told = ports(f"frontend={first},token2wav={first + 1},{first + 3}")
     places = laid({"token2wav": 3}, ports=told)
     found = {place.label: place.port for place in places}
@@ -123,18 +117,3 @@ def test_ports_that_are_taken_are_refused() -> None:
         laid(ports={"llm": [port], "token2wav": [port]})
     with pytest.raises(SettingsError, match=rf"llm\.0 would listen on port {port}, which the public door has"):
         laid(ports={"llm": [port]}, listen=f"127.0.0.1:{port}")
-    with pytest.raises(Exception, match="is not of the form frontend=50052"):
-        ports("llm=x")
-
-
-def _all_free(first: int, count: int) -> bool:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for step, probe in enumerate(probes):
-            probe.bind(("127.0.0.1", first + step))
-    except OSError:
-        return False
-    finally:
-        for probe in probes:
-            probe.close()
-    return True

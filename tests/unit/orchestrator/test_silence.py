@@ -1,5 +1,5 @@
-"""Silence at both ends of an utterance: what is removed, kept, withheld and counted, however the
-sound is cut.
+"""Silence between two sentences, where the request leaves it to us, and at both ends of an
+utterance: what is removed, kept, withheld and counted, however the sound is cut.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.orchestrator.speech.silence import SilenceTrimmer, Trimming
+from cosyserve.errors import FailedPrecondition
+from services.orchestrator.speech.silence import (
+    LONG_TOKENS,
+    SENTENCE_PAUSE_MILLISECONDS,
+    SHORT_TOKENS,
+    SilenceTrimmer,
+    Trimming,
+    default_pause,
+)
+from services.orchestrator.stages import failover as engines
 
 RATE = 24_000
 LOUD = 104
@@ -30,16 +39,18 @@ class Sent:
     trimming: Trimming = field(default_factory=Trimming)
     pieces: list[bytes] = field(default_factory=list)
 
-    def trimmer(self, *, trimmed: bool = True) -> SilenceTrimmer:
-        return SilenceTrimmer(self._play, self.trimming, trimmed=trimmed)
-
     @property
     def samples(self) -> NDArray[np.int16]:
         return np.frombuffer(b"".join(self.pieces), "<i2")
 
-    async def _play(self, pcm: bytes) -> None:
+    async def play(self, pcm: bytes) -> None:
         assert pcm, "a message without audio"
         self.pieces.append(pcm)
+
+
+def begun(*, trimmed: bool = True) -> tuple[Sent, SilenceTrimmer]:
+    found = Sent()
+    return found, SilenceTrimmer(found.play, found.trimming, trimmed=trimmed)
 
 
 async def sent(
@@ -54,8 +65,7 @@ async def sent(
     """Sentences in pieces of `cut` samples. pauses: milliseconds in front of each. known_at_once:
     all of them before the first sound.
     """
-    found = Sent()
-    trimmer = found.trimmer(trimmed=trimmed)
+    found, trimmer = begun(trimmed=trimmed)
     for index, samples in enumerate(sentences):
         found.trimming.sentences = len(sentences) if known_at_once else index + 1
         await trimmer.pause(pauses[index] if pauses else 0)
@@ -127,8 +137,7 @@ async def test_what_is_withheld_is_no_more_than_what_may_be_removed() -> None:
     """
     natural = sound((50, 900), (30_000, 1), (50, 900), (9_000, 1))
     for known in (1, 2):
-        found = Sent()
-        trimmer = found.trimmer()
+        found, trimmer = begun()
         trimmer.start(0)
         found.trimming.sentences = known
         for begin in range(0, len(natural), 960):
@@ -139,8 +148,7 @@ async def test_what_is_withheld_is_no_more_than_what_may_be_removed() -> None:
 
 
 async def test_a_sentence_that_becomes_known_releases_what_was_withheld() -> None:
-    found = Sent()
-    trimmer = found.trimmer()
+    found, trimmer = begun()
     found.trimming.sentences = 1
     trimmer.start(0)
     await trimmer.play(sound((50, 900), (5_000, 1)).tobytes())
@@ -151,8 +159,7 @@ async def test_a_sentence_that_becomes_known_releases_what_was_withheld() -> Non
 
 
 async def test_a_failed_attempt_of_which_nothing_was_sent_leaves_nothing() -> None:
-    found = Sent()
-    trimmer = found.trimmer()
+    found, trimmer = begun()
     await trimmer.pause(100)
     trimmer.start(0)
     await trimmer.play(sound((5_000, 1)).tobytes())
@@ -168,8 +175,7 @@ async def test_a_failed_attempt_of_which_nothing_was_sent_leaves_nothing() -> No
 
 @pytest.mark.parametrize("trimmed", [False, True])
 async def test_a_sentence_begins_behind_what_was_sent(trimmed: bool) -> None:
-    found = Sent()
-    trimmer = found.trimmer(trimmed=trimmed)
+    _, trimmer = begun(trimmed=trimmed)
     for index in range(2):
         await trimmer.pause(10)
         trimmer.start(index)
@@ -184,3 +190,27 @@ def test_places_count_what_is_sent_and_are_never_negative() -> None:
     assert [trimming.sent_seconds(at) for at in (0.0, 0.3, 0.5, 0.55, 0.6, 0.75)] == pytest.approx(
         [0.0, 0.3, 0.5, 0.5, 0.5, 0.65]
     )
+
+
+def test_short_replies_follow_at_once_and_sentences_after_a_breath() -> None:
+    assert [default_pause(tokens) for tokens in (0, 1, SHORT_TOKENS)] == [0, 0, 0]
+    assert [default_pause(tokens) for tokens in (LONG_TOKENS, 500)] == [SENTENCE_PAUSE_MILLISECONDS] * 2
+    assert default_pause(35) == 100
+    between = [default_pause(tokens) for tokens in range(SHORT_TOKENS, LONG_TOKENS + 1)]
+    assert between == sorted(between)
+
+
+def test_other_pauses_are_another_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes here moves the samples of a request that is resumed: with new values comes a new
+    ASSEMBLY.
+    """
+    assert (engines.ASSEMBLY, [default_pause(tokens) for tokens in (20, 25, 30, 35, 40, 45, 50, 60, 80)]) == (
+        2,
+        [0, 33, 67, 100, 133, 167, 200, 200, 200],
+    )
+    begun = engines.Engines()
+    resumed = engines.Engines(wanted=begun.name)
+    resumed.require()
+    monkeypatch.setattr(engines, "ASSEMBLY", 3)
+    with pytest.raises(FailedPrecondition, match="the request was begun by engines"):
+        resumed.require()

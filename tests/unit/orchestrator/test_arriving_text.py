@@ -1,8 +1,10 @@
 """The text of a stream: read in order, read again, forgotten, bounded; and what a caller's silence
-does to it.
+does to it. A read of a caller's message is never cancelled: it ends with the call, and its error is
+not reported to a caller that has left.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.caller_messages import Waiting, listen
-from services.orchestrator.text.replay_buffer import Flush, TextReplayBuffer
+from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer, Waiting, listen
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 
@@ -131,3 +132,40 @@ async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
 async def test_too_much_text_ends_it() -> None:
     with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
         await listen(messages("abc", "def"), TextReplayBuffer(100), PATIENT, 5)
+
+
+class Caller:
+    """Writes one fragment, then is read until `ended` is set, as a call is; the read fails then."""
+
+    def __init__(self) -> None:
+        self.ended, self.over = asyncio.Event(), asyncio.Event()
+
+    async def parts(self) -> AsyncIterator[str | Flush]:
+        yield "text"
+        try:
+            await self.ended.wait()
+        finally:
+            self.over.set()
+        raise InvalidRequest("the last message was none")
+
+
+@pytest.mark.parametrize("idle", [True, False])
+async def test_the_read_goes_on_when_it_is_waited_for_no_longer(idle: bool) -> None:
+    """Because the caller was silent for too long, or because the request ended in another way."""
+    forgotten: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: forgotten.append(context["message"]))
+    caller = Caller()
+    waiting = Waiting(delay_seconds=None, idle_seconds=0.05 if idle else 60.0)
+    listening = asyncio.create_task(listen(caller.parts(), TextReplayBuffer(100), waiting, 100))
+    await asyncio.sleep(0.02)
+    if not idle:
+        listening.cancel()
+    with pytest.raises(DeadlineExceeded if idle else asyncio.CancelledError):
+        await listening
+    await asyncio.sleep(0.05)
+    assert not caller.over.is_set()  # nor cancelled, which would end it
+    caller.ended.set()
+    await asyncio.wait_for(caller.over.wait(), 1)
+    await asyncio.sleep(0.05)
+    gc.collect()
+    assert forgotten == []

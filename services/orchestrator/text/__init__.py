@@ -1,1 +1,0 @@
-"""Text on its way from the caller to the frontend, and what the frontend says about it."""
