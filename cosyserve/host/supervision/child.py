@@ -62,7 +62,11 @@ class Child:
         return cls(label, address, process, log)
 
     async def until_serving(self) -> None:
-        """Return when its health turns SERVING; never, if it does not."""
+        """Return when its health turns SERVING, or it answers in HTTP; never, if it does not."""
+        if self.http:
+            await http_health.until_answered(self.address)
+            self.serving = True
+            return
         async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
             while True:
                 watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)  # type: ignore[attr-defined]

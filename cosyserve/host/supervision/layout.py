@@ -145,6 +145,8 @@ def named_gpus(visible: str) -> list[str]:
 
 STAGES = ("frontend", "llm", "token2wav")
 ORCHESTRATOR = "orchestrator"
+GATEWAY = "gateway"
+"""Serves HTTP, all others gRPC."""
 WITH_BACKEND = ("llm", "token2wav")
 _MOST_REPLICAS = 16
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
@@ -180,8 +182,10 @@ def lay_out(
     environ: Mapping[str, str],
     devices: Mapping[str, Sequence[str]] | None = None,
     ports: Mapping[str, Sequence[int]] | None = None,
+    http: str | None = None,
 ) -> list[ProcessSpec]:
-    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm,
+    """All processes of one machine: the stages, the orchestrator, and the gateway if `http` is an
+    address for it. backend: of both engines, or of llm,
     token2wav or each; otherwise COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND apply.
     devices: of a stage, cpu or cuda:N for each of its replicas, instead of their number and of
     `device`. ports: of a stage, on the loopback; further replicas have the ports that follow the
@@ -225,7 +229,14 @@ def lay_out(
         for replica, address in enumerate(addresses[stage]):
             gpu = variables(stage, devices[stage][replica], everyone) if stage in devices else None
             places.append(place(stage, replica, address, values, gpu))
-    return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
+    orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})
+    places.append(orchestrator)
+    if http is not None:
+        host, port = checked_address(http)
+        taken = {one.port for one in places}
+        port = port or next(free for free in free_ports(len(taken) + 1) if free not in taken)
+        places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.address}))
+    return places
 
 
 def checked_address(listen: str) -> tuple[str, int]:

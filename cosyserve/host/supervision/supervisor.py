@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.host.supervision.child import Child, exit_text, until_silent
 from cosyserve.host.supervision.gpu_sharing import Report, shared_gpu, wanted_way
-from cosyserve.host.supervision.layout import ORCHESTRATOR, ProcessSpec, lay_out
+from cosyserve.host.supervision.layout import GATEWAY, ORCHESTRATOR, STAGES, ProcessSpec, lay_out
 from cosyserve.model_directory import ModelDirectory
 
 _MOST_RESTARTS = 5
@@ -52,8 +52,10 @@ class LocalDeployment:
         *,
         restart_frozen: bool = True,
     ) -> None:
-        self.address = places[-1].address
+        self.address = next(place.address for place in places if place.service == ORCHESTRATOR)
         """host:port of the public service."""
+        self.http = next((place.address for place in places if place.service == GATEWAY), None)
+        """host:port of the gateway, if there is one."""
         self._places = places
         self._drain_seconds = drain_seconds
         self._restart_frozen = restart_frozen
@@ -108,8 +110,8 @@ class LocalDeployment:
             await self._failed
 
     async def stop(self) -> None:
-        """Drain and end all services, the orchestrator before the stages; kill those that do not
-        end in time. All are reaped on return.
+        """Drain and end all services, callers before those they call; kill those that do not end in
+        time. All are reaped on return.
         """
         if self._stopped is None:
             self._stopped = asyncio.create_task(self._stop())
@@ -121,8 +123,8 @@ class LocalDeployment:
 
     async def _stop(self) -> None:
         self._stopping.set()
-        for door in (True, False):
-            wave = {task: place for place, task in self._supervisors.items() if (place.service == ORCHESTRATOR) is door}
+        for services in ((GATEWAY,), (ORCHESTRATOR,), STAGES):
+            wave = {task: place for place, task in self._supervisors.items() if place.service in services}
             for place in wave.values():
                 if (child := self._children.get(place)) is not None:
                     # A loading process holds no accepted work and handles no signal before its load
@@ -245,6 +247,7 @@ async def local_deployment(
     device: str | None = None,
     devices: Mapping[str, Sequence[str]] | None = None,
     ports: Mapping[str, Sequence[int]] | None = None,
+    http: str | None = None,
     environ: Mapping[str, str] | None = None,
     gpu_sharing: str | None = None,
     drain_seconds: float = 5.0,
@@ -256,8 +259,8 @@ async def local_deployment(
     SERVING.
 
     replicas: of each stage, such as {"token2wav": 2}; one by default. backend: of both engines, or
-    {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a stage, as in
-    `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU,
+    {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a stage, http:
+    address of the gateway, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU,
     auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
     gets each output line of the children, with their name. report: gets events of the children. A
     process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
@@ -277,6 +280,7 @@ async def local_deployment(
         environ or {},
         devices,
         ports,
+        http,
     )
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
         stack = LocalDeployment(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
