@@ -7,7 +7,7 @@ from services.frontend.analysis.incremental_sentences import IncrementalSentence
 from services.frontend.analysis.prepared_text import DEFAULT_READING, AnalyzerConfig, PreparedText, Reading
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.analysis.reading_context import ReadingContext
-from services.frontend.normalization.english.unfinished_forms import has_begun
+from services.frontend.normalization.english_readings import has_begun
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.language_spans import language_by_script, spans
 from services.frontend.segmentation.pauses import Pause, passages

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.normalization.english.unfinished_forms import is_roman_numeral
+from services.frontend.normalization.english_readings import is_roman_numeral
 from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import is_only_marks
 from services.frontend.text.language import CHINESE

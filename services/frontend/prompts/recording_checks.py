@@ -50,9 +50,10 @@ def check_recording(wave: Tensor, rate: int) -> None:
         )
     clipped = wave.abs() >= FULL_SCALE
     if (share := int(clipped.sum()) / len(wave)) > MOST_CLIPPED:
-        where = f"the first at {int(clipped.int().argmax()) / rate:.2f} s"
-        counted = f"{100 * share:.2f} % of its samples lie at full scale ({FULL_SCALE} or beyond), {where}"
-        raise InvalidRequest(f"the recording is clipped: {counted}; allowed {100 * MOST_CLIPPED:g} %")
+        raise InvalidRequest(
+            f"the recording is clipped: {100 * share:.2f} % of its samples lie at full scale ({FULL_SCALE} or beyond), "
+            f"the first at {int(clipped.int().argmax()) / rate:.2f} s; allowed {100 * MOST_CLIPPED:g} %"
+        )
 
 
 def _loudest(wave: Tensor, rate: int) -> float:

@@ -95,8 +95,10 @@ def require_given_id(voice_id: str) -> None:
             f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are reserved for recordings of a request"
         )
     if not is_given_id(voice_id):
-        form = f"1 to {LONGEST_GIVEN_ID} characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
-        raise InvalidRequest(f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected {form}")
+        raise InvalidRequest(
+            f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected 1 to {LONGEST_GIVEN_ID} "
+            "characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
+        )
 
 
 def require_request_id(request_id: str) -> None:
@@ -124,8 +126,8 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
-class Notes:
-    """Notes on a voice; each text is empty when it is unknown."""
+class Background:
+    """What is known of a voice besides its content; each text is empty when it is unknown."""
 
     transcript: str = ""
     """Transcript of the prompt, as it was written."""
@@ -135,6 +137,12 @@ class Notes:
     """Creation time: ISO 8601 with its zone."""
     provenance: str = ""
     """Who gave permission, and the source of the audio."""
+
+
+@dataclass(frozen=True)
+class Notes(Background):
+    """The notes on a voice."""
+
     labels: Labels = field(default_factory=Labels)
 
     def imported(self, created: str, provenance: str) -> "Notes":

@@ -9,7 +9,6 @@ import pytest
 
 from services.frontend.analysis.streaming import StreamingText
 from services.frontend.normalization import english_readings as readings
-from services.frontend.normalization.english import unfinished_forms
 from services.frontend.segmentation.text_units import Units
 from tests.unit.frontend.models import DEMO, analyzer
 from tools.quality.readings import TEXTS, read_rows
@@ -144,8 +143,8 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
 
 def test_words_that_decide_the_reading_of_a_number_stay_with_it() -> None:
     for text in ("account", "my account number is", "World War", "a 20 A", "5 million", "Chapter"):
-        assert unfinished_forms.has_begun(text)
+        assert readings.has_begun(text)
     for text in ("", "a plain word", "account of all that was said"):
-        assert not unfinished_forms.has_begun(text)
-    assert unfinished_forms.is_roman_numeral("XIV")
-    assert not unfinished_forms.is_roman_numeral("I")
+        assert not readings.has_begun(text)
+    assert readings.is_roman_numeral("XIV")
+    assert not readings.is_roman_numeral("I")

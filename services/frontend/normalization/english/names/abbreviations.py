@@ -118,7 +118,6 @@ def _stop(match: re.Match[str]) -> str:
 
 
 def _previous_word(match: re.Match[str]) -> str:
-    """The previous word."""
     above = re.search(r"([A-Za-z0-9'’]+)[ ]$", match.string[max(0, match.start() - 24) : match.start()])
     return above[1] if above else ""
 
