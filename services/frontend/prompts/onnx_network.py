@@ -109,9 +109,8 @@ def available_device() -> str:
 
 def _providers(device: str) -> list[str | tuple[str, dict[str, int]]]:
     wanted = torch.device(device)
-    if wanted.type == "cuda" and _CUDA in onnxruntime.get_available_providers():
-        return [(_CUDA, {"device_id": wanted.index or 0}), _CPU]
-    return [_CPU]
+    is_there = wanted.type == "cuda" and _CUDA in onnxruntime.get_available_providers()
+    return [(_CUDA, {"device_id": wanted.index or 0}), _CPU] if is_there else [_CPU]
 
 
 def _first_line(error: Exception) -> str:

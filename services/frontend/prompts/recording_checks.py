@@ -72,6 +72,9 @@ pauses about 2.
 _VOWELS = re.compile(r"[aeiouyäöüàáâãåæèéêëìíîïòóôõøùúûýœаеёиоуыэюя]+")
 _ALPHABET = re.compile(r"[a-zà-ÿœа-яё]")
 _LETTERS_PER_SYLLABLE = 2.5
+# Names in the character database: CJK UNIFIED IDEOGRAPH-..., HIRAGANA LETTER ..., HANGUL SYLLABLE
+# ...
+_SYLLABLES = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL SYLLABLE")
 
 
 def syllables(text: str) -> float:
@@ -81,7 +84,7 @@ def syllables(text: str) -> float:
     """
     count = float(len(re.findall(r"\d", text)))
     for word in re.findall(r"[^\W\d_]+", text.lower()):
-        rest = "".join(letter for letter in word if not _is_syllable(letter))
+        rest = "".join(letter for letter in word if not unicodedata.name(letter, "").startswith(_SYLLABLES))
         count += len(word) - len(rest)
         if _ALPHABET.search(rest):
             count += max(1, len(_VOWELS.findall(rest)))
@@ -101,9 +104,3 @@ def require_plausible(text: str, seconds: float) -> None:
             f"the transcript is implausible: about {count:.0f} syllables in {seconds:.1f} s of speech are {pace:.1f} a "
             f"second, allowed {SLOWEST:g} to {FASTEST:g}; is it what the recording says?"
         )
-
-
-def _is_syllable(letter: str) -> bool:
-    # Names in the character database: CJK UNIFIED IDEOGRAPH-..., HIRAGANA LETTER ..., HANGUL
-    # SYLLABLE ...
-    return unicodedata.name(letter, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL SYLLABLE"))

@@ -25,11 +25,11 @@ LONGEST_GIVEN_ID = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 OF_RECORDING = "recording-"
 """Prefix, followed by hexadecimal digits, of the ids of recordings that came with a request
-(`recorded_voices`).
+(`prompts.recording_reader`).
 """
 _OF_RECORDING = re.compile(rf"{OF_RECORDING}[0-9a-fA-F]+")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LONGEST_NAME, _LONGEST_DESCRIPTION, _MOST_LABELS, _LONGEST_LABEL = 128, 1000, 32, 256
 CHANGEABLE = ("display_name", "description", "labels")
@@ -99,12 +99,6 @@ def require_given_id(voice_id: str) -> None:
             f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected 1 to {LONGEST_GIVEN_ID} "
             "characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
         )
-
-
-def require_request_id(request_id: str) -> None:
-    """Raise InvalidRequest unless it is at most 64 characters out of A-Z a-z 0-9 _ -."""
-    if not _REQUEST_ID.fullmatch(request_id):
-        raise InvalidRequest("request_id is not of at most 64 characters out of A-Z a-z 0-9 _ -")
 
 
 def require_length(name: str, text: str, most: int) -> None:

@@ -110,11 +110,8 @@ def _ends(following: str) -> bool:
 
 
 def _stop(match: re.Match[str]) -> str:
-    if match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and match.end() < len(
-        match.string
-    ):
-        return ""
-    return "." if _ends(_following(match)) else ""
+    mark_follows = match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".")
+    return "." if not mark_follows and _ends(_following(match)) else ""
 
 
 def _previous_word(match: re.Match[str]) -> str:

@@ -66,9 +66,8 @@ def _day_first(match: re.Match[str]) -> str:
 
 def _of(year: str, month: str, day: str, written: str) -> str:
     """A date in figures; an invalid one stays unchanged."""
-    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
-        return written
-    return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{_in_year(year)}"
+    is_date = 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+    return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{_in_year(year)}" if is_date else written
 
 
 def _slashed(match: re.Match[str]) -> str:

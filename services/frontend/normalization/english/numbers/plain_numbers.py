@@ -99,8 +99,7 @@ def _whole(match: re.Match[str]) -> str:
 
 def _of_letters(match: re.Match[str]) -> str:
     """Letters and figures in one word: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+", match[0])
-    return " ".join(numerals.short(part) if part.isdigit() else part for part in parts)
+    return re.sub("[0-9]+", lambda figures: f" {numerals.short(figures[0])} ", match[0]).strip()
 
 
 def _scaled(match: re.Match[str]) -> str:

@@ -155,9 +155,8 @@ def _attributive(match: re.Match[str]) -> bool:
     """Whether the measure precedes the noun that it describes: a 5 km run, a 15-oz can."""
     if match["joint"] == "-":
         return re.match(r"[ -][a-z]{3}", match.string[match.end() : match.end() + 4]) is not None
-    if not _NOUN_FOLLOWS.match(match.string, match.end()):
-        return False
-    return _ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start()) is not None
+    one_of_them = _ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start())
+    return one_of_them is not None and _NOUN_FOLLOWS.match(match.string, match.end()) is not None
 
 
 def _amounts(match: re.Match[str], between: str = "to") -> str:
@@ -212,8 +211,7 @@ def _minutes(match: re.Match[str]) -> str:
 
 
 def _ampere(match: re.Match[str]) -> str:
-    many = not _attributive(match) and match["high"] != "1"
-    return f"{spoken_quantity(match['high'])} {'amps' if many else 'amp'}"
+    return f"{spoken_quantity(match['high'])} {'amp' if match['high'] == '1' or _attributive(match) else 'amps'}"
 
 
 def _degrees(match: re.Match[str]) -> str:
@@ -248,7 +246,7 @@ def with_inches(text: str) -> str:
 def _without_figure(match: re.Match[str]) -> str:
     """Singular after `per`, plural after `in`."""
     one, many = NAMES[match["unit"]]
-    power = POWERS[match["power"]] if match["power"] else ""
+    power = POWERS.get(match["power"], "")
     return f"{match['lead']}{power}{one if match['lead'].startswith('per') else many}{_per(match)}"
 
 
