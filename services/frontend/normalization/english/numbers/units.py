@@ -77,33 +77,10 @@ POWERS = {"²": "square ", "2": "square ", "^2": "square ", "³": "cubic ", "3":
 LENGTHS = ("mm", "cm", "dm", "m", "km", "µm", "μm", "nm", "ft", "yd", "mi", "in")
 """These have squares and cubes."""
 _UNCLEAR = {
-    "B",
-    "T",
-    "K",
-    "H",
-    "F",
-    "N",
-    "us",
-    "ac",
-    "pc",
-    "ct",
-    "t",
-    "A",
-    "in",
-    "st",
-    "mil",
-    "kt",
-    "pts",
-    "MP",
-    "AU",
-    "HP",
-    "ps",
-    "rad",
-    "mos",
-    "g",
-}
-"""Ambiguous symbols: only in the contexts below, or before `per`.
-"""
+    "B", "T", "K", "H", "F", "N", "us", "ac", "pc", "ct", "t", "A", "in", "st", "mil", "kt", "pts", "MP", "AU", "HP",
+    "ps", "rad", "mos", "g",
+}  # fmt: skip
+"""Ambiguous symbols: only in the contexts below, or before `per`."""
 _CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
 PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
     "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour",
@@ -173,11 +150,8 @@ def _measure(match: re.Match[str]) -> str:
 
 def _full_stop_after(match: re.Match[str]) -> str:
     """The full stop of an abbreviation is removed, that of a sentence stays."""
-    return (
-        ""
-        if match["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", match.string[match.end() : match.end() + 2])
-        else "."
-    )
+    goes_on = match["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", match.string[match.end() : match.end() + 2])
+    return "" if goes_on else "."
 
 
 def _of_inches(match: re.Match[str]) -> str:
@@ -235,10 +209,8 @@ def with_inches(text: str) -> str:
             quotes += 1
             spoken.append(match[0])
             continue
-        attributive = match.string[max(0, match.start() - 2) : match.start()].lower() in (
-            "a ",
-            "n ",
-        ) and _NOUN_FOLLOWS.match(text, match.end())
+        article = match.string[max(0, match.start() - 2) : match.start()].lower() in ("a ", "n ")
+        attributive = article and _NOUN_FOLLOWS.match(text, match.end())
         spoken.append(f"{_amounts(match, 'by')} {'inch' if attributive or is_singular(match['high']) else 'inches'}")
     return "".join([*spoken, text[start:]])
 
