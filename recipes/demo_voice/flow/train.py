@@ -25,7 +25,7 @@ from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.training import commands, parameter_store
 from recipes.demo_voice.training.progress import Journal, Schedule, run
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.network import Network
+from services.token2wav.flow.flow import Network
 from services.token2wav.flow.weights import FlowConfig
 
 BATCH_TOKENS = 5_000

@@ -18,7 +18,7 @@ from recipes.demo_voice.flow.corpus import Corpus, places_of
 from recipes.demo_voice.flow.objective import RandomDraws, losses
 from recipes.demo_voice.flow.pieces import Piece
 from recipes.demo_voice.training.parameter_store import by_decay
-from services.token2wav.flow.network import Network
+from services.token2wav.flow.flow import Network
 from services.token2wav.flow.weights import FlowConfig
 
 WEIGHT_DECAY = 0.01

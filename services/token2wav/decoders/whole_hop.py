@@ -21,8 +21,7 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.flow.flow import VoicePrompt, as_prompt
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
-from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.inputs.request import Cancelled, Profile, Sentence, Stop, Voice, never
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder

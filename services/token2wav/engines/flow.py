@@ -25,7 +25,7 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
+from services.token2wav.inputs.request import Cancelled, Stop, never
 
 _LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.runtime import Context, Engine, Shape, Shapes, check_tensors
-from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Cancelled
 
 Work = Callable[[], None]
 _recording = threading.Lock()

@@ -22,14 +22,12 @@ from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.delivery import Delivery
-from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
-from services.token2wav.scheduling.hop_audio import Deliver
+from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
-from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
+from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot, neighbours
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +202,7 @@ class Batcher:
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._delivery.between_steps())
+                    self._clock.wait(self._changed, self._delivery.release())
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.slot for work in due])

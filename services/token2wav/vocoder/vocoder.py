@@ -15,8 +15,7 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never, raise_if_stopped
-from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.inputs.request import Cancelled, Stop, never, raise_if_stopped
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor, Phase, Source, joined_phases, source_noise
@@ -28,7 +27,7 @@ from services.token2wav.vocoder.state import (
     first_window,
     next_window,
 )
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 
 OVERLAP_FRAMES = 8
 OVERLAP_SAMPLES = 3840

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd, NonFinite, Silence
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.flow.flow import LARGEST_MEL, all_plausible, plausible
+from services.token2wav.flow.flow import LARGEST_MEL, plausible
 from services.token2wav.guards.loudness import (
     FRAME_SAMPLES,
     LIMIT,
@@ -148,7 +148,5 @@ def test_a_quarter_of_a_window_may() -> None:
 def test_a_mel_that_no_magnitude_has_is_none(value: float) -> None:
     mels = torch.linspace(-12.0, 3.0, 3 * 80 * 50).view(3, 80, 50)
     assert plausible(mels).tolist() == [True, True, True]
-    assert all_plausible(mels)
     mels[1, 3, 7] = value
     assert plausible(mels).tolist() == [True, False, True]
-    assert not all_plausible(mels)

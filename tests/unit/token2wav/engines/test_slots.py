@@ -16,7 +16,7 @@ from services.token2wav.engines import slots as slots_module
 from services.token2wav.engines.runtime import Port, Shape, Shapes, check_tensors
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
 from services.token2wav.engines.slots import MOST_SHAPES, RUNS_BEFORE_GRAPH, Slots
-from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Cancelled
 
 CPU = torch.device("cpu")
 

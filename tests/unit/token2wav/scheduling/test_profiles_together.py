@@ -8,8 +8,8 @@ from bench.token2wav_schedule.clock import VirtualClock
 from bench.token2wav_schedule.engines import ModelledDecoder, Times
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP, LONG = 0.08, 5.0

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 
 TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
 FRAMES, TOUCHED = 44, 22

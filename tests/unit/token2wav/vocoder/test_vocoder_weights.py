@@ -10,9 +10,8 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import load_vocoder
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import load_weights, read_config
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 GAIN, DIRECTION = ".parametrizations.weight.original0", ".parametrizations.weight.original1"
