@@ -117,9 +117,6 @@ class _ListeningVocoder:
         self._vocoder = vocoder
         self._calls = outputs
 
-    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
-        return self._vocoder.start_upstream(seed, sentence)
-
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
         self._calls.mels.append(seen.numpy().copy())

@@ -120,18 +120,13 @@ class EngineFlow:
             length, seen = stream.ids.numel(), stream.ids.numel() + stream.ahead.numel()
             ids[row, :length], ids[row, length:seen] = stream.ids, stream.ahead
             known[row, :seen], mask[row, :, :length] = 1.0, 1.0
-        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask})
-        filled(
-            encoder.inputs,
-            {"attention": self._masks(tokens, streaming and CHUNK_TOKENS), "positions": self._positions(tokens)},
-        )
-        filled(
-            encoder.inputs,
-            {
-                "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
-                "positions_frames": self._positions(frames),
-            },
-        )
+        tables = {
+            "attention": self._masks(tokens, streaming and CHUNK_TOKENS),
+            "positions": self._positions(tokens),
+            "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
+            "positions_frames": self._positions(frames),
+        }
+        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask} | tables)
         encoder.run()
         return encoder.outputs["mu"]
 

@@ -234,10 +234,6 @@ class Vocoder:
         raise_if_stopped(stop)
         return self.source.generate(f0, None, noise, ended=True)[0]
 
-    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
-        """A sentence in the `upstream` profile."""
-        return UpstreamVocoderState(seed=seed, sentence=sentence)
-
     @torch.inference_mode()
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop = never) -> Tensor:
         """One call of the reference's schedule (compatibility specification section 6.2): [80, n]

@@ -78,9 +78,11 @@ def test_results_come_through_addresses() -> None:
     assert run(Slots(CPU, 1), Doubling(), 2, 1.5).tolist() == [[3.0] * 3] * 2
 
 
-def test_who_finds_no_slot_waits_and_is_served() -> None:
+def test_who_finds_no_slot_waits_and_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = threading.Event()
-    slots, engine = Slots(CPU, 2, waited.set), Doubling()
+    slots, engine = Slots(CPU, 2), Doubling()
+    wait = slots._changed.wait
+    monkeypatch.setattr(slots._changed, "wait", lambda: waited.set() or wait())
     held, release, made = threading.Barrier(3), threading.Event(), []
 
     def hold() -> None:
