@@ -1,5 +1,6 @@
 """`services.token2wav.engines.tensorrt` and the tool that builds plans, over a fake tensorrt that
-checks the rules and computes.
+checks the rules and computes. Of ONNX Runtime for a GPU, a wheel without CUDA and a wheel that
+would silently compute on the CPU are refused.
 """
 
 import asyncio
@@ -8,14 +9,19 @@ import io
 import re
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import torch
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES
+from services.token2wav.engines.onnx_runtime import OnnxEngine
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
@@ -25,8 +31,10 @@ from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
+from tools.model.graphs.execute import on_cuda
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, Progress, build_plan
+from tools.model.verify import main
 
 
 @pytest.fixture(autouse=True)
@@ -247,3 +255,39 @@ def test_the_published_estimator_has_a_profile_of_its_own() -> None:
     assert isinstance(usual, Shapes)
     assert "attention" not in usual.most
     assert (usual.most["x"][0], longest.most["x"][0]) == (2, 2)
+
+
+CUDA = "CUDAExecutionProvider"
+on_a_cpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this wheel has CUDA")
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "negative", [x], [y])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+
+
+@on_a_cpu
+def test_a_wheel_for_cpus_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(model, str(tmp_path / "graph.onnx"))
+    with pytest.raises(SettingsError, match=f"has no {CUDA}: pip install onnxruntime-gpu"):
+        OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
+    assert main([str(GOLDEN), "--runtime", "cuda"]) == 1
+    assert f"has no {CUDA}: pip install onnxruntime-gpu" in capsys.readouterr().err
+
+
+@on_a_cpu
+def test_falling_back_to_the_cpu_unasked_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, "CPUExecutionProvider"])
+    onnx.save(model, str(tmp_path / "graph.onnx"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+            OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
+        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+            on_cuda()(model)
