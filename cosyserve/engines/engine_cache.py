@@ -70,7 +70,7 @@ class EngineKey:
 
 @dataclass(frozen=True)
 class File:
-    """Expected size and hash of a file."""
+    """Size and hash of a file as a manifest states them."""
 
     bytes: int
     sha256: str
@@ -177,16 +177,18 @@ class EngineCache:
             names = sorted(path.name for path in making.iterdir())
             if not names:
                 raise OSError(f"engine {key.component}: the build wrote no file")
-            files = {name: {"bytes": (making / name).stat().st_size, "sha256": _hash(making / name)} for name in names}
+            files = {
+                name: {"bytes": (making / name).stat().st_size, "sha256": sha256_of(making / name)} for name in names
+            }
             for name in names:
-                _sync(making / name)
+                sync(making / name)
             manifest = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
             (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
-            _sync(making / MANIFEST)
-            _sync(making)
+            sync(making / MANIFEST)
+            sync(making)
             final = self.root / key.directory_name
             making.rename(final)
-            _sync(self.root)
+            sync(self.root)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
@@ -236,17 +238,18 @@ def _wrong_file(engine: Engine) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != file.bytes:
             return f"{name} has {path.stat().st_size} bytes, {file.bytes} were built"
-        if _hash(path) != file.sha256:
+        if sha256_of(path) != file.sha256:
             return f"{name} has other bytes than were built"
     return None
 
 
-def _hash(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file, or the entries of a directory, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -66,7 +66,7 @@ def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
     wrong = damage(path, manifest, thorough=not quick)
     files: dict[str, dict[str, Any]] = {}
     for name, facts in manifest.files.items():
-        files[name] = {"bytes": facts.size, "sha256": facts.sha256}
+        files[name] = {"bytes": facts.bytes, "sha256": facts.sha256}
         if name.endswith(".safetensors") and (path / name).is_file():
             files[name] |= _summary(read_safetensors(path / name))
     vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)

@@ -8,13 +8,13 @@ same identity is taken for what was asked for.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cosyserve.engines.engine_cache import File, sha256_of, sync
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 
@@ -26,31 +26,23 @@ Identity = dict[str, str]
 
 
 @dataclass(frozen=True)
-class FileFacts:
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Manifest:
     """What a finished directory holds, by path relative to it."""
 
     identity: Identity
-    files: dict[str, FileFacts]
+    files: dict[str, File]
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(facts.size for facts in self.files.values())
+        return sum(facts.bytes for facts in self.files.values())
 
 
 def read_manifest(directory: Path) -> Manifest | None:
     """None where there is none, or none of ours."""
     try:
         data: Any = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        files = {
-            str(name): FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()
-        }
+        files = {str(name): File(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()}
         return Manifest({str(key): str(value) for key, value in data["identity"].items()}, files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -63,8 +55,8 @@ def damage(directory: Path, manifest: Manifest, *, thorough: bool) -> str | None
         path = directory / name
         if not path.is_file():
             return f"{path}: missing"
-        if path.stat().st_size != facts.size:
-            return f"{path}: {path.stat().st_size} bytes, the manifest says {facts.size}"
+        if path.stat().st_size != facts.bytes:
+            return f"{path}: {path.stat().st_size} bytes, the manifest says {facts.bytes}"
         if thorough and sha256_of(path) != facts.sha256:
             return f"{path}: its sha256 is not the manifest's"
     return None
@@ -84,7 +76,7 @@ class Assembly:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + _UNFINISHED)
         write(unfinished)
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(path)
 
     def json(self, name: str, data: object, *, indent: int = 1) -> None:
@@ -97,10 +89,8 @@ class Assembly:
         for unfinished in self.folder.rglob(f"*{_UNFINISHED}"):
             unfinished.unlink()
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-        files = {
-            path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths
-        }
-        facts = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()}
+        files = {path.relative_to(self.folder).as_posix(): File(path.stat().st_size, sha256_of(path)) for path in paths}
+        facts = {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()}
         self.json(MANIFEST, {"identity": identity, "files": facts})
         return Manifest(identity, files)
 
@@ -147,7 +137,7 @@ def publish(
         if target.exists():
             target.rename(target.with_name(f".{target.name}{_SUPERSEDED}"))
         folder.rename(target)
-        _sync(target.parent)
+        sync(target.parent)
         _clear_superseded(target)
         return manifest, True
 
@@ -174,23 +164,9 @@ def check_room(folder: Path, needed: int) -> None:
         raise ModelError(f"{folder}: {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB are needed")
 
 
-def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _clear_superseded(target: Path) -> None:
     old = target.with_name(f".{target.name}{_SUPERSEDED}")
     if old.exists() and not target.exists():
         # cut off between the two renames: what was there before is what is there
         old.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
