@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -69,31 +70,27 @@ def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
     assert str(caught.value).startswith(words)
 
 
-def test_a_vocoder_file_of_one_byte_ends_the_start_in_one_line(tmp_path: Path) -> None:
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+def spoilt_vocoder(model: Path) -> str:
     (model / "hift.pt").write_bytes(b"r")
-    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
-    assert ended.returncode == 3
-    assert "Traceback" not in ended.stderr
-    assert (
-        f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
-        in ended.stderr.splitlines()[-1]
-    )
+    return f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
 
 
-def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> None:
+def weights_that_overflow(model: Path) -> str:
     """Finite one by one, but the first sentence overflows."""
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
     tensors = torch.load(model / "flow.pt", weights_only=True)
     tensors["encoder_proj.weight"] = torch.full_like(tensors["encoder_proj.weight"], 3e38)
     torch.save(tensors, model / "flow.pt")
+    return f"{model}: the engine cannot speak its first sentence: the flow produced values"
+
+
+@pytest.mark.parametrize("spoil", [spoilt_vocoder, weights_that_overflow])
+def test_a_model_that_cannot_be_served_ends_the_start_in_one_line(spoil: Callable[[Path], str], tmp_path: Path) -> None:
+    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    words = spoil(model)
     ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
-    assert (
-        f"{model}: the engine cannot speak its first sentence: the flow produced values"
-        in ended.stderr.splitlines()[-1]
-    )
+    assert words in ended.stderr.splitlines()[-1]
 
 
 def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:

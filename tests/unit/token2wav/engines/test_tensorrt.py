@@ -47,6 +47,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engines")
 
 
+@pytest.fixture
+def pitch_plan(cache: Path) -> Path:
+    trt_backend(cache)
+    return next(cache.glob("token2wav.pitch-*/pitch.plan"))
+
+
+@pytest.fixture
+def pitch(pitch_plan: Path) -> TensorRTEngine:
+    return TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4))
+
+
 def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     return np.frombuffer(audio, "<i2") / 32768
 
@@ -116,46 +127,38 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
 
 
-def test_a_plan_with_other_profiles_is_refused(cache: Path, tmp_path: Path) -> None:
-    trt_backend(cache)
-    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+def test_a_plan_with_other_profiles_is_refused(pitch_plan: Path) -> None:
     with pytest.raises(ModelError, match=r"profile 0 takes mel from .* needed is"):
-        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 9))
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 9))
     with pytest.raises(ModelError, match="1 profiles, 2 are needed"):
-        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4) * 2)
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4) * 2)
 
 
-def test_shapes_outside_of_the_plan_are_refused_before_the_call(cache: Path) -> None:
-    trt_backend(cache)
-    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
-    assert engine.refusal({"mel": (5, 80, 20)}).startswith("no profile of the plan covers")
+def test_shapes_outside_of_the_plan_are_refused_before_the_call(pitch: TensorRTEngine) -> None:
+    assert pitch.refusal({"mel": (5, 80, 20)}).startswith("no profile of the plan covers")
     with pytest.raises(InternalFault, match="no profile of the plan covers"):
-        engine.context({"mel": (5, 80, 20)}, 0)
+        pitch.context({"mel": (5, 80, 20)}, 0)
 
 
-def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(cache: Path) -> None:
-    trt_backend(cache)
-    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
+def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(pitch: TensorRTEngine) -> None:
     record.no_profile = True
     with pytest.raises(
         InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"
     ):
-        engine.context({"mel": (1, 80, 50)}, 0)
+        pitch.context({"mel": (1, 80, 50)}, 0)
     record.no_profile, record.no_scratch = False, True
     with pytest.raises(
         InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"
     ):
-        engine.context({"mel": (1, 80, 50)}, 0)
+        pitch.context({"mel": (1, 80, 50)}, 0)
     record.no_scratch = False
-    assert engine.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
+    assert pitch.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
 
 
-def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(cache: Path) -> None:
-    trt_backend(cache)
-    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(pitch_plan: Path) -> None:
     record.host_code.clear()
-    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4))
-    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4), host_code=True)
+    for host_code in (False, True):
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4), host_code=host_code)
     assert record.host_code == [False, True]
 
 

@@ -49,9 +49,9 @@ def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
     return Sentence(voice(prompt), seed=seed)
 
 
-def arrivals(batcher: Batcher, seed: int) -> tuple[StreamSlot, "queue.Queue[HopAudio | Exception]"]:
+def arrivals(batcher: Batcher, wanted: Sentence) -> tuple[StreamSlot, "queue.Queue[HopAudio | Exception]"]:
     inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-    return batcher.open(sentence(seed), inbox.put), inbox
+    return batcher.open(wanted, inbox.put), inbox
 
 
 async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
@@ -84,13 +84,11 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
 
     decoder = Gated(widest_step=1)
     async with batching({Profile.CONTINUOUS: decoder, Profile.OFFLINE: decoder}) as batcher:
-        slots = []
-        for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS)):
-            inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-            slots.append(
-                (batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox)
-            )
-        block, _ = arrivals(batcher, 4)
+        slots = [
+            arrivals(batcher, Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)))
+            for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS))
+        ]
+        block, _ = arrivals(batcher, sentence(4))
         batcher.feed(block, np.zeros(28, np.int64))
         for slot, _ in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
@@ -105,7 +103,7 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
 async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_with_it() -> None:
     decoder = Recording(widest_step=8)
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        slots = [arrivals(batcher, seed)[0] for seed in (1, 2)]
+        slots = [arrivals(batcher, sentence(seed))[0] for seed in (1, 2)]
         for slot in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
         await until(lambda: all(slot.unread_hops == 2 for slot in slots))
@@ -114,7 +112,7 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
             for slot, left in zip(slots, (9.0, 0.01), strict=True):
                 slot.plays_until = time.monotonic() + left
                 batcher.taken(slot)
-            new = arrivals(batcher, 3)[0]
+            new = arrivals(batcher, sentence(3))[0]
             batcher.feed(new, np.zeros(28, np.int64))
         await until(lambda: any(1 in met for met in decoder.met[before:]))
     after = decoder.met[before:]
@@ -126,8 +124,7 @@ async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else
     async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
         batcher._costs.add(1, 0.0)
-        inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-        slot = batcher.open(sentence(2, prompt=87), inbox.put)
+        slot, inbox = arrivals(batcher, sentence(2, prompt=87))
         batcher.feed(slot, np.zeros(16, np.int64))
         await until(lambda: slot.held is not None)
         await asyncio.sleep(0.05)
@@ -138,7 +135,7 @@ async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else
 async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held() -> None:
     async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.15)
-        arrivals(batcher, 1)
+        arrivals(batcher, sentence(1))
         slot = batcher.open(sentence(2, prompt=87), lambda _: None)
         batcher.feed(slot, np.zeros(16, np.int64))
         await until(lambda: slot.held is not None)
@@ -221,7 +218,7 @@ async def _alone(seed: int) -> bytes:
 async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        slot, inbox = arrivals(batcher, seed=3)
+        slot, inbox = arrivals(batcher, sentence(3))
         batcher.feed(slot, np.zeros(200, np.int64))
         made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
         await speak(batcher, sentence(4), tokens(50))
