@@ -21,7 +21,7 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TO
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.solver import ROWS, Solver, noise_table
+from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
 from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
 from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
@@ -69,12 +69,6 @@ class Network:
         """
         seen = self.embed(ahead) * known[:, :, None]
         return self._project(self.encoder(self.embed(ids), seen, before, cache, chunked=chunked))
-
-
-LARGEST_MEL = 88.0
-"""Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies
-between -12 and 3.
-"""
 
 
 @dataclass(frozen=True)
@@ -301,8 +295,3 @@ def _check_grid(state: FlowState, count: int, seen: int) -> None:
         raise InternalFault(
             f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
         )
-
-
-def plausible(mels: Tensor) -> Tensor:
-    """mels [n, ...] -> bool [n]: whether all values of a row are finite and within LARGEST_MEL."""
-    return (mels.abs() <= LARGEST_MEL).flatten(1).all(dim=1)

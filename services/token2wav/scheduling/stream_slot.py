@@ -3,7 +3,7 @@ hops wait for the reader, and when its player runs dry.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,9 +138,7 @@ class StreamSlot:
     first audible sample.
     """
     held: HopAudio | None = None
-    """Finished audio that is not delivered yet, see
-    `services.token2wav.scheduling.first_chunk_delay`.
-    """
+    """Finished audio that is not delivered yet, see `scheduling.first_chunk_delay`."""
     held_since: float = 0.0
     held_hops: int = 0
     held_seconds: float = 0.0
@@ -300,20 +298,3 @@ class StreamSlot:
         # A player that has run dry continues from now; one that skips leading silence begins now.
         self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
         self.is_playing, self.is_heard = True, self.is_heard or begins
-
-
-def neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:
-    """The streams of the nearest preceding and following sentences of the same request; None where
-    there is none.
-    """
-    same = (
-        [slot for slot in slots if slot.sentence.utterance == sentence.utterance and not slot.cancelled]
-        if sentence.utterance
-        else []
-    )
-    ahead = [slot for slot in same if slot.sentence.sentence_index < sentence.sentence_index]
-    behind = [slot for slot in same if slot.sentence.sentence_index > sentence.sentence_index]
-    return (
-        max(ahead, key=lambda slot: slot.sentence.sentence_index, default=None),
-        min(behind, key=lambda slot: slot.sentence.sentence_index, default=None),
-    )

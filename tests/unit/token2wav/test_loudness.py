@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd, NonFinite, Silence
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.flow.flow import LARGEST_MEL, plausible
+from services.token2wav.flow.solver import LARGEST_MEL, plausible
 from services.token2wav.guards.loudness import (
     FRAME_SAMPLES,
     LIMIT,
