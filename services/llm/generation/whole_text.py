@@ -6,11 +6,11 @@ Length: 2 to 20 tokens per text id unless the model directory sets other bounds,
 4096. Source: compatibility specification sections 3.2 and 3.3.
 """
 
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from cosyserve.spec import FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds
 from services.llm.generation.request import FinishReason, Profile, Prompt
-from services.llm.generation.sampling import Chooser, Scores, mask
-from services.llm.generation.script import START, TASK, Input, Rules, Script, speech_inputs, text_inputs
+from services.llm.generation.sampling import Chooser
+from services.llm.generation.script import START, TASK, Rules, Script, speech_inputs, text_inputs
 
 
 class WholeText(Script):
@@ -37,46 +37,28 @@ class WholeText(Script):
         # In profile `upstream` none, so that the prompt and the text run in one pass.
         self.of_voice = 0 if profile is Profile.UPSTREAM else 1 + len(prompt.text_ids)
         self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
-        self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
-        self._tokens: list[int] = []
-
-    @property
-    def token_count(self) -> int:
-        return len(self._tokens)
+        self._always_masked = () if profile is Profile.UPSTREAM else (RESERVED_SPEECH, FILL)
 
     @property
     def ready(self) -> int:
         """As `Script.ready`: the prompt and the text at first, then one token at a time."""
         return 0 if self.finish else len(self._inputs)
 
-    def take(self) -> list[Input]:
-        return self._inputs
-
     @property
     def rules(self) -> Rules:
         return Rules(
             chooser=self._chooser,
-            masked=tuple(self._always_masked),
+            masked=self._always_masked,
             shortest=self._shortest,
             longest=self._longest,
-            decisions=len(self._tokens),
+            decisions=len(self.decisions),
             replay=self._replay,
         )
 
     def accept(self, token: int) -> int | None:
         """As `Script.accept`; never raises InternalFault."""
-        replayed = len(self._tokens) < len(self._replay)
         if token >= SPEECH_VOCABULARY:
             self.finish = FinishReason.END_OF_SPEECH
             return None
-        self._tokens.append(token)
-        self._inputs = speech_inputs([token])
-        if len(self._tokens) >= self._longest:
-            self.finish = FinishReason.LENGTH
-        return None if replayed else token
-
-    def _decision(self, scores: Scores) -> int:
-        if len(self._tokens) < len(self._replay):
-            return self._replay[len(self._tokens)]
-        too_short = [END_OF_SPEECH] if len(self._tokens) < self._shortest else []
-        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._tokens)
+        self.decisions.append(token)
+        return self._speak(token, self._longest)

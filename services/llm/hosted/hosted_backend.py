@@ -49,8 +49,8 @@ class EngineSilent(Exception):
 
 
 class HostedSequence:
-    """A sentence on a third-party engine: its inputs, its decisions, and the hops that the reader
-    has not taken. Used by one task.
+    """A sentence on a third-party engine: its inputs, and the hops that the reader has not taken.
+    Used by one task.
     """
 
     def __init__(self, script: Script, grouping: Grouping) -> None:
@@ -59,7 +59,6 @@ class HostedSequence:
         self.outbox = Outbox(self._deliver, grouping)
         self.fed: list[int] = []
         """Inputs so far, as ids of the extended vocabulary."""
-        self.decisions: list[int] = []
 
     def _deliver(self, item: Hop | Exception) -> None:
         assert isinstance(item, Hop)  # noqa: S101
@@ -98,7 +97,6 @@ class HostedSequence:
 
     def settle(self, token: int) -> None:
         """Pass a decision to the script, and the resulting token to the outbox."""
-        self.decisions.append(token)
         self.outbox.decided(self.script, lambda: self.script.accept(token))
         if self.script.finish is not None:
             self.outbox.finish(self.script.finish, self.script.token_count)
@@ -190,8 +188,8 @@ class HostedBackend:
         await self._unless_closed(self.admission.running.acquire())
         try:
             start_ns, fed = time.time_ns(), sequence.feed(self._vocabulary)
-            sampler = RunSampler(rules, script.token_count, sequence.decisions)
-            most = len(sequence.decisions) + sampler.most
+            sampler = RunSampler(rules, script.token_count, script.decisions)
+            most = len(script.decisions) + sampler.most
             async with contextlib.aclosing(self._ids(list(sequence.fed), sampler)) as pieces:
                 async for extended in pieces:
                     if not sequence.outbox.started:
@@ -203,7 +201,7 @@ class HostedBackend:
                         self._failed_runs = 0
                         return
             # The engine may omit the id that ends a run.
-            if len(sequence.decisions) >= most:
+            if len(script.decisions) >= most:
                 raise InternalFault("the speech-token engine generated the requested number of ids without an end")
             sequence.settle(FILL if rules.fill_at is not None else END_OF_SPEECH)
             for hop in sequence.take_hops():
