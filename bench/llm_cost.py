@@ -30,7 +30,7 @@ from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps in the sun."
 KEPT_BYTES = 64 << 20

@@ -24,7 +24,7 @@ from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 
 MOST_SENTENCES = 2
 POSITIONS = 2048
@@ -117,7 +117,7 @@ class SentenceLoop:
 
     def _next(self, lane: int) -> Any:
         ear, ears = Ear(self._pace), self._ears[lane]
-        words, capacity = sentence(self._engine.model.config, 100 * lane + len(ears))
+        words, capacity = sentence(self._engine.config, 100 * lane + len(ears))
         sequence = self._engine.submit(words, capacity, Outbox(ear.deliver, Grouping(first=1, rest=1)))
         ears.append(ear)
         return sequence
@@ -157,7 +157,6 @@ class Speaker:
     def _new_engine(self, way: str) -> Engine:
         from bench.gpu.llm.random_sentences import random_model
         from services.llm.gpu import runner, tuning
-        from services.llm.gpu.factory import start_engine
 
         self._model = self._model or random_model(ends=False)
         priority, blocks = runner.PRIORITY, tuning.TABLE[1]
@@ -166,7 +165,7 @@ class Speaker:
         try:
             limits = Limits(running=MOST_SENTENCES, waiting=MOST_SENTENCES)
             device = torch.device("cuda")
-            return start_engine(
+            return runner.start_engine(
                 self._model, limits, device=device, dtype=torch.bfloat16, positions=POSITIONS, on_fault=print
             )
         finally:

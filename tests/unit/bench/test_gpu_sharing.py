@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from cosyserve.v1 import token2wav_pb2
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
+from services.llm.engine.stepper import Stepper
 from services.llm.engine.weights import load_tensors
 from services.llm.generation.config import read_config
 from services.llm.generation.request import Hop
@@ -89,7 +91,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     directory, cpu = ModelDirectory(GOLDEN), torch.device("cpu")
     config = read_config(directory)
     model = SpeechTokenModel.build(config, load_tensors(directory, config), cpu)
-    readable = Engine(model, Limits(running=2, waiting=2))
+    readable = Engine(config, Limits(running=2, waiting=2), partial(Stepper, model))
     monkeypatch.setattr(Speaker, "_new_engine", lambda self, way: readable)
     yield readable
     readable.close()
