@@ -171,7 +171,8 @@ GROUPING: tuple[Rule, ...] = (
 )
 
 _ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
-_ROMAN = r"(?=[IVXLCDM])M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
+_ROMAN = r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})(?<=[IVXLCDM])"
+"""Not empty, which the last look sees to."""
 PARTS = (
     "Chapter|Part|Book|Volume|Vol\\.|Act|Scene|Section|Article|Appendix|Phase|Stage|Class|Level|Grade|Title|Bowl|"
     "Episode|Schedule|Tier|Category|Division|Figure|Table|Canto|Lesson|Unit|Module|Exhibit|Annex|Amendment|Group|Round|"

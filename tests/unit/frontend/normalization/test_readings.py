@@ -143,6 +143,9 @@ SPOKEN = {
     "A ratio of 3:1 at 3:15.": "A ratio of three to one at three fifteen.",
 }  # fmt: skip
 PLAIN = (
+    # Letters that are no Roman numeral.
+    "see section CE now",
+    "see section IIII now",
     "March down the hall, and wait for me there.",
     "I think that Will may come with us; Mark is out.",
     "Please come in and sit down. No, not there!",
