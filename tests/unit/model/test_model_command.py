@@ -21,7 +21,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     known = importlib.util.find_spec
 
     def find(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name in names else known(name, package)
+        hidden = any(name == each or name.startswith(f"{each}.") for each in names)
+        return None if hidden else known(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
 
