@@ -28,7 +28,7 @@ from services.llm.engine.stepper import Passes, ReadablePasses
 from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps in the sun."
 KEPT_BYTES = 64 << 20

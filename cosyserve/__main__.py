@@ -73,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, message = describe_error(error, arguments)
         return _fail(arguments, status, message, FAILED, again=error.retry_after)
     except SettingsError as error:
-        return _fail(arguments, "", str(error), WRONG_USAGE)
+        missing = isinstance(error, server_package.ServerMissing)
+        return _fail(arguments, "", str(error), FAILED if missing else WRONG_USAGE)
     except BrokenPipeError:
         # The reader of our output has gone. Python would hit the broken pipe again when it closes
         # standard output.
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _fail(arguments, "", describe_os_error(error), FAILED)
-    except (server_package.ServerMissing, ModelError, DeploymentFailed) as error:
+    except (ModelError, DeploymentFailed) as error:
         return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:
         return _INTERRUPTED

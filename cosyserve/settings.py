@@ -9,12 +9,13 @@ with such a name; they are recognised by their form and ignored.
 
 import dataclasses
 import difflib
+import math
 import os
 import re
 import tempfile
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +64,24 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
         return cls(**values)
     except ValueError as error:
         raise SettingsError(f"{prefix}*: {error}") from error
+
+
+def require_range(
+    settings: object,
+    names: Iterable[str],
+    message: str,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+) -> None:
+    """Raise ValueError unless each of these fields is None or a number in the range. message: is
+    formatted with `name`, `NAME` in capitals, `value`, `least` and `most`. above: itself excluded.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not (least <= value <= most and value > above):
+            raise ValueError(message.format(name=name, NAME=name.upper(), value=value, least=least, most=most))
 
 
 def require_meant(environ: Mapping[str, str]) -> None:

@@ -70,7 +70,7 @@ class EngineKey:
 
 @dataclass(frozen=True)
 class File:
-    """Expected size and hash of a file."""
+    """Size and hash of a file as a manifest states them."""
 
     bytes: int
     sha256: str
@@ -170,7 +170,7 @@ class EngineCache:
         making.mkdir()
         try:
             build(making)
-            files = {path.name: File(path.stat().st_size, _hash(path)) for path in sorted(making.iterdir())}
+            files = {path.name: File(path.stat().st_size, sha256_of(path)) for path in sorted(making.iterdir())}
             if not files:
                 raise OSError(f"engine {key.component}: the build wrote no file")
             engine = Engine(key, self.root / key.directory_name, files, time.time())
@@ -182,9 +182,9 @@ class EngineCache:
             }
             (making / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
             for path in (*making.iterdir(), making):
-                _sync(path)
+                sync(path)
             making.rename(engine.directory)
-            _sync(self.root)
+            sync(self.root)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
             raise
@@ -231,17 +231,18 @@ def _wrong_file(engine: Engine) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != file.bytes:
             return f"{name} has {path.stat().st_size} bytes, {file.bytes} were built"
-        if _hash(path) != file.sha256:
+        if sha256_of(path) != file.sha256:
             return f"{name} has other bytes than were built"
     return None
 
 
-def _hash(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hex sha256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file, or the entries of a directory, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

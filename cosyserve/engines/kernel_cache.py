@@ -1,5 +1,5 @@
-"""Directory of compiled GPU kernels, kept between starts: one for each GPU, driver, compiler and
-model.
+"""Compiled GPU kernels: whether they can be compiled here, and the directory in which they are kept
+between starts, one for each GPU, driver, compiler and model.
 
 Triton names each kernel by its source and its compiler, writes it next to its final path and
 renames it, so that two processes may share a directory and never see a partial file. The key here
@@ -16,19 +16,53 @@ import os
 import re
 import shutil
 import stat
+import subprocess
 import tempfile
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cosyserve.engines.gpu_facts import TRITON_DISTRIBUTIONS, driver_version, library_versions
+from cosyserve.errors import SettingsError
 from cosyserve.settings import CACHE_DIRECTORY, cache_directory
 
 log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"
 UNUSED_DAYS = 30
 """A start deletes directories that no start has used for so many days."""
+
+
+class Unsuitable(SettingsError):
+    """An engine of compiled kernels cannot run on this GPU, with this installation, or for this
+    model and these limits; the readable engine of the service can.
+    """
+
+
+@contextlib.contextmanager
+def kernels_compile(needs: str, kernels: str, instead: str) -> Iterator[None]:
+    """Context in which kernels are imported and compiled. Raises Unsuitable where Triton is missing
+    or too old, finds no C compiler for its launchers, or a kernel needs more resources than a
+    multiprocessor of this GPU has; other errors are not changed.
+
+    The arguments are parts of the messages: that the engine `needs` something, the name of its
+    `kernels`, and what can be done `instead`.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise Unsuitable(f"{needs} Triton 3.6 or later ({error}); {instead}") from error
+    except Exception as error:
+        if not _about_compiling(error):
+            raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise Unsuitable(f"{kernels} cannot be compiled here ({reason}); {instead}") from error
+
+
+def _about_compiling(error: Exception) -> bool:
+    from triton.errors import TritonError
+
+    return isinstance(error, (TritonError, subprocess.CalledProcessError)) or "C compiler" in str(error)
 
 
 def triton_version() -> str:

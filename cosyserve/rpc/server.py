@@ -11,7 +11,6 @@ import contextlib
 import gc
 import ipaddress
 import logging
-import math
 import os
 import signal
 import sys
@@ -31,6 +30,7 @@ from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.rpc.service_info import NAME as INFO
 from cosyserve.rpc.service_info import InfoServicer
 from cosyserve.rpc.transport import server_options
+from cosyserve.settings import require_range
 from cosyserve.v1 import info_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -73,18 +73,19 @@ class ServerSettings:
     """Name of a level of the logging module."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.drain_seconds) and self.drain_seconds >= 0):
-            raise ValueError(f"drain_seconds is {self.drain_seconds:g}; it must not be negative")
-        if not 1 << 16 <= self.max_message_bytes < 1 << 31:
-            raise ValueError(f"max_message_bytes is {self.max_message_bytes}, allowed are {1 << 16} to {(1 << 31) - 1}")
+        require_range(
+            self, ["drain_seconds"], "{name} is {value:g}; it must not be negative", least=0, most=sys.float_info.max
+        )
+        in_bytes = "{name} is {value}, allowed are {least} to {most}"
+        require_range(self, ["max_message_bytes"], in_bytes, least=1 << 16, most=(1 << 31) - 1)
         for name, least, most in (
             ("max_connections", 1, 65_536),
             ("max_streams_per_connection", 1, 65_536),
             ("max_incoming_messages", 1, 1_024),
             ("first_message_seconds", 0.1, 600.0),
         ):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} is {getattr(self, name):g}, allowed are {least:g} to {most:g}")
+            message = "{name} is {value:g}, allowed are {least:g} to {most:g}"
+            require_range(self, [name], message, least=least, most=most)
         for network in self.warm_up_from:
             ipaddress.ip_network(network)
         if self.log_level.upper() not in logging.getLevelNamesMapping():

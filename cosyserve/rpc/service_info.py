@@ -65,7 +65,7 @@ def identity_to_proto(identity: Identity) -> identity_pb2.EngineIdentity:
 
 NAME = "cosyserve.v1.InfoService"
 Context = ServicerContext[Any, Any]
-WarmUp = Callable[[], Awaitable[None]]
+WarmUp = Callable[[], Awaitable[object]]
 StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
 """The ServiceInfo of the stages, and the names of those that did not answer."""
 Loads = Callable[[], Load | None]

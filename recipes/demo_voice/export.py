@@ -38,9 +38,9 @@ from services.llm.generation.config import read_config as read_llm_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.token2wav.flow.weights import FILE as FLOW
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
-from services.token2wav.vocoder.config import read_config as read_vocoder_config
 from services.token2wav.vocoder.weights import FILE as VOCODER
 from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import read_config as read_vocoder_config
 
 SPEAKER = "campplus.onnx"
 TEXT = (

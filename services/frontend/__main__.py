@@ -17,12 +17,18 @@ from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import NO_DICTIONARY, Analyzer
 from services.frontend.analysis.pronunciations import read_dictionary
-from services.frontend.prompts.prompt_reader import PromptReader
+from services.frontend.loading import read_tokenizer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.prompts.onnx_network import available_device
+from services.frontend.prompts.prompt_reader import PromptReader, has_prompt_networks, voice_model
 from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.segmentation.sentence_splitter import split_mode
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
 from services.frontend.text.text_scheduler import MOST_CALLS, Caller, TextScheduler
+from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.preset_voices import PresetVoices
+from services.frontend.voices.speaker_file import read_presets
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_library import VoiceLibrary
 from services.frontend.voices.voice_notes import Notes, is_given_id
@@ -55,18 +61,13 @@ def read_model(settings: FrontendSettings) -> Loaded:
     """Blocks. Raises ModelError for an unusable model directory, and SettingsError for a default
     voice that cannot exist, for an invalid dictionary and for a storage that cannot be opened.
     """
-    # The grammars and the number speller take most of a second to import and load.
-    from services.frontend.loading import read_tokenizer
-    from services.frontend.normalization.normalize import Normalizer
-    from services.frontend.segmentation.sentence_splitter import split_mode
-    from services.frontend.voices.speaker_file import read_presets
-
     directory = ModelDirectory(Path(settings.model))
     tokenizer = read_tokenizer(directory)
     noted = read_presets(directory, tokenizer)
     presets = _presets([voice for voice, _ in noted], settings)
     package = None
     if settings.normalizer == "wetext":
+        # The grammars take most of a second to import and load.
         from services.frontend.normalization.wetext_package import WeText
 
         package = WeText()
@@ -85,17 +86,21 @@ def read_model(settings: FrontendSettings) -> Loaded:
     )
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    notes = {voice.id: note for voice, note in noted}
-    return Loaded(analyzer, presets, notes, _store(directory, settings), _prompt_reader(directory, settings))
+    return Loaded(
+        analyzer,
+        presets,
+        {voice.id: notes for voice, notes in noted},
+        _store(directory, settings),
+        _prompt_reader(directory, settings),
+    )
 
 
 def _presets(voices: list[Voice], settings: FrontendSettings) -> PresetVoices:
     wanted = settings.default_voice
-    known = any(voice.id == wanted for voice in voices)
     # With a storage, the default voice may be a stored one that is created later.
-    later = bool(settings.voices_url) and wanted is not None and is_given_id(wanted)
+    later = settings.voices_url and wanted and is_given_id(wanted) and all(voice.id != wanted for voice in voices)
     try:
-        return PresetVoices(voices, wanted if known or not later else None)
+        return PresetVoices(voices, None if later else wanted)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
 
@@ -103,9 +108,6 @@ def _presets(voices: list[Voice], settings: FrontendSettings) -> PresetVoices:
 def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore | None:
     if not settings.voices_url:
         return None
-    from services.frontend.prompts.prompt_reader import voice_model
-    from services.frontend.voices.blobs import open_blobs
-
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
     except ValueError as error:
@@ -119,9 +121,6 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
 
 
 def _prompt_reader(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
-    from services.frontend.prompts.onnx_network import available_device
-    from services.frontend.prompts.prompt_reader import has_prompt_networks
-
     if not has_prompt_networks(directory):
         return None
     device = available_device() if settings.prompt_device == "auto" else settings.prompt_device
@@ -163,27 +162,19 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         library.default,
         settings.normalizer,
     )
-    servicer = FrontendServicer(
-        loaded.analyzer,
-        library,
-        reader,
-        scheduler,
-        settings.max_characters,
-        settings.max_stream_characters,
-        settings.recordings_cache_bytes,
-    )
+    servicer = FrontendServicer(loaded.analyzer, library, reader, scheduler, settings)
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
-    names = (
-        "max_characters",
-        "max_stream_characters",
-        "max_voices",
-        "max_voice_makings",
-        "voices_cache_bytes",
-        "max_message_bytes",
-    )
     service.info.describe(
         ServiceFacts(
-            limits=limits_of(settings, *names),
+            limits=limits_of(
+                settings,
+                "max_characters",
+                "max_stream_characters",
+                "max_voices",
+                "max_voice_makings",
+                "voices_cache_bytes",
+                "max_message_bytes",
+            ),
             libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext"),
         ),
         lambda: _analyze_once(loaded.analyzer, scheduler),

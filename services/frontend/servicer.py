@@ -2,32 +2,152 @@
 language do.
 """
 
+import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import grpc
 
+from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
 from cosyserve.rpc.first_message import setup_of
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
+from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
-from services.frontend.analysis.prepared_text import languages
-from services.frontend.analysis.streaming import Piece, StreamingInput
-from services.frontend.analysis.whole_input import parts_of
+from services.frontend.analysis.input_text import Piece, StreamingInput, parts_of
+from services.frontend.analysis.prepared_text import Reading, languages
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
+from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.segmentation.text_units import LONGEST_UNIT
-from services.frontend.text.language import language_of, require_tag
-from services.frontend.text.text_scheduler import TextScheduler
-from services.frontend.text_call import TextCall
+from services.frontend.settings import FrontendSettings
+from services.frontend.text.characters import scripts_of
+from services.frontend.text.language import language_of, require_tag, traced_language
+from services.frontend.text.text_scheduler import Caller, TextScheduler
+from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.voices.voice_library import VoiceLibrary
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MOST_FLUSHED_WORDS = 100
+
+
+_KINDS = {
+    Kind.UNREADABLE: TextWarning.KIND_UNREADABLE,
+    Kind.UNSUPPORTED_MARKUP: TextWarning.KIND_UNSUPPORTED_MARKUP,
+    Kind.UNUSABLE_PRONUNCIATION: TextWarning.KIND_UNUSABLE_PRONUNCIATION,
+    Kind.MORE: TextWarning.KIND_MORE,
+}
+
+
+@dataclass
+class TextCall:
+    """State and messages of one call."""
+
+    reading: Reading
+    log: WarningLog
+    sentences: int
+    """Sentences of the whole text so far, including those of earlier calls."""
+    pause: int
+    """Milliseconds of pause requested since the last sentence."""
+    languages: str
+    """As `prepared_text.languages`."""
+    caller: Caller = field(default_factory=Caller)
+    """The scheduling identity of the call's text work."""
+    _start: int = field(default_factory=time.time_ns)
+    _characters: int = 0
+    _language: str = ""
+    """Of the last sentence; empty before the first."""
+
+    def count(self, text: str, most: int, *, streamed: bool = False) -> None:
+        """Count received text. Raises InvalidRequest when it is empty (unless streamed) or the
+        total exceeds `most`.
+        """
+        self._characters += len(text)
+        if not streamed:
+            self.require_text()
+        if self._characters > most:
+            raise InvalidRequest(f"text has {self._characters} characters, allowed 1 to {most}")
+
+    def require_text(self) -> None:
+        if self._characters == 0 and self.sentences == 0:
+            raise InvalidRequest("text is empty; there is nothing to speak")
+
+    def message(self, sentence: Sentence) -> pb.Sentence:
+        self._language = sentence.language
+        message = pb.Sentence(
+            index=self.sentences,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            pause_before_milliseconds=self.pause,
+            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+            # 1.0 is the default and is not sent.
+            rate=0.0 if sentence.rate == 1.0 else sentence.rate,
+            continues=sentence.continues,
+        )
+        self.pause = 0
+        self.sentences += not sentence.unfinished
+        return message
+
+    def streamed(self, piece: Sentence) -> pb.AnalyzeStreamResponse:
+        sentence = self.message(piece)
+        return pb.AnalyzeStreamResponse(
+            sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index)
+        )
+
+    def closing(self) -> dict[str, Any]:
+        """The fields of a last response without a sentence; empty when there is nothing to send.
+        Raises InvalidRequest when the text had no speech.
+        """
+        if self.sentences == 0:
+            scripts = scripts_of(tuple(stretch for warning in self.log.take() for stretch in warning.left_out))
+            script_names = f" ({', '.join(scripts)})" if scripts else ""
+            raise InvalidRequest(
+                f"text holds only punctuation, blanks or what this model cannot read{script_names}; "
+                f"there is nothing to speak{self.languages}"
+            )
+        warnings = self.warnings(self.sentences)
+        closing = {"closing_pause_milliseconds": self.pause, "warnings": warnings}
+        return closing if self.pause or warnings else {}
+
+    def warnings(self, sentence: int) -> list[TextWarning]:
+        """The warnings since the last message that carried some, attributed to `sentence`."""
+        return [
+            TextWarning(
+                kind=_KINDS[warning.kind], message=warning.message, left_out=warning.left_out, sentence=sentence
+            )
+            for warning in self.log.take()
+        ]
+
+    def progress(self, text: StreamingInput) -> pb.AnalyzeProgress:
+        """How much of `text` has been consumed."""
+        if text.is_document:
+            return pb.AnalyzeProgress(document=True)
+        return pb.AnalyzeProgress(
+            characters=text.plain.settled,
+            sentences=self.sentences - text.plain.unsettled_sentences,
+            pause_milliseconds=self.pause,
+            last_language_code=text.plain.last_language,
+        )
+
+    def record(self) -> None:
+        telemetry.record(
+            Timing(
+                "frontend.analyze",
+                self._start,
+                time.time_ns(),
+                {
+                    "text.characters": self._characters,
+                    "text.language": traced_language(self._language or self.reading.language_code),
+                    "text.sentences": self.sentences,
+                },
+            )
+        )
 
 
 class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
@@ -43,19 +163,15 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         library: VoiceLibrary,
         reader: RecordingReader | None,
         scheduler: TextScheduler,
-        most_characters: int,
-        most_stream_characters: int,
-        recordings_cache_bytes: int,
+        settings: FrontendSettings,
     ) -> None:
-        super().__init__(library, reader, recordings_cache_bytes, analyzer.tokenizer, scheduler)
-        self._analyzer = analyzer
-        self._most_characters = most_characters
-        self._most_stream_characters = most_stream_characters
+        super().__init__(library, reader, settings.recordings_cache_bytes, analyzer.tokenizer, scheduler)
+        self._analyzer, self._settings = analyzer, settings
 
     async def Analyze(self, request: pb.AnalyzeRequest, context: Context) -> AsyncIterator[pb.AnalyzeResponse]:
         call = self._call(request.setup)
         try:
-            call.count(request.text, self._most_characters)
+            call.count(request.text, self._settings.max_characters)
             async for sentence in self._sentences(parts_of(self._analyzer, request.text, call.reading), call):
                 message = call.message(sentence)
                 yield pb.AnalyzeResponse(sentence=message, warnings=call.warnings(message.index))
@@ -80,9 +196,13 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
         # An earlier call may have consumed only text without speech.
         goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
-        by_part = setup.partial_sentences
         text = StreamingInput(
-            self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on
+            self._analyzer,
+            call.reading,
+            LONGEST_UNIT,
+            partial=setup.partial_sentences,
+            last_language=last_language,
+            goes_on=goes_on,
         )
         # The metadata reports that the setup was accepted. Otherwise text that the caller has
         # already sent would hide the status of a refusal.
@@ -90,7 +210,7 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         try:
             async for request in requests:
                 if request.WhichOneof("part") == "text":
-                    call.count(request.text, self._most_stream_characters, streamed=True)
+                    call.count(request.text, self._settings.max_stream_characters, streamed=True)
                     # Text without speech yields no item, so the worker is released only between
                     # steps.
                     steps = [
@@ -116,7 +236,7 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         """Yield the sentences among `pieces`, each computed while the call is scheduled."""
         while (piece := await self._scheduler.run(call.caller, partial(next, pieces, None))) is not None:
             if isinstance(piece, Pause):
-                call.wait(piece)
+                call.pause = added(call.pause, piece)
             else:
                 yield piece
 
@@ -134,7 +254,9 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
             own_readings=not setup.reference_readings,
             speed=setup.speed or 1.0,
         )
-        return TextCall(reading, first_index, first_pause, languages(self._analyzer.tokenizer))
+        return TextCall(
+            reading, reading.log or WarningLog(), first_index, first_pause, languages(self._analyzer.tokenizer)
+        )
 
 
 def _least_words(request: pb.AnalyzeStreamRequest) -> int:

@@ -21,7 +21,7 @@ from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.voices.voice_notes import FIELD, Labels, Notes, notes_field, require_given_id
+from services.frontend.voices.voice_notes import FIELD, Notes, notes_field, require_given_id
 from services.frontend.voices.voice_store import Origin, StoredVoice, VoiceStore, now
 
 _DONE = {"import": "read", "export": "written"}
@@ -52,19 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = import_file(store, directory, arguments.file, arguments.only)
         else:
             names = export_file(store, arguments.file, arguments.only, triton=arguments.layout == "triton")
+        sys.stdout.write(f"{len(names)} voices: {', '.join(names)}\n")
+        return 0
     except CosyserveError as error:
-        sys.stderr.write(f"cosyserve: {error.code.name}: {error.message}\n")
-        return 1
+        problem = f"{error.code.name}: {error.message}"
     except OSError as error:
-        sys.stderr.write(
-            f"cosyserve: {arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}\n"
-        )
-        return 1
+        problem = f"{arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}"
     except (ModelError, ValueError) as error:
-        sys.stderr.write(f"cosyserve: {error}\n")
-        return 1
-    sys.stdout.write(f"{len(names)} voices: {', '.join(names)}\n")
-    return 0
+        problem = str(error)
+    sys.stderr.write(f"cosyserve: {problem}\n")
+    return 1
 
 
 def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
@@ -90,7 +87,7 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
             )
     for voice, notes_of_voice in chosen:
         notes = notes_of_voice.imported(now(), f"imported from {file.name}")
-        origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance, "")
+        origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance)
         store.add(StoredVoice(voice, origin), notes.labels)
     return [voice.id for voice, _ in chosen]
 
@@ -104,15 +101,14 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
     known = store.ids()
     _require_known(only, known, "the storage")
     speakers: dict[str, dict[str, Any]] = {}
-    for voice_id in known:
-        entry = store.entry(voice_id) if not only or voice_id in only else None
-        stored = None if entry is None else store.content(entry)
+    chosen = [voice_id for voice_id in known if not only or voice_id in only]
+    for entry, labels in store.entries_with_labels(chosen):
+        stored = store.content(entry)
         if stored is not None:
             origin = stored.origin
-            labels = next((labels for _, labels in store.entries_with_labels([voice_id])), Labels())
             notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
-            arrays = triton_entry_of(stored.voice, stored.origin.transcript) if triton else entry_of(stored.voice)
-            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}
+            arrays = triton_entry_of(stored.voice, origin.transcript) if triton else entry_of(stored.voice)
+            speakers[entry.id] = {**arrays, FIELD: notes_field(notes, stored.voice.prompt_text_ids)}
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as target:

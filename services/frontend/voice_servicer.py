@@ -18,9 +18,7 @@ from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.prompts.instruction import instruction_ids
-from services.frontend.prompts.prompt_recording import Draft, PromptRecording
-from services.frontend.prompts.recorded_voices import RecordedVoices
-from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.prompts.recording_reader import Draft, PromptRecording, RecordedVoices, RecordingReader
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.language import traced_language
 from services.frontend.text.text_scheduler import Caller, TextScheduler
@@ -127,11 +125,14 @@ class VoiceMethods:
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
         ids = await self._scheduler.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
-        attributes: dict[str, int | float | str] = {
-            "instruction.characters": len(request.instruction),
-            "instruction.ids": len(ids),
-        }
-        telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
+        telemetry.record(
+            Timing(
+                "frontend.read_instruction",
+                start,
+                time.time_ns(),
+                {"instruction.characters": len(request.instruction), "instruction.ids": len(ids)},
+            )
+        )
         return pb.ReadInstructionResponse(token_ids=ids)
 
 

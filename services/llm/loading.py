@@ -5,6 +5,7 @@ own heavy libraries, so that only the chosen one is imported.
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from cosyserve.engines.benchmark_note import LLM, read_note
 from cosyserve.engines.engine_cache import default_directory
@@ -30,16 +31,15 @@ def load_chosen(
     ModelError naming what is wrong in the model directory, SettingsError when no candidate can
     serve here.
     """
-
-    def rung(name: str, wanted: LlmSettings) -> Candidate[Backend]:
-        return Candidate(
+    ladder = [
+        Candidate(
             name,
-            lambda: _load(wanted, on_fault),
+            partial(_load, wanted, on_fault),
             needs_files=name in HOSTED,
             discard=lambda late: asyncio.run(late.close()),
         )
-
-    ladder = [rung(name, wanted) for name, wanted in candidates(settings, hosted_first(settings))]
+        for name, wanted in candidates(settings, hosted_first(settings))
+    ]
     return first_working(
         "llm",
         ladder,

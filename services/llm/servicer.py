@@ -1,11 +1,11 @@
-"""The gRPC servicer: it validates a call, converts it into a `Generation` for the backend, and
-sends every hop of the backend as one response message. The two RPCs differ only in where the text
-comes from.
+"""The gRPC servicer: it validates a call before any other work, converts it into a `Generation` for
+the backend, and sends every hop of the backend as one response message. The two RPCs differ only in
+where the text comes from.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -16,14 +16,14 @@ from cosyserve.rpc.first_message import setup_of
 from cosyserve.rpc.service_info import identity_from_proto, identity_to_proto
 from cosyserve.spec import LONGEST_SENTENCE, SPEECH_VOCABULARY
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
-from services.llm import validation
 from services.llm.backends.backend import Backend, MeasuredGeneration
 from services.llm.generation.request import (
+    MOST_ARRIVING_IDS,
+    MOST_PROMPT_SPEECH,
     MOST_TOKENS,
     FinishReason,
     Generation,
     Grouping,
-    Outcome,
     Profile,
     Prompt,
     Sampling,
@@ -37,6 +37,10 @@ _REASONS = {
     FinishReason.END_OF_SPEECH: llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH,
     FinishReason.LENGTH: llm_pb2.GenerateSummary.FINISH_REASON_LENGTH,
 }
+MOST_IN_MESSAGE = 400
+"""Most speech tokens of a response message."""
+DEFAULT_IN_MESSAGE = 25
+"""Speech tokens of a response message where the request does not set a number."""
 
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
@@ -58,11 +62,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         """
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
-        text = validation.ids(
-            "text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE
-        )
+        text = _ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
-        validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
+        most = self._backend.lengths.longest(len(text))
+        if len(generation.replay) > most:
+            raise InvalidRequest(
+                f"setup.replay_tokens has {len(generation.replay)} ids, a sentence of {len(text)} text ids has at "
+                f"most {most}"
+            )
         async with contextlib.aclosing(self._responses(generation, list(text), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
@@ -88,26 +95,21 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         do not extend the deadline. Raises InvalidRequest, and DeadlineExceeded when no ids arrive
         in time.
         """
-        deadline = self._deadline()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._idle_seconds
         while (request := await self._next_message(deadline, requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
-            ids = validation.ids(
-                "text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS
-            )
+            ids = _ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=MOST_ARRIVING_IDS)
             if not ids:
                 continue
             received += ids
-            if len(received) > validation.MOST_ARRIVING_IDS:
+            if len(received) > MOST_ARRIVING_IDS:
                 raise InvalidRequest(
-                    f"text has {len(received)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
+                    f"text has {len(received)} ids in all its messages, allowed are 1 to {MOST_ARRIVING_IDS}"
                 )
             yield list(ids)
-            deadline = self._deadline()
-
-    def _deadline(self) -> float:
-        """The event loop's time, in seconds, until which the next message is awaited."""
-        return asyncio.get_running_loop().time() + self._idle_seconds
+            deadline = loop.time() + self._idle_seconds
 
     async def _next_message(
         self, deadline: float, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
@@ -128,24 +130,24 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         if setup.profile not in profile_pb2.Profile.values():
             raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
         prompt = Prompt(
-            validation.ids(
+            _ids(
                 "setup.prompt_text_ids",
                 setup.prompt_text_ids,
                 self._backend.text_vocabulary,
-                most=validation.MOST_ARRIVING_IDS,
+                most=MOST_ARRIVING_IDS,
             ),
-            validation.ids(
+            _ids(
                 "setup.prompt_speech_tokens",
                 setup.prompt_speech_tokens,
                 SPEECH_VOCABULARY,
-                most=validation.MOST_PROMPT_SPEECH,
+                most=MOST_PROMPT_SPEECH,
             ),
         )
         grouping = Grouping(
-            first=validation.message_size("setup.first_message_tokens", setup.first_message_tokens),
-            rest=validation.message_size("setup.message_tokens", setup.message_tokens),
+            first=_message_size("setup.first_message_tokens", setup.first_message_tokens),
+            rest=_message_size("setup.message_tokens", setup.message_tokens),
         )
-        replay = validation.ids("setup.replay_tokens", setup.replay_tokens, SPEECH_VOCABULARY, most=MOST_TOKENS)
+        replay = _ids("setup.replay_tokens", setup.replay_tokens, SPEECH_VOCABULARY, most=MOST_TOKENS)
         if setup.HasField("expected_identity"):
             self._backend.identity.require(identity_from_proto(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
@@ -182,8 +184,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(identity_to_proto(self._backend.identity))
                     message.text_starts_follow = self._backend.alignment is not None
-                if hop.outcome:
-                    message.summary.CopyFrom(_summary(hop.outcome))
+                if (outcome := hop.outcome) is not None:
+                    message.summary.CopyFrom(
+                        llm_pb2.GenerateSummary(
+                            finish_reason=_REASONS[outcome.reason],
+                            tokens=outcome.tokens,
+                            queue_milliseconds=outcome.queue.milliseconds,
+                            prefill_milliseconds=outcome.prefill.milliseconds,
+                            decode_milliseconds=outcome.decode.milliseconds,
+                        )
+                    )
                     if (table := self._backend.alignment) is not None:
                         aligned = asyncio.to_thread(
                             _aligned, table, tuple(received), tokens, guarded=generation.guarded
@@ -203,11 +213,20 @@ def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]
     return starts
 
 
-def _summary(outcome: Outcome) -> llm_pb2.GenerateSummary:
-    return llm_pb2.GenerateSummary(
-        finish_reason=_REASONS[outcome.reason],
-        tokens=outcome.tokens,
-        queue_milliseconds=outcome.queue.milliseconds,
-        prefill_milliseconds=outcome.prefill.milliseconds,
-        decode_milliseconds=outcome.decode.milliseconds,
-    )
+def _ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: int) -> tuple[int, ...]:
+    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first invalid
+    id.
+    """
+    if not least <= len(values) <= most:
+        raise InvalidRequest(f"{field} has {len(values)} ids, allowed are {least} to {most}")
+    for index, value in enumerate(values):
+        if not 0 <= value < below:
+            raise InvalidRequest(f"{field}[{index}] is {value}, allowed 0 to {below - 1}")
+    return tuple(values)
+
+
+def _message_size(field: str, value: int) -> int:
+    """Tokens per message: 1 to 400, 0 for the default. Raises InvalidRequest."""
+    if not 0 <= value <= MOST_IN_MESSAGE:
+        raise InvalidRequest(f"{field} is {value}, allowed 1 to {MOST_IN_MESSAGE}, or 0 for {DEFAULT_IN_MESSAGE}")
+    return value or DEFAULT_IN_MESSAGE

@@ -6,8 +6,8 @@ from pathlib import Path
 from cosyserve.engines.benchmark_note import LLM
 from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
 from cosyserve.rpc.server import ServerSettings
+from cosyserve.settings import require_range
 
-BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
 HOSTED_KV_MIB = 4096
 """Default MiB of keys and values for TensorRT-LLM and vLLM."""
 FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out")
@@ -15,9 +15,12 @@ FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out
 non-finite numbers, always the same token, only three quarters of the tokens that the alignment
 expects.
 """
-DEVICES = ("auto", "cpu", "cuda")
-GPU_ENGINES = ("auto", "fused", "readable")
-GPU_PRECISIONS = ("bfloat16", "float32")
+CHOICES = {
+    "backend": ("auto", "tensorrt_llm", "vllm", "torch", "fake"),
+    "device": ("auto", "cpu", "cuda"),
+    "gpu_engine": ("auto", "fused", "readable"),
+    "gpu_precision": ("bfloat16", "float32"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +116,7 @@ class LlmSettings(ServerSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choices = {"backend": BACKENDS, "device": DEVICES, "gpu_engine": GPU_ENGINES, "gpu_precision": GPU_PRECISIONS}
-        for name, allowed in choices.items():
+        for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
@@ -122,18 +124,13 @@ class LlmSettings(ServerSettings):
             raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(LLM.hosted)}, or empty")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
-        if not 0 <= self.fake_fault_share <= 1:
-            raise ValueError(f"fake_fault_share is {self.fake_fault_share}, must be 0 to 1")
+        require_range(self, ["fake_fault_share"], "{name} is {value}, must be 0 to 1", least=0, most=1)
         check_load_seconds(self.load_seconds)
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
-        for name in ("threads", "max_sequences", "max_positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
-        if self.idle_seconds <= 0:
-            raise ValueError(f"idle_seconds is {self.idle_seconds}, must be greater than 0")
-        for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds", "prompt_states_mib"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")
-        if self.kv_budget_mib is not None and self.kv_budget_mib < 1:
-            raise ValueError(f"kv_budget_mib is {self.kv_budget_mib}, must be at least 1 or unset")
+        counts = ("threads", "max_sequences", "max_positions")
+        require_range(self, counts, "{name} is {value}, must be at least 1", least=1)
+        require_range(self, ["idle_seconds"], "{name} is {value}, must be greater than 0", above=0)
+        from_zero = ("max_waiting", "retry_after_seconds", "fake_token_milliseconds", "prompt_states_mib")
+        require_range(self, from_zero, "{name} is {value}, must not be negative", least=0)
+        require_range(self, ["kv_budget_mib"], "{name} is {value}, must be at least 1 or unset", least=1)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cosyserve.rpc.server import ServerSettings
+from cosyserve.settings import require_range
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
@@ -93,7 +94,7 @@ class OrchestratorSettings(ServerSettings):
         for name in ("frontend", "llm", "token2wav"):
             if not getattr(self, name):
                 raise ValueError(f"{name.upper()} names no address")
-        for name in (
+        positive = (
             "max_streams",
             "max_characters",
             "attempts",
@@ -105,19 +106,12 @@ class OrchestratorSettings(ServerSettings):
             "reader_seconds",
             "max_voice_makings",
             "voice_seconds",
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        )
+        require_range(self, positive, "{NAME} must be positive, got {value}", above=0)
         if self.adaptive_limit not in ADAPTIVE_LIMITS:
             raise ValueError(f"ADAPTIVE_LIMIT is {self.adaptive_limit!r}, allowed: {', '.join(ADAPTIVE_LIMITS)}")
-        if self.max_waiting_characters < _LEAST_WAITING_CHARACTERS:
-            raise ValueError(
-                f"MAX_WAITING_CHARACTERS is {self.max_waiting_characters}, allowed are at least "
-                f"{_LEAST_WAITING_CHARACTERS}"
-            )
-        if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:
-            raise ValueError(f"IDLE_SECONDS is {self.idle_seconds:g}, allowed are 1 to {LONGEST_IDLE_SECONDS}")
-        if self.warm_voices < 0:
-            raise ValueError(f"WARM_VOICES must not be negative, got {self.warm_voices}")
-        if self.recovery_seconds < 0:
-            raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")
+        waiting, at_least = ["max_waiting_characters"], "{NAME} is {value}, allowed are at least {least}"
+        require_range(self, waiting, at_least, least=_LEAST_WAITING_CHARACTERS)
+        idle, between = ["idle_seconds"], "{NAME} is {value:g}, allowed are {least} to {most}"
+        require_range(self, idle, between, least=1, most=LONGEST_IDLE_SECONDS)
+        require_range(self, ("warm_voices", "recovery_seconds"), "{NAME} must not be negative, got {value}", least=0)

@@ -130,10 +130,8 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
-    async def decode_once() -> None:
-        await warm_up(batcher, backend.warm_up_profile)
-
-    service.info.describe(facts(settings, footing), decode_once, load=lambda: batcher.load.now)
+    warming = partial(warm_up, batcher, backend.warm_up_profile)
+    service.info.describe(facts(settings, footing), warming, load=lambda: batcher.load.now)
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)

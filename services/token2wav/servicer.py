@@ -18,7 +18,7 @@ from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.inputs.chunking import trim_prompt
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.hop_audio import PROMPT_CACHED, HopAudio
+from services.token2wav.scheduling.stream_slot import PROMPT_CACHED, HopAudio
 from services.token2wav.stream import AcousticStream
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
@@ -83,7 +83,9 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         """Run one task that reads tokens and one that writes audio. The first failure cancels both,
         and leaving the stream stops the engine's work for it.
         """
-        self._identity.require(_expected_identity(setup))
+        self._identity.require(
+            identity_from_proto(setup.expected_identity) if setup.HasField("expected_identity") else None
+        )
         async with AcousticStream(self._batcher, self._sentence(setup)) as stream, asyncio.TaskGroup() as group:
             # Initial metadata confirms that the setup is accepted. The caller sends no tokens
             # before, because a write that is in flight hides the status of a refusal.
@@ -99,7 +101,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         return replace(sentence, voice=trim_prompt(sentence.voice, self._first_hop_tokens))
 
     async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
-        spent, first = _Spent(), True
+        spent = _Spent()
         async for hop in stream:
             for timing in hop.timings:
                 telemetry.record(timing)
@@ -107,9 +109,8 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
                     _count_prompt(hit=bool(timing.attributes[PROMPT_CACHED]))
             spent.add(hop)
             messages = _messages(hop)
-            if first:
+            if hop.hop.index == 0:
                 messages[0].identity.CopyFrom(identity_to_proto(self._identity))
-                first = False
             if hop.last:
                 messages[-1].summary.CopyFrom(spent.summary(hop.end_sample))
             for audio in messages:
@@ -231,9 +232,3 @@ def _hops(hops: profile_pb2.HopSchedule) -> Hops:
         raise InvalidRequest(f"hops.growth {hops.growth} is not known; known are {', '.join(growths.keys()[1:])}")
     growth = None if hops.growth == profile_pb2.HopSchedule.GROWTH_UNSPECIFIED else Growth(hops.growth)
     return Hops(hops.first_hop_tokens or 1, growth, hops.max_hop_tokens or 100)
-
-
-def _expected_identity(setup: token2wav_pb2.DecodeSetup) -> Identity | None:
-    if not setup.HasField("expected_identity"):
-        return None
-    return identity_from_proto(setup.expected_identity)

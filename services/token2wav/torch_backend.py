@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.engines.kernel_cache import Key, keep_kernels
+from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
@@ -15,7 +15,7 @@ from services.token2wav.decoders.continuous_state import BlocksAhead, core_to_sp
 from services.token2wav.decoders.engine_identity import WEIGHTS, device_of, device_text, precision_text
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.gpu.device.suitability import Unsuitable, check_device, kernels_compile
+from services.token2wav.gpu.device.suitability import check_device, kernels_compile
 from services.token2wav.inputs.request import Profile
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 

@@ -27,10 +27,9 @@ from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
+from services.frontend.analysis.input_text import Piece, StreamingInput, parts_of
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import MOST_RESPELT
-from services.frontend.analysis.streaming import Piece, StreamingInput
-from services.frontend.analysis.whole_input import parts_of
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText

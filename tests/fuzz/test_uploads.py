@@ -24,8 +24,7 @@ from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.prompts.prompt_recording import Draft, PromptRecording
-from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.prompts.recording_reader import Draft, PromptRecording, RecordingReader
 from services.frontend.recordings.compressed_audio import read_compressed
 from services.frontend.recordings.decoding import kind_of
 from services.frontend.recordings.wav_reader import read_wav

@@ -14,7 +14,6 @@ from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow import weights as flow_weights
-from services.token2wav.vocoder import config as vocoder_config
 from services.token2wav.vocoder import weights as vocoder_weights
 
 GOLDEN = Path(__file__).parent
@@ -71,4 +70,4 @@ def test_flow(published: ModelDirectory) -> None:
 
 
 def test_vocoder(published: ModelDirectory) -> None:
-    assert vocoder_weights.expected_tensors(vocoder_config.read_config(published)) == shapes("hift.pt")
+    assert vocoder_weights.expected_tensors(vocoder_weights.read_config(published)) == shapes("hift.pt")

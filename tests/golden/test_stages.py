@@ -13,6 +13,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder import vocoder as vocoder_module
+from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tools.verify.__main__ import STAGES, run, run_stage
 from tools.verify.report import Report
@@ -145,7 +146,7 @@ def test_the_upstream_schedule_of_calls_gives_the_recorded_chunks(monkeypatch: p
         chunks = [torch.from_numpy(arrays[f"wav_chunk{call}"][0]) for call in range(calls)]
     recorded = iter(sources)
     monkeypatch.setattr(vocoder.source, "generate", lambda f0, before, noise, ended: (next(recorded), None))
-    state = vocoder.start_upstream(seed=0, sentence=0)
+    state = UpstreamVocoderState(seed=0, sentence=0)
     for call in range(calls):
         new = mels[call] if call == 0 else mels[call][:, vocoder_module.OVERLAP_FRAMES :]
         samples = vocoder.step_upstream(state, new, final=call == calls - 1)

@@ -13,7 +13,7 @@ from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import GreedyChooser
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 from services.token2wav.flow.flow import VoicePrompt, load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
 

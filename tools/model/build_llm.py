@@ -22,8 +22,8 @@ from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from cosyserve.errors import ModelError, SettingsError
+from services.llm.generation.request import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
-from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
 from tools.model.output.command import ENGINES, command, engine_cache, say
 from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest
 

@@ -27,8 +27,7 @@ from services.token2wav.engines.artifacts import (
     published_estimator,
 )
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
-from services.token2wav.vocoder.config import VocoderConfig, read_config
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import EncoderGraph
 from tools.model.graphs.estimator_graph import EstimatorGraph, read_published

@@ -38,7 +38,7 @@ def _encoder(flow: Flow, arrays: Recording) -> None:
     positions = relative_positions(count, count, flow.config.encoder_width, flow.device)
 
     def embedded() -> Tensor:
-        return flow.embed(ids)[None]
+        return flow.network.embed(ids)[None]
 
     def looked_ahead() -> Tensor:
         return encoder.pre_lookahead(embedded(), nothing, CachedPass.whole(1))

@@ -22,8 +22,7 @@ from services.llm.generation.interleaved_text import ArrivingText, ContinuousTex
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
-from services.llm.generation.script import speech_inputs
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText, speech_inputs
 from tools.verify.recording import Recipe, Recording, compare_file
 from tools.verify.report import Report
 

@@ -21,11 +21,10 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
-from services.token2wav.inputs.cancellation import Stop
-from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.inputs.request import Profile, Sentence, Stop, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.stream_slot import HopAudio
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.verify.recording import Recording
@@ -116,9 +115,6 @@ class _ListeningVocoder:
 
     vocoder: Vocoder
     outputs: _StreamCalls
-
-    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
-        return self.vocoder.start_upstream(seed, sentence)
 
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)

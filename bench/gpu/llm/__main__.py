@@ -24,7 +24,7 @@ from bench.gpu.llm.decode_steps import cache_bytes, steps
 from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
 from bench.gpu.timing import ceilings
 from bench.parts.part import ResultsFile
-from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.packing import pack
 
 FIRST_SOUND_TOKENS = 16
 """For its first 120 ms a voice of 87 prompt tokens needs 13 tokens and 3 to look ahead."""
@@ -39,8 +39,7 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
     started = time.perf_counter()
     engine = engine_of(model, 128, torch.bfloat16)
     print(f"engine with all buckets captured in {time.perf_counter() - started:.1f} s")
-    packed = engine.model
-    assert isinstance(packed, PackedModel)
+    packed = pack(model, torch.bfloat16, 1, torch.device("meta"))  # its sizes
     del model
     torch.cuda.empty_cache()
     gc.collect()

@@ -18,8 +18,7 @@ from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.script import Table
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import Table, WholeText
 
 POISONED = 950
 """A text id whose embedding is set to NaN."""

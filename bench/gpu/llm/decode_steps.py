@@ -13,7 +13,7 @@ from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.state_table import Column
+from services.llm.gpu.slots import Column
 from services.llm.gpu.tuning import BUCKETS
 
 SLOTS, POSITIONS = 128, 2048

@@ -13,8 +13,8 @@ from services.llm.engine.scheduler import Limits
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Grouping, Hop, Profile, Prompt
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
-from services.llm.gpu.factory import start_engine
+from services.llm.generation.script import WholeText
+from services.llm.gpu.runner import start_engine
 
 PROMPT_TEXT, PROMPT_SPEECH = 20, 87
 TEXT_IDS = 20

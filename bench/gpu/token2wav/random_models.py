@@ -14,8 +14,7 @@ from services.token2wav.flow.flow import Flow, VoicePrompt
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from services.token2wav.vocoder.config import VocoderConfig, read_config
-from services.token2wav.vocoder.weights import fused
+from services.token2wav.vocoder.weights import VocoderConfig, fused, read_config
 
 PUBLISHED = PUBLISHED_FLOW
 DEVICE = torch.device("cuda")

@@ -21,7 +21,7 @@ from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.pieces import RandomPieces, equally_long
 from recipes.demo_voice.training.speech import by_length
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.network import Network
+from services.token2wav.flow.flow import Network
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.stream_cache import CachedPass, chunk_mask
 from services.token2wav.flow.weights import FlowConfig

@@ -4,7 +4,7 @@ Ids: one table of inputs without the rows that no tokenizer of few codes ever ma
 text ids, codes, and a mask that stands for a code the model may not see), and one list of decisions
 (codes, end of speech, fill).
 
-`services.llm.generation.whole_text` and `services.llm.generation.interleaved_text` are the
+`services.llm.generation.script` and `services.llm.generation.interleaved_text` are the
 definition; here the speech is known already.
 """
 

@@ -11,10 +11,9 @@ from torch import Tensor
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.training import parameter_store
 from recipes.demo_voice.vocoder.segments import Stretch
-from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.source import F0Predictor, Source
-from services.token2wav.vocoder.weights import expected_tensors, is_gain
+from services.token2wav.vocoder.weights import VocoderConfig, expected_tensors, is_gain
 
 PITCH = "f0_predictor."
 """Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no

@@ -23,9 +23,8 @@ from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import objective
 from services.frontend.prompts.features.mel import mel_spectrogram
-from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import FILE
+from services.token2wav.vocoder.weights import FILE, VocoderConfig, read_config
 
 UTTERANCES = 32
 SENTENCES = "held_out.pt"

@@ -28,8 +28,7 @@ from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.held_out import SENTENCES, HeldOut, HeldOutProcess
 from recipes.demo_voice.vocoder.segments import RandomPieces
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Training
-from services.token2wav.vocoder.config import read_config
-from services.token2wav.vocoder.weights import FILE
+from services.token2wav.vocoder.weights import FILE, read_config
 
 BATCH, FRAMES = 16, 32
 REPORT_SECONDS, MEASURE_SECONDS = 20.0, 150.0

@@ -15,8 +15,7 @@ from recipes.demo_voice.vocoder import generator, objective
 from recipes.demo_voice.vocoder.generator import Generator
 from recipes.demo_voice.vocoder.objective import Discriminators
 from recipes.demo_voice.vocoder.segments import RandomPieces, Stretch, disturbed, sent
-from services.token2wav.vocoder.config import VocoderConfig
-from services.token2wav.vocoder.weights import fused
+from services.token2wav.vocoder.weights import VocoderConfig, fused
 
 RATE, PITCH_RATE = 3e-4, 1e-3
 ADVERSARIAL_FROM = 0.06

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.incremental_sentences import IncrementalSentences, NormalizedRun, Sentence
+from services.frontend.analysis.incremental_sentences import IncrementalSentences, Sentence
 from services.frontend.analysis.prepared_text import DEFAULT_READING, AnalyzerConfig, PreparedText, Reading
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.analysis.reading_context import ReadingContext
-from services.frontend.normalization.english.unfinished_forms import has_begun
+from services.frontend.normalization.english_readings import has_begun
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.language_spans import language_by_script, spans
 from services.frontend.segmentation.pauses import Pause, passages
@@ -68,8 +68,15 @@ class Analyzer:
         """Combine the options of a request with the server's pronunciations; the request's take
         precedence. Raises InvalidRequest naming an invalid pronunciation.
         """
-        dictionary = self._config.dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
-        return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
+        return Reading(
+            language_code,
+            allow_control_tokens,
+            self._config.dictionary.with_request(pronunciations, self.tokenizer.is_phonemes),
+            joined,
+            own_readings,
+            speed,
+            WarningLog(),
+        )
 
     def parts(
         self, text: str, reading: Reading = DEFAULT_READING, context: ReadingContext | None = None
@@ -124,13 +131,13 @@ class Analyzer:
         language code the language is chosen run by run. context: the context of that text.
         """
 
-        def spoken(run: str, before: str, last: bool) -> NormalizedRun:
+        def spoken(run: str, before: str, last: bool) -> tuple[str, str]:
             prepared = PreparedText(
                 self._config, run, reading.language_code, reading, context, whole_unit=last and not before
             )
-            text = prepared.text if prepared.as_is else "".join(self._run(prepared.text, prepared, before, last))
+            text = prepared.text if prepared.as_is else "".join(self._run(prepared.text, prepared, before, last=last))
             prepared.note(text, dropped=False)
-            return NormalizedRun(placeholders.for_tokenizer(text, prepared.phonemes), prepared.language)
+            return placeholders.for_tokenizer(text, prepared.phonemes), prepared.language
 
         allow_special = self._config.allow_special or reading.allow_control_tokens
         dictionary = reading.dictionary or self._config.dictionary
@@ -146,9 +153,9 @@ class Analyzer:
         cut to the model's limit.
         """
         prepared = PreparedText(self._config, text, language_code, DEFAULT_READING, ReadingContext())
-        joined = self._split is Split.JOINED
         return (
-            placeholders.for_reader(segment, prepared.phonemes) for segment in self._segments(prepared, joined=joined)
+            placeholders.for_reader(segment, prepared.phonemes)
+            for segment in self._segments(prepared, joined=self._split is Split.JOINED)
         )
 
     def normalise(self, text: str, language_code: str = "") -> str:
@@ -183,29 +190,27 @@ class Analyzer:
         runs = [text] if self._config.reference else list(runs_of(text, RUN_CHARACTERS))
         before = ""
         for index, run in enumerate(runs):
-            last = index == len(runs) - 1
             yield_turn()
-            yield from self._run(run, prepared, before, last)
+            yield from self._run(run, prepared, before, last=index == len(runs) - 1)
             before = run[-1:]
 
-    def _run(self, run: str, prepared: PreparedText, before: str, last: bool) -> Iterator[str]:
-        if self._config.reference or prepared.language not in (CHINESE, ENGLISH):
-            yield self._normalizer.normalise(run, prepared.language, before=before, last=last)
-        else:
-            yield from self._spans(run, prepared, before, last)
-
-    def _spans(self, run: str, prepared: PreparedText, before: str, last: bool) -> Iterator[str]:
+    def _run(self, run: str, prepared: PreparedText, before: str, *, last: bool) -> Iterator[str]:
         """Normalise each span of one script in its own language."""
         language = prepared.language
+        if self._config.reference or language not in (CHINESE, ENGLISH):
+            yield self._normalizer.normalise(run, language, before=before, last=last)
+            return
         language_spans = spans(run, language, self.tokenizer.languages)
-        for index, span in enumerate(language_spans):
-            ends = last and index == len(language_spans) - 1
+        for span, following in zip(language_spans, [*language_spans[1:], None], strict=True):
             spoken = self._normalizer.normalise(
-                span.text, span.language, before=before, last=ends, own_readings=prepared.own_readings
+                span.text,
+                span.language,
+                before=before,
+                last=last and following is None,
+                own_readings=prepared.own_readings,
             )
             # The Chinese rule for blanks also applies between two scripts.
-            following = None if index + 1 == len(language_spans) else language_spans[index + 1].language
-            meets_chinese = following == CHINESE and language == CHINESE
+            meets_chinese = language == CHINESE and following is not None and following.language == CHINESE
             yield spoken.rstrip(" ") if meets_chinese else spoken
             before = span.text[-1:]
 

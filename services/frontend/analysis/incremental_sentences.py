@@ -11,10 +11,9 @@ are the ids of the whole unit.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.normalization.english.unfinished_forms import is_roman_numeral
+from services.frontend.normalization.english_readings import is_roman_numeral
 from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import is_only_marks
 from services.frontend.text.language import CHINESE
@@ -25,15 +24,10 @@ _PLAIN = re.compile(r"[，、：]?[^\W\d_]+(?:['’-][^\W\d_]+)*,?")
 _ENDS = frozenset(".?!;:。？！；：…\"'”’)）」』》»")
 
 
-class NormalizedRun(NamedTuple):
-    """A normalised run, as it is passed to the tokenizer, and its language."""
-
-    text: str
-    language: str
-
-
-Normalise = Callable[[str, str, bool], NormalizedRun]
-"""Normalises (run, character before it, whether it is the last)."""
+Normalise = Callable[[str, str, bool], tuple[str, str]]
+"""Normalises (run, character before it, whether it is the last): the text, as it is passed to the
+tokenizer, and its language.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,8 @@ class IncrementalSentences:
             if (
                 plain
                 and self._plain_before
-                and not _in_brackets(unit[self._begin : cut])
+                # Not in brackets: they may be those of a link.
+                and unit.rfind("[", self._begin, cut) <= unit.rfind("]", self._begin, cut)
                 and not self._holds(unit[:cut])
             ):
                 yield from self._parts(self._ids.feed(self._spoken(unit[self._begin : cut], last=False)))
@@ -124,10 +119,9 @@ class IncrementalSentences:
 
     def _spoken(self, run: str, *, last: bool) -> str:
         run = run if self._begin else run.lstrip()
-        spoken = self._normalise(run, self._before, last)
-        self._language = spoken.language
+        text, self._language = self._normalise(run, self._before, last)
         self._before = run[-1:]
-        return spoken.text
+        return text
 
     def _parts(self, final: FinalIds) -> Iterator[Sentence]:
         while final.ids:
@@ -156,7 +150,3 @@ def _cut(final: FinalIds, most: int) -> tuple[FinalIds, FinalIds]:
     before = [(word, place, min(count, cut - place)) for word, place, count in words if place < cut]
     after = [(word, place - cut, count) for word, place, count in words if place >= cut]
     return FinalIds(ids[:cut], before), FinalIds(ids[cut:], after)
-
-
-def _in_brackets(run: str) -> bool:
-    return run.rfind("[") > run.rfind("]")

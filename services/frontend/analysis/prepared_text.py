@@ -94,8 +94,8 @@ class PreparedText:
         text = speakable(text) if plain else speakable_around(text)
         self.as_is = self.allow_special and _is_markup(text)
         if not self.as_is:
-            if plain and self._log is not None and "<" in text:
-                note_ssml_outside(text, self._log)
+            if plain and self._log is not None and (tags := _SSML.findall(text)):
+                self._log.add(Kind.UNSUPPORTED_MARKUP, SSML_OUTSIDE_DOCUMENT, (name.lower() for name in tags))
             text = (reading.dictionary or config.dictionary).apply(
                 placeholders.replace_marks(text), self._add_phonemes, context
             )
@@ -121,11 +121,23 @@ class PreparedText:
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def note(self, text: str, *, dropped: bool) -> None:
-        """Warn about what the model cannot speak in normalised `text`; dropped: that is all of
-        it.
+        """Warn about what the model cannot speak in a span of normalised text with its
+        placeholders; dropped: that is all of it.
         """
-        if self._log is not None:
-            note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
+        if self._log is None:
+            return
+        marks = [
+            mark
+            for mark in map(mark_of, "".join(PLACEHOLDERS.findall(text)))
+            if mark and mark not in _PAGE_MARKS and self._tokenizer.id_of(mark) is None
+        ]
+        if marks:
+            self._log.add(Kind.UNREADABLE, "marks of sound that this model has no tokens for are left out", marks)
+        text = PLACEHOLDERS.sub(" ", text)
+        unread = stretches(text, lambda place: has_meaning(text[place])) if dropped else self._tokenizer.unread(text)
+        if unread:
+            message = f"letters or signs that this model cannot speak are left out{languages(self._tokenizer)}"
+            self._log.add(Kind.UNREADABLE, message, unread)
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(placeholders.for_tokenizer(text, self.phonemes), allow_special=self.allow_special)
@@ -158,34 +170,6 @@ SSML_OUTSIDE_DOCUMENT = (
     "SSML is parsed only in a text that begins with <speak; elsewhere its tags are not spoken and the text inside "
     "is read"
 )
-
-
-def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:
-    """text: a span of normalised text with its placeholders; dropped: none of it is passed to the
-    tokenizer.
-    """
-    carried = PLACEHOLDERS.findall(text)
-    if carried:
-        marks = [
-            mark
-            for mark in map(mark_of, "".join(carried))
-            if mark and mark not in _PAGE_MARKS and tokenizer.id_of(mark) is None
-        ]
-        if marks:
-            log.add(Kind.UNREADABLE, "marks of sound that this model has no tokens for are left out", marks)
-        text = PLACEHOLDERS.sub(" ", text)
-    unread = stretches(text, lambda place: has_meaning(text[place])) if dropped else tokenizer.unread(text)
-    if unread:
-        log.add(
-            Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", unread
-        )
-
-
-def note_ssml_outside(text: str, log: WarningLog) -> None:
-    """Warn about SSML tags in a text that is no SSML document."""
-    tags = _SSML.findall(text)
-    if tags:
-        log.add(Kind.UNSUPPORTED_MARKUP, SSML_OUTSIDE_DOCUMENT, (name.lower() for name in tags))
 
 
 def languages(tokenizer: Tokenizer) -> str:

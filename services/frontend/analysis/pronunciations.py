@@ -138,8 +138,10 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
     # This also removes private-use characters, which are reserved for `tokenizers.placeholders`.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
-        length = f"{len(spoken.strip())} characters without the blanks around it"
-        raise InvalidRequest(f"pronunciations[{written!r}] has {length}, allowed are 1 to {LONGEST_SPOKEN}")
+        raise InvalidRequest(
+            f"pronunciations[{written!r}] has {len(spoken.strip())} characters without the blanks around it, "
+            f"allowed are 1 to {LONGEST_SPOKEN}"
+        )
     slashed = _SLASHED.fullmatch(spoken)
     if slashed is None:
         return spoken

@@ -3,11 +3,15 @@ read as words (`© 2019`, `§ 4`, `α`, `°`) and for markers of a list within r
 eggs, 2) a cup`, `(a) Sign here.`).
 
 Plain text is detected quickly: it costs one search for a character or a word that some rule reads.
+
+Of an unfinished text, `has_begun` says whether a written form of several words may have begun at
+its end: the words that decide the reading of a number may precede it by several words (`account
+number is 48210937`) or follow it (`a 20 A fuse`), and such words must be read together.
 """
 
 import re
 
-from services.frontend.normalization.english import numerals, roman
+from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.names import abbreviations, identifiers, technical_names
 from services.frontend.normalization.english.numbers import (
     arithmetic,
@@ -18,7 +22,6 @@ from services.frontend.normalization.english.numbers import (
     times,
     units,
 )
-from services.frontend.normalization.english.roman import value
 from services.frontend.text.rules import Rule, any_of, apply_rules
 
 _FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
@@ -31,7 +34,7 @@ def _marked(match: re.Match[str]) -> str:
 
 
 def _roman(match: re.Match[str]) -> str:
-    return f"{numerals.cardinal(str(value(match['mark'])))}, "
+    return f"{numerals.cardinal(str(numerals.roman_value(match['mark'])))}, "
 
 
 _MARKERS: tuple[Rule, ...] = (
@@ -113,28 +116,24 @@ def rewrite(text: str) -> str:
     figures, signed = _FIGURES.search(text) is not None, _SIGN_OR_PATH.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = with_markers(text)
-    if signed:
-        text = apply_rules(technical_names.PROGRAMMING, text)
-        text = apply_rules(technical_names.PATHS, text)
-    elif "." in text and re.search(r"\.[A-Za-z]", text):
+    if signed or ("." in text and re.search(r"\.[A-Za-z]", text)):
         text = apply_rules(technical_names.PATHS, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
         text = units.with_inches(apply_rules(units.RULES, apply_rules(_WITH_FIGURES, text)))
     if _UNIT.search(text):
         text = apply_rules(units.WITHOUT_FIGURE, text)
     if figures or signed:
-        text = apply_rules(scientific.RULES, text)
-        text = apply_rules(arithmetic.RATIOS, text)
-        text = apply_rules(arithmetic.RULES, text)
+        text = apply_rules((*scientific.RULES, *arithmetic.RATIOS, *arithmetic.RULES), text)
     if "/" in text:
         text = apply_rules(technical_names.JOINED_WORDS, text)
     if signed:
         text = apply_rules(_SPOKEN_SIGNS, text)
-    if _may_have_abbreviation(text):
+    stopped = _STOPPED.findall(text)
+    if any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text:
         text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None
     if joined or _NUMERAL.search(text):
-        text = apply_rules(roman.RULES, text)
+        text = apply_rules(numerals.ROMAN, text)
     if joined:
         text = identifiers.CITY_AND_STATE[0].sub(identifiers.CITY_AND_STATE[1], text)
     if not technical_names.SPOKEN.keys().isdisjoint(_WORDS.findall(text.lower())) or joined:
@@ -142,7 +141,84 @@ def rewrite(text: str) -> str:
     return apply_rules(plain_numbers.RULES, text) if figures else text
 
 
-def _may_have_abbreviation(text: str) -> bool:
-    """Whether a full stop may belong to an abbreviation."""
-    stopped = _STOPPED.findall(text)
-    return any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text
+REACH = 80
+"""Characters at the end of the text that are examined."""
+_NAMED = frozenset(
+    [
+        "account",
+        "accounts",
+        "acct",
+        "pin",
+        "passcode",
+        "password",
+        "otp",
+        "isbn",
+        "issn",
+        "ssn",
+        "iban",
+        "serial",
+        "card",
+        "zip",
+        "postal",
+        "postcode",
+        "code",
+        "tracking",
+        "confirmation",
+        "passport",
+        "routing",
+        "booking",
+        "reservation",
+        "membership",
+        "member",
+        "employee",
+        "customer",
+        "license",
+        "plate",
+        "locker",
+        "combination",
+        "extension",
+        "badge",
+        "invoice",
+        "policy",
+        "reference",
+        "id",
+        "ticket",
+        "flight",
+        "flights",
+        "number",
+        "fax",
+        "line",
+        "hotline",
+        "lifeline",
+        "helpline",
+        "pressure",
+        "bp",
+        "odds",
+        "ratio",
+        "scale",
+    ]
+)
+"""Words that decide the reading of a number up to three words after them."""
+_WORDS_BEFORE = 4
+_WORDS_AFTER = 2
+"""Words after a number that decide its reading."""
+_OTHER_PARTS = "type|phase|stage|chapter|part|act|scene|book|volume|class|level|section"
+_BEFORE_ROMAN = frozenset("|".join((numerals.PARTS, numerals.RULERS, _OTHER_PARTS)).split("|"))
+_ROMAN_NUMERAL = re.compile(r"[IVXLCDM]{2,8}|[ivx]{2,5}")
+
+
+def has_begun(text: str) -> bool:
+    """Whether a form may continue after `text`, which ends between two words."""
+    words = text[-REACH:].split()[-_WORDS_BEFORE:]
+    if not words:
+        return False
+    return (
+        words[-1] in _BEFORE_ROMAN
+        or any(word.rstrip(":,#").lower() in _NAMED for word in words)
+        or any(_FIGURES.search(word) is not None for word in words[-_WORDS_AFTER:])
+    )
+
+
+def is_roman_numeral(word: str) -> bool:
+    """Whether `word`, letters only, may be a Roman numeral, which is read with its neighbours."""
+    return _ROMAN_NUMERAL.fullmatch(word.rstrip(",")) is not None

@@ -9,6 +9,7 @@ from services.frontend.tokenizers.placeholders import without_controls
 
 _RULES = frozenset("|:-*+_=~ \t")
 _FENCES = ("```", "~~~")
+_MARKING = tuple("#>-*+•·‣|`~=_")
 _PREFIX = re.compile(
     r"[ \t]{0,8}(?:(?P<heading>\#{1,6}[ \t]+)|(?P<quote>>[ \t]?)|(?P<item>[-*+•·‣][ \t]+(?:\[[ xX]\][ \t])?))"
 )
@@ -73,15 +74,11 @@ def without_markdown(text: str) -> str:
 
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
-    if len(lines) == 1 and not _may_be_marked(text):
+    if len(lines) == 1 and text.lstrip()[:1] not in _MARKING:
         return lines
     return [
         spoken for place, line in enumerate(lines) if (spoken := _line(line, last=place == len(lines) - 1)) is not None
     ]
-
-
-def _may_be_marked(line: str) -> bool:
-    return line.lstrip()[:1] in tuple("#>-*+•·‣|`~=_")
 
 
 def _line(line: str, *, last: bool) -> str | None:

@@ -31,9 +31,8 @@ class WeText:
         if self._reference:
             return self._through_grammar(text, "auto")
         spoken = self._through_grammar(text, CHINESE if language == CHINESE else "en") or text
-        if spoken == text or not _GRAMMAR_SYNTAX.search(text):
-            return spoken
-        return _ESCAPED.sub(r"\1", spoken)
+        escaped = spoken != text and _GRAMMAR_SYNTAX.search(text)
+        return _ESCAPED.sub(r"\1", spoken) if escaped else spoken
 
     def _through_grammar(self, text: str, language: str) -> str:
         """A character that the grammar does not know leaves it without a path: the result is empty

@@ -86,13 +86,12 @@ class OnnxNetwork:
         that is not finite.
         """
         try:
-            (result,) = self._session.run([self._output], dict(zip(self._inputs, inputs, strict=True)))
+            result: NDArray[Any] = self._session.run([self._output], dict(zip(self._inputs, inputs, strict=True)))[0]
         except Exception as error:
             raise InternalFault(f"{self._path.name} failed: {_first_line(error)}") from error
         if not np.isfinite(result).all():
             raise InternalFault(f"{self._path.name} returned a value that is not finite")
-        output_values: NDArray[Any] = result
-        return output_values
+        return result
 
     def _require(self, what: str, have: Any, want: Port, fits: Callable[[object, int | None], bool]) -> None:
         # An empty shape means that the file does not specify the number of dimensions.
@@ -110,9 +109,8 @@ def available_device() -> str:
 
 def _providers(device: str) -> list[str | tuple[str, dict[str, int]]]:
     wanted = torch.device(device)
-    if wanted.type == "cuda" and _CUDA in onnxruntime.get_available_providers():
-        return [(_CUDA, {"device_id": wanted.index or 0}), _CPU]
-    return [_CPU]
+    is_there = wanted.type == "cuda" and _CUDA in onnxruntime.get_available_providers()
+    return [(_CUDA, {"device_id": wanted.index or 0}), _CPU] if is_there else [_CPU]
 
 
 def _first_line(error: Exception) -> str:

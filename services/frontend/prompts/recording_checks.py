@@ -50,9 +50,10 @@ def check_recording(wave: Tensor, rate: int) -> None:
         )
     clipped = wave.abs() >= FULL_SCALE
     if (share := int(clipped.sum()) / len(wave)) > MOST_CLIPPED:
-        where = f"the first at {int(clipped.int().argmax()) / rate:.2f} s"
-        counted = f"{100 * share:.2f} % of its samples lie at full scale ({FULL_SCALE} or beyond), {where}"
-        raise InvalidRequest(f"the recording is clipped: {counted}; allowed {100 * MOST_CLIPPED:g} %")
+        raise InvalidRequest(
+            f"the recording is clipped: {100 * share:.2f} % of its samples lie at full scale ({FULL_SCALE} or beyond), "
+            f"the first at {int(clipped.int().argmax()) / rate:.2f} s; allowed {100 * MOST_CLIPPED:g} %"
+        )
 
 
 def _loudest(wave: Tensor, rate: int) -> float:
@@ -71,6 +72,9 @@ pauses about 2.
 _VOWELS = re.compile(r"[aeiouyäöüàáâãåæèéêëìíîïòóôõøùúûýœаеёиоуыэюя]+")
 _ALPHABET = re.compile(r"[a-zà-ÿœа-яё]")
 _LETTERS_PER_SYLLABLE = 2.5
+# Names in the character database: CJK UNIFIED IDEOGRAPH-..., HIRAGANA LETTER ..., HANGUL SYLLABLE
+# ...
+_SYLLABLES = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL SYLLABLE")
 
 
 def syllables(text: str) -> float:
@@ -80,7 +84,7 @@ def syllables(text: str) -> float:
     """
     count = float(len(re.findall(r"\d", text)))
     for word in re.findall(r"[^\W\d_]+", text.lower()):
-        rest = "".join(letter for letter in word if not _is_syllable(letter))
+        rest = "".join(letter for letter in word if not unicodedata.name(letter, "").startswith(_SYLLABLES))
         count += len(word) - len(rest)
         if _ALPHABET.search(rest):
             count += max(1, len(_VOWELS.findall(rest)))
@@ -100,9 +104,3 @@ def require_plausible(text: str, seconds: float) -> None:
             f"the transcript is implausible: about {count:.0f} syllables in {seconds:.1f} s of speech are {pace:.1f} a "
             f"second, allowed {SLOWEST:g} to {FASTEST:g}; is it what the recording says?"
         )
-
-
-def _is_syllable(letter: str) -> bool:
-    # Names in the character database: CJK UNIFIED IDEOGRAPH-..., HIRAGANA LETTER ..., HANGUL
-    # SYLLABLE ...
-    return unicodedata.name(letter, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL SYLLABLE"))

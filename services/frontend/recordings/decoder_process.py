@@ -26,14 +26,12 @@ def main() -> int:
     # Imported after the limits are set.
     from services.frontend.recordings.compressed_audio import read_compressed
 
-    data = sys.stdin.buffer.read()
-    out = sys.stdout.buffer
     try:
-        sound = read_compressed(data, sys.argv[1])
+        sound = read_compressed(sys.stdin.buffer.read(), sys.argv[1])
+        reply = f"ok {sound.rate}\n".encode() + sound.samples.astype("<f4").tobytes()
     except InvalidRequest as error:
-        out.write(f"no {error.message}".encode())
-    else:
-        out.write(f"ok {sound.rate}\n".encode() + sound.samples.astype("<f4").tobytes())
+        reply = f"no {error.message}".encode()
+    sys.stdout.buffer.write(reply)
     return 0
 
 

@@ -42,9 +42,16 @@ async def decode(data: bytes) -> Sound:
     kind = kind_of(data)
     if kind == "wav":
         return await asyncio.to_thread(read_wav, data)
-    command = (sys.executable, "-m", "services.frontend.recordings.decoder_process", kind)
     pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.frontend.recordings.decoder_process",
+        kind,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+    )
     try:
         async with asyncio.timeout(_SECONDS):
             out, complaint = await child.communicate(data)

@@ -39,15 +39,19 @@ def require_rate(rate: int) -> None:
     (compatibility specification section 2.5).
     """
     if not LOWEST_RATE <= rate <= HIGHEST_RATE or rate % RATE_STEP:
-        allowed = f"{LOWEST_RATE} to {HIGHEST_RATE} in steps of {RATE_STEP}"
-        raise InvalidRequest(f"the recording has a sample rate of {rate}, allowed {allowed}")
+        raise InvalidRequest(
+            f"the recording has a sample rate of {rate}, allowed {LOWEST_RATE} to {HIGHEST_RATE} in steps of "
+            f"{RATE_STEP}"
+        )
 
 
 def require_length(samples: int, rate: int) -> None:
     """Raise InvalidRequest unless `samples` at `rate` per second last 1 to 30 s."""
     if not SHORTEST_SECONDS * rate <= samples <= LONGEST_SECONDS * rate:
-        length = f"{samples / rate:.2f} s ({samples} samples at {rate} a second)"
-        raise InvalidRequest(f"the recording lasts {length}, allowed {SHORTEST_SECONDS} to {LONGEST_SECONDS} s")
+        raise InvalidRequest(
+            f"the recording lasts {samples / rate:.2f} s ({samples} samples at {rate} a second), allowed "
+            f"{SHORTEST_SECONDS} to {LONGEST_SECONDS} s"
+        )
 
 
 def require_channels(channels: int) -> None:

@@ -81,8 +81,9 @@ def _layout(body: bytes, place: int) -> _Layout:
     if tag not in _BITS:
         raise InvalidRequest(f"the WAV file is encoded as {tag:#06x}, known are {', '.join(_NAMES.values())}")
     if bits not in _BITS[tag]:
-        allowed = ", ".join(map(str, _BITS[tag]))
-        raise InvalidRequest(f"the WAV file has {_NAMES[tag]} samples of {bits} bits, allowed {allowed}")
+        raise InvalidRequest(
+            f"the WAV file has {_NAMES[tag]} samples of {bits} bits, allowed {', '.join(map(str, _BITS[tag]))}"
+        )
     require_channels(channels)
     require_rate(rate)
     if block != channels * bits // 8:

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection
+from itertools import pairwise
 from typing import NamedTuple
 
 from services.frontend.text.language import CHINESE, ENGLISH
@@ -19,6 +20,8 @@ from services.frontend.text.language import CHINESE, ENGLISH
 OTHER = "und"
 """A language without normaliser (BCP-47: undetermined)."""
 JAPANESE, KOREAN = "ja", "ko"
+_SCRIPTS = {"HANGUL": KOREAN, "HIRAGANA": JAPANESE, "KATAKANA": JAPANESE, "KATAKANA-HIRAGANA": JAPANESE}
+"""Language by the first word of the name that Unicode gives a letter."""
 _HAN, _LATIN, _FOREIGN = "han", "latin", "foreign"
 _HANS = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff々〇"
 _LATINS = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
@@ -115,13 +118,13 @@ def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Lang
         groups = _joined(_assign_single_words(groups, language))
     if not groups:
         return [LanguageSpan(language, text)]
-    result, start = [], 0
-    for group, following in zip(groups, [*groups[1:], None], strict=True):
-        end = len(text) if following is None else _border(text, group.end, following.start)
-        spoken = _LANGUAGES.get(group.kind, OTHER)
-        result.append(LanguageSpan(spoken if not readable or spoken in readable else OTHER, text[start:end]))
-        start = end
-    return [span for span in result if span.text]
+    borders = [0, *(_border(text, left.end, right.start) for left, right in pairwise(groups)), len(text)]
+    languages = [_LANGUAGES.get(group.kind, OTHER) for group in groups]
+    return [
+        LanguageSpan(spoken if not readable or spoken in readable else OTHER, text[start:end])
+        for spoken, (start, end) in zip(languages, pairwise(borders), strict=True)
+        if start < end
+    ]
 
 
 _LANGUAGES = {_HAN: CHINESE, _LATIN: ENGLISH}
@@ -134,7 +137,7 @@ def _groups(text: str) -> list[_Group]:
             atom.start(),
             atom.end(),
             _is_word(atom[0]) and not _goes_on(text, atom.start()),
-            _is_ordinary(atom[0]),
+            atom[0] in _ORDINARY or atom[0] == atom[0].lower(),
         )
         for atom in _ATOMS.finditer(text)
         if atom.lastgroup not in ("neutral", "sign")
@@ -144,10 +147,6 @@ def _groups(text: str) -> list[_Group]:
 def _goes_on(text: str, start: int) -> bool:
     """Whether a sign without blanks joins a word to the one before it: `report.pdf`."""
     return start > 1 and text[start - 1] in "._-/&@+" and text[start - 2].isascii() and text[start - 2].isalnum()
-
-
-def _is_ordinary(letters: str) -> bool:
-    return letters in _ORDINARY or letters == letters.lower()
 
 
 def _is_word(letters: str) -> bool:
@@ -190,20 +189,14 @@ def _border(text: str, end: int, start: int) -> int:
     first, last = numbers[0], numbers[-1]
     if not gap[:first].strip("$€£¥￥+-#(") and " " not in gap[:first]:
         return start
-    if " " not in gap[last:] and not _MARKS.search(gap, last + 1):
-        blank = gap.rfind(" ", 0, last)
-        mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
-        return end + max(blank + 1, mark)
     mark = max((match.end() for match in _MARKS.finditer(gap, 0, first)), default=0)
-    return end + mark if mark and not _MARKS.search(gap, last + 1) else start
+    mark_follows = _MARKS.search(gap, last + 1)
+    if " " not in gap[last:] and not mark_follows:
+        return end + max(gap.rfind(" ", 0, last) + 1, mark)
+    return end + mark if mark and not mark_follows else start
 
 
 def _foreign_language(text: str) -> str:
-    for character in text:
-        if character.isalpha():
-            name = unicodedata.name(character, "")
-            if name.startswith("HANGUL"):
-                return KOREAN
-            if name.startswith(("HIRAGANA", "KATAKANA")):
-                return JAPANESE
-    return OTHER
+    names = (unicodedata.name(character, "") for character in text if character.isalpha())
+    scripts = (_SCRIPTS.get(name.split(" ")[0]) for name in names)
+    return next(filter(None, scripts), OTHER)

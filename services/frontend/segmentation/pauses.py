@@ -68,8 +68,7 @@ def open_tag(head: str) -> int:
 
 def _pause(tag: re.Match[str]) -> Pause:
     kind = "plain" if tag["plain"] else "quoted"
-    seconds = tag[f"{kind}_unit"].lower() == "s"
-    milliseconds = round(float(tag[kind]) * (1000 if seconds else 1))
+    milliseconds = round(float(tag[kind]) * (1000 if tag[f"{kind}_unit"].lower() == "s" else 1))
     if not SHORTEST <= milliseconds <= LONGEST:
         raise InvalidRequest(f"text asks for a pause of {milliseconds} ms, allowed are {SHORTEST} to {LONGEST} ms")
     return Pause(milliseconds)

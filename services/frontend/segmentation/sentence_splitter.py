@@ -58,7 +58,8 @@ class Splitter:
         if not self._last_character:
             return
         if self._last_character not in self._terminators:
-            self._rest += "。" if self._by_script and _is_full_width(self._last_character) else self._full_stop
+            full_width = unicodedata.name(self._last_character, "").startswith(_FULL_WIDTH_NAMES)
+            self._rest += "。" if self._by_script and full_width else self._full_stop
         yield from self._scan(len(self._rest))
         if self._piece is not None:
             yield from self._join(self._piece)
@@ -101,12 +102,7 @@ def is_only_marks(segment: str, *, reference: bool = False) -> bool:
     """Whether nothing in `segment` can be spoken: only punctuation and symbols, and unless
     `reference` also blanks, combining marks and control characters.
     """
-    silent = _MARKS if reference else _UNSPOKEN
-    return all(unicodedata.category(character)[0] in silent for character in segment)
-
-
-def _is_full_width(character: str) -> bool:
-    return unicodedata.name(character, "").startswith(_FULL_WIDTH_NAMES)
+    return all(unicodedata.category(character)[0] in (_MARKS if reference else _UNSPOKEN) for character in segment)
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
@@ -160,7 +156,7 @@ def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> i
     return fits
 
 
-class Split(enum.Enum):
+class Split(enum.StrEnum):
     """The values of the key."""
 
     JOINED = "joined"
@@ -182,5 +178,4 @@ def split_mode(directory: ModelDirectory) -> Split:
     try:
         return Split(value)
     except ValueError:
-        allowed = " or ".join(split.value for split in Split)
-        raise ModelError(f"{directory.path}: yaml key text.split is {value!r}, expected {allowed}") from None
+        raise ModelError(f"{directory.path}: yaml key text.split is {value!r}, expected {' or '.join(Split)}") from None

@@ -26,50 +26,43 @@ class Units:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._buffer = ""
-        self._scanned = 0
-        self._searched = 0
+        self.waiting = ""
+        """The text since the last cut."""
+        self._scanned = self._searched = 0
 
     def feed(self, fragment: str) -> Iterator[str]:
         """The units that `fragment` completes."""
-        self._buffer += fragment
+        self.waiting += fragment
         while cut := self._next_cut():
             yield self._take(cut)
 
     def finish(self) -> str:
         """The remaining text, which may be empty."""
-        return self._take(len(self._buffer))
-
-    @property
-    def waiting(self) -> str:
-        """The text since the last cut."""
-        return self._buffer
+        return self._take(len(self.waiting))
 
     def finish_words(self, least: int) -> str:
         """The text up to the last blank or pause mark; empty when it has fewer than `least` words
         (Chinese: characters).
         """
-        begun = open_tag(self._buffer)
-        head = self._buffer if begun < 0 else self._buffer[:begun]
+        begun = open_tag(self.waiting)
+        head = self.waiting if begun < 0 else self.waiting[:begun]
         cut = max((match.end() for match in _WORD_END.finditer(head)), default=0)
-        if len(_WORD.findall(head[:cut])) < least:
-            return ""
-        return self._take(cut)
+        return self._take(cut) if len(_WORD.findall(head[:cut])) >= least else ""
 
     def _take(self, cut: int) -> str:
-        taken, self._buffer = self._buffer[:cut], self._buffer[cut:]
+        taken, self.waiting = self.waiting[:cut], self.waiting[cut:]
         self._scanned = self._searched = 0
         return taken
 
     def _next_cut(self) -> int:
         """Characters before the next cut; 0 when more text is needed."""
-        pause = TAG.search(self._buffer, self._searched, self._longest)
+        pause = TAG.search(self.waiting, self._searched, self._longest)
         if pause is None:
-            self._searched = max(self._searched, min(len(self._buffer), self._longest) - LONGEST_TAG)
-        for end in END.finditer(self._buffer, self._scanned):
+            self._searched = max(self._searched, min(len(self.waiting), self._longest) - LONGEST_TAG)
+        for end in END.finditer(self.waiting, self._scanned):
             if end.end() > self._longest or (pause and end.start() > pause.start()):
                 break
-            settled = None if end.end() == len(self._buffer) else ends_sentence(self._buffer, *end.span())
+            settled = None if end.end() == len(self.waiting) else ends_sentence(self.waiting, *end.span())
             if settled is None:
                 self._scanned = end.start()
                 return 0
@@ -77,14 +70,14 @@ class Units:
                 return end.end()
             self._scanned = end.end()
         else:
-            if len(self._buffer) <= self._longest:
-                self._scanned = max(self._scanned, len(self._buffer))
+            if len(self.waiting) <= self._longest:
+                self._scanned = max(self._scanned, len(self.waiting))
         if pause:
             return pause.end()
-        return self._forced_cut() if len(self._buffer) > self._longest else 0
+        return self._forced_cut() if len(self.waiting) > self._longest else 0
 
     def _forced_cut(self) -> int:
-        head = self._buffer[: self._longest]
+        head = self.waiting[: self._longest]
         begun = open_tag(head)
         if begun > 0:
             return begun

@@ -41,11 +41,6 @@ MOST_NAMED = 40
 LONGEST_NAME = 40
 
 
-def is_harmless(attribute: str) -> bool:
-    """Whether an attribute is allowed on every element."""
-    return attribute == "id" or attribute.startswith(("xml:", "xmlns"))
-
-
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
 SLOWEST, FASTEST = 0.5, 2.0
 """Limits of the product of all rates and the speed of the request."""

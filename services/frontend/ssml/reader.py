@@ -7,6 +7,7 @@ are limited (`elements`). The events depend on the document only, apart from whe
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 from xml.parsers import expat
 
@@ -99,8 +100,10 @@ class Reader:
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._text
-        self._parser.StartDoctypeDeclHandler = self._doctype
-        self._parser.StartCdataSectionHandler = self._cdata
+        self._parser.StartDoctypeDeclHandler = partial(self._refuse, "a document type declaration is not allowed")
+        self._parser.StartCdataSectionHandler = partial(
+            self._refuse, "a CDATA section is not allowed; write &lt; and &amp;"
+        )
 
     def feed(self, fragment: str) -> Iterator[Event]:
         if not self._characters:
@@ -142,14 +145,12 @@ class Reader:
         self._open.append(_Open(name, attributes, self._style, self._here()))
         if name in elements.NOT_READ or self._unread:
             self._unread += 1
-            self._name(name)
-            return
-        known = elements.READ.get(name)
+        known = None if self._unread else elements.READ.get(name)
         if known is None:
             self._name(name)
             return
         for attribute in attributes:
-            if attribute not in known and not elements.is_harmless(attribute):
+            if attribute not in known and attribute != "id" and not attribute.startswith(("xml:", "xmlns")):
                 self._name(f"{name} {attribute}")
         if self._content is not None:
             raise self._wrong(f"{name} is inside {self._open[-2].name}, which may contain text only")
@@ -220,8 +221,10 @@ class Reader:
     def _rate(self, value: str) -> float:
         rate = round(self._style.rate * rate_of(value), 6)
         if not SLOWEST - _EDGE <= rate * self._speed <= FASTEST + _EDGE:
-            product = f"rate {rate:g} times speed {self._speed:g} of the request"
-            raise ValueError(f"{product} is {rate * self._speed:g}, allowed are {SLOWEST:g} to {FASTEST:g}")
+            raise ValueError(
+                f"rate {rate:g} times speed {self._speed:g} of the request is {rate * self._speed:g}, allowed are "
+                f"{SLOWEST:g} to {FASTEST:g}"
+            )
         return rate
 
     def _name(self, name: str) -> None:
@@ -234,11 +237,8 @@ class Reader:
         )
         self._events.append(Notice(Kind.UNSUPPORTED_MARKUP, message, (name[: elements.LONGEST_NAME],)))
 
-    def _doctype(self, *_: object) -> None:
-        raise self._wrong("a document type declaration is not allowed")
-
-    def _cdata(self) -> None:
-        raise self._wrong("a CDATA section is not allowed; write &lt; and &amp;")
+    def _refuse(self, what: str, *_: object) -> None:
+        raise self._wrong(what)
 
     def _here(self) -> str:
         return f"line {self._parser.CurrentLineNumber}, column {self._parser.CurrentColumnNumber + 1}"

@@ -64,8 +64,6 @@ def with_inserted(
 
 def speakable_around(text: str) -> str:
     """`characters.speakable` applied to `text` without changing its placeholders."""
-    if text.isascii():
-        return speakable(text)
     return "".join(part if INSERTED.fullmatch(part) else speakable(part) for part in _AROUND.split(text))
 
 
@@ -100,14 +98,11 @@ def _value(attributes: Mapping[str, str], content: str) -> Replacement:
     named = _required(attributes, "interpret-as")
     kind, written = KINDS.get(named.strip().lower()), " ".join(content.split())
     if kind is None:
-        known = ", ".join(KINDS)
-        message = f"say-as supports {known}; the text inside others is read as it is written"
+        message = f"say-as supports {', '.join(KINDS)}; the text inside others is read as it is written"
         return Notice(Kind.UNSUPPORTED_MARKUP, message, (f"say-as {named}",))
+    message = f"say-as: its content is not a {kind} in a supported form; it is read as it is written"
     value = value_of(kind, attributes.get("format", ""), written)
-    if value is None:
-        message = f"say-as: its content is not a {kind} in a supported form; it is read as it is written"
-        return Notice(Kind.UNSUPPORTED_MARKUP, message, (written,))
-    return value
+    return value or Notice(Kind.UNSUPPORTED_MARKUP, message, (written,))
 
 
 def _sound(attributes: Mapping[str, str], is_phonemes: IsPhonemes) -> Replacement:

@@ -45,13 +45,7 @@ def without_emoji(text: str) -> str:
 
     def gap(match: re.Match[str]) -> str:
         before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
-        return (
-            " "
-            if before.isalnum() and after.isalnum()
-            else " "
-            if before.isalnum() and match[0][-1] == " " and after
-            else ""
-        )
+        return " " if before.isalnum() and after and (after.isalnum() or match[0][-1] == " ") else ""
 
     return _EMOJI.sub(gap, text)
 

@@ -39,6 +39,8 @@ class Caller:
         self.seconds = 0.0
         self.left: float | None = None
         """When its work last ended, on the clock of the scheduler."""
+        self.begun: float | None = None
+        """When its turn began, on the clock of its thread; None while it waits."""
         self.cancelled = False
         self._granted = threading.Event()
 
@@ -75,8 +77,10 @@ class TextScheduler:
         raises, and Overloaded when too many calls are under way.
         """
         if self._calls >= MOST_CALLS:
-            full = f"{self._calls} of {MOST_CALLS} texts are being read"
-            raise Overloaded(f"{full}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
+            raise Overloaded(
+                f"{self._calls} of {MOST_CALLS} texts are being read; try again in {_RETRY_SECONDS:g} s",
+                retry_after=_RETRY_SECONDS,
+            )
         self._calls += 1
         done = asyncio.get_running_loop().run_in_executor(self._pool, self._work, caller, work)
         done.add_done_callback(self._over)
@@ -93,12 +97,13 @@ class TextScheduler:
 
     def _work(self, caller: Caller, work: Callable[[], T]) -> T:
         self._take(caller)
-        _of_thread.turn = _Turn(self, caller, self._now())
+        caller.begun = self._now()
+        _of_thread.turn = self, caller
         try:
             return work()
         finally:
-            turn, _of_thread.turn = _of_thread.turn, None
-            self._end(turn)
+            _of_thread.turn = None
+            self._end(caller)
 
     def _take(self, caller: Caller) -> None:
         """Wait for a turn. Raises CallCancelled."""
@@ -138,29 +143,28 @@ class TextScheduler:
         self._free += 1
         self._grant()
 
-    def _pass_on(self, turn: "_Turn") -> None:
-        """Between two steps of the work of `turn`. Raises CallCancelled."""
-        caller = turn.caller
+    def _pass_on(self, caller: Caller) -> None:
+        """Between two steps of the work of `caller`. Raises CallCancelled."""
         if caller.cancelled:
             raise CallCancelled
-        if turn.begun is None or not self._waiting or (spent := self._now() - turn.begun) < self._least_seconds:
+        if caller.begun is None or not self._waiting or (spent := self._now() - caller.begun) < self._least_seconds:
             return
         with self._lock:
             caller.seconds += spent
             self._working.discard(caller)
             self._free += 1
             self._enter(caller)
-        turn.begun = None
+        caller.begun = None
         self._wait(caller)
-        turn.begun = self._now()
+        caller.begun = self._now()
 
-    def _end(self, turn: "_Turn") -> None:
-        if turn.begun is None:
+    def _end(self, caller: Caller) -> None:
+        if caller.begun is None:
             return  # hung up while it waited
         with self._lock:
-            turn.caller.seconds += self._now() - turn.begun
-            turn.caller.left = self._clock()
-            self._leave(turn.caller)
+            caller.seconds += self._now() - caller.begun
+            caller.left = self._clock()
+            self._leave(caller)
 
     def _cancel(self, caller: Caller) -> None:
         with self._lock:
@@ -170,19 +174,12 @@ class TextScheduler:
                 caller._granted.set()
 
 
-class _Turn:
-    """The turn of one thread. begun: on the clock of the thread; None while it waits."""
-
-    def __init__(self, scheduler: TextScheduler, caller: Caller, begun: float) -> None:
-        self.scheduler, self.caller = scheduler, caller
-        self.begun: float | None = begun
-
-
 def yield_turn() -> None:
     """Mark the boundary between two steps of text work: the turn may pass to another caller.
     Without a scheduler, as in a tool, it does nothing. Raises CallCancelled when the call was
     cancelled.
     """
-    turn: _Turn | None = getattr(_of_thread, "turn", None)
+    turn: tuple[TextScheduler, Caller] | None = getattr(_of_thread, "turn", None)
     if turn is not None:
-        turn.scheduler._pass_on(turn)
+        scheduler, caller = turn
+        scheduler._pass_on(caller)

@@ -32,6 +32,11 @@ class TextTokenizer:
     not Qwen2's.
     """
 
+    is_phonemes = None
+    """This model reads written text."""
+    languages = ()
+    """Bytes express every text."""
+
     def __init__(self, directory: ModelDirectory) -> None:
         vocabulary_path, merges_path, config_path = (directory.file(name) for name in FILES)
         vocabulary = _read_vocabulary(vocabulary_path)
@@ -41,11 +46,6 @@ class TextTokenizer:
         self._plain.encode_special_tokens = True
         self._parsing = _build(vocabulary, merges, merges_path)
 
-    @property
-    def is_phonemes(self) -> None:
-        """None: this model reads written text."""
-        return None
-
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
@@ -53,8 +53,8 @@ class TextTokenizer:
         """Ids of `text` after NFC. Sound tags such as `[breath]` are always parsed; `<|...|>`
         control tokens only with `allow_special`, otherwise they are ordinary characters.
         """
-        encoding = (self._parsing if allow_special else self._plain).encode(text, add_special_tokens=False)
-        ids: list[int] = encoding.ids
+        tokenizer = self._parsing if allow_special else self._plain
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def incremental_encoder(self, *, allow_special: bool = False) -> "IncrementalBpe":
@@ -64,11 +64,6 @@ class TextTokenizer:
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
         """Always empty: there is no alignment of this tokenizer's ids with speech."""
         return []
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Empty: bytes express every text."""
-        return ()
 
     def unread(self, text: str) -> list[str]:
         """Always empty."""

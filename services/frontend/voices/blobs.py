@@ -41,12 +41,10 @@ class Blobs:
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a blob; None when it does not exist."""
-        with self._storage_errors("read", name):
-            try:
-                data: bytes = self._files.cat_file(self._path(name))
-            except FileNotFoundError:
-                return None
+        with self._storage_errors("read", name), contextlib.suppress(FileNotFoundError):
+            data: bytes = self._files.cat_file(self._path(name))
             return data
+        return None
 
     def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
         """The bytes of the blobs that exist."""
@@ -77,12 +75,10 @@ class Blobs:
 
     def delete(self, name: str) -> bool:
         """Delete a blob; returns whether it existed (where the storage reports it)."""
-        with self._storage_errors("delete", name):
-            try:
-                self._files.rm_file(self._path(name))
-            except FileNotFoundError:
-                return False
+        with self._storage_errors("delete", name), contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
             return True
+        return False
 
     def take(self, name: str) -> bytes | None:
         """Delete a blob and return its bytes; None when it does not exist. In a directory one of
@@ -93,25 +89,20 @@ class Blobs:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, without the folder, unordered."""
-        with self._storage_errors("list", folder):
+        with self._storage_errors("list", folder), contextlib.suppress(FileNotFoundError):
             self._files.invalidate_cache(self._path(folder))
-            try:
-                paths = self._files.ls(self._path(folder), detail=False)
-            except FileNotFoundError:
-                return []
-            return [path.rpartition("/")[2] for path in paths]
+            return [path.rpartition("/")[2] for path in self._files.ls(self._path(folder), detail=False)]
+        return []
 
     def age_seconds(self, name: str) -> float | None:
         """Seconds since it was written, by the storage's clock against ours; None when it does not
         exist.
         """
-        with self._storage_errors("look at", name):
-            try:
-                written: datetime = self._files.modified(self._path(name))
-            except FileNotFoundError:
-                return None
+        with self._storage_errors("look at", name), contextlib.suppress(FileNotFoundError):
+            written: datetime = self._files.modified(self._path(name))
             aware = written if written.tzinfo else written.replace(tzinfo=UTC)
             return (datetime.now(UTC) - aware).total_seconds()
+        return None
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -170,11 +161,9 @@ class DirectoryBlobs(Blobs):
             return data
 
     def names(self, folder: str) -> list[str]:
-        with self._storage_errors("list", folder):
-            try:
-                return [path.name for path in Path(self._path(folder)).iterdir()]
-            except FileNotFoundError:
-                return []
+        with self._storage_errors("list", folder), contextlib.suppress(FileNotFoundError):
+            return [path.name for path in Path(self._path(folder)).iterdir()]
+        return []
 
     @contextlib.contextmanager
     def _temporary_file(self, data: bytes) -> Iterator[Path]:

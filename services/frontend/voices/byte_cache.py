@@ -12,7 +12,7 @@ class ByteCache(Generic[T]):
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self.bytes_held = 0
 
@@ -21,30 +21,25 @@ class ByteCache(Generic[T]):
 
     def get(self, key: str) -> T | None:
         with self._lock:
-            entry = self._items.get(key)
-            if entry is None:
+            if key not in self._items:
                 return None
             self._items.move_to_end(key)
-            return entry[0]
+            return self._items[key][0]
 
     def put(self, key: str, item: T, size: int) -> None:
         """Cache `item`, which takes `size` bytes. An item larger than the whole cache is not
         cached.
         """
         with self._lock:
-            self._drop(key)
+            self.drop(key)
             if size > self._most_bytes:
                 return
             self._items[key] = (item, size)
             self.bytes_held += size
             while self.bytes_held > self._most_bytes:
-                self._drop(next(iter(self._items)))
+                self.drop(next(iter(self._items)))
 
     def drop(self, key: str) -> None:
         """Remove an item."""
         with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        _, size = self._items.pop(key, (None, 0))
-        self.bytes_held -= size
+            self.bytes_held -= self._items.pop(key, (None, 0))[1]

@@ -176,13 +176,11 @@ def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tupl
 
 
 def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
-    if isinstance(entry.get("prompt_text"), str):
-        noted = noted_text_ids(entry, entry["prompt_text"])
-        if noted is None:
-            return tuple(tokenizer.encode(entry["prompt_text"], allow_special=True))
-        ids = _ids({"prompt_text": noted}, "prompt_text")
-    else:
-        ids = _ids(entry, "prompt_text")
+    written = entry.get("prompt_text")
+    known = noted_text_ids(entry, written) if isinstance(written, str) else written
+    if known is None and isinstance(written, str):
+        return tuple(tokenizer.encode(written, allow_special=True))
+    ids = _ids({"prompt_text": known}, "prompt_text")
     over = [token for token in ids if not 0 <= token < len(tokenizer)]
     if over:
         raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {len(tokenizer) - 1}")

@@ -15,7 +15,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cosyserve.spec import (
     CHUNK_TOKENS,
@@ -88,25 +88,12 @@ class Voice:
     def __post_init__(self) -> None:
         if not 1 <= len(self.id) <= LONGEST_ID:
             raise ValueError(f"id has {len(self.id)} characters, allowed 1 to {LONGEST_ID}")
-        if len(self.prompt_text_ids) > MOST_PROMPT_TEXT_IDS:
-            raise ValueError(
-                f"prompt_text_ids has {len(self.prompt_text_ids)} ids, allowed at most {MOST_PROMPT_TEXT_IDS}"
-            )
-        if len(self.prompt_speech_tokens) > MOST_PROMPT_TOKENS:
-            raise ValueError(
-                f"prompt_speech_tokens has {len(self.prompt_speech_tokens)} tokens, allowed at most "
-                f"{MOST_PROMPT_TOKENS}"
-            )
-        _require_ids("prompt_text_ids", self.prompt_text_ids, 2**31)
-        _require_ids("prompt_speech_tokens", self.prompt_speech_tokens, SPEECH_VOCABULARY)
-        _require_mel(self.prompt_mel, len(self.prompt_speech_tokens))
+        text_ids, tokens = self.prompt_text_ids, self.prompt_speech_tokens
+        _require_ids("prompt_text_ids", text_ids, 2**31, MOST_PROMPT_TEXT_IDS, "ids")
+        _require_ids("prompt_speech_tokens", tokens, SPEECH_VOCABULARY, MOST_PROMPT_TOKENS, "tokens")
+        _require_mel(self.prompt_mel, len(tokens))
         _require_floats("speaker_embedding", self.speaker_embedding, SPEAKER_DIMENSION)
-        parts = (
-            _as_int32(self.prompt_text_ids),
-            _as_int32(self.prompt_speech_tokens),
-            self.prompt_mel,
-            self.speaker_embedding,
-        )
+        parts = (_as_int32(text_ids), _as_int32(tokens), self.prompt_mel, self.speaker_embedding)
         object.__setattr__(self, "content_hash", digest_of(parts)[:32])
 
     @property
@@ -130,8 +117,7 @@ class Voice:
         """
         if not 0 <= tokens < max(self.decoder_tokens, 1):
             raise ValueError(f"{tokens} of {self.decoder_tokens} prompt tokens cannot be left out")
-        mel = self.prompt_mel[tokens * _TOKEN_BYTES :]
-        return Voice(self.id, self.prompt_text_ids, self.prompt_speech_tokens, mel, self.speaker_embedding)
+        return replace(self, prompt_mel=self.prompt_mel[tokens * _TOKEN_BYTES :])
 
     @property
     def prompt_seconds(self) -> float:
@@ -163,7 +149,9 @@ def _as_int32(ids: tuple[int, ...]) -> bytes:
     return struct.pack(f"<{len(ids)}i", *ids)
 
 
-def _require_ids(name: str, ids: Iterable[int], bound: int) -> None:
+def _require_ids(name: str, ids: tuple[int, ...], bound: int, most: int, kind: str) -> None:
+    if len(ids) > most:
+        raise ValueError(f"{name} has {len(ids)} {kind}, allowed at most {most}")
     for index, value in enumerate(ids):
         if not 0 <= value < bound:
             raise ValueError(f"{name} holds {value} at place {index}, allowed 0 to {bound - 1}")

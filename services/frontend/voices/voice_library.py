@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeVar
 
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound, Overloaded
@@ -111,8 +110,7 @@ class VoiceLibrary:
         """
         presets = {voice.id: voice for voice in self._presets.all()}
         stored = await self._work(lambda store: store.ids()) if self._store else []
-        ids = sorted({*presets, *stored})
-        ahead = list(islice((voice_id for voice_id in ids if voice_id > after), size + 1))
+        ahead = sorted(voice_id for voice_id in {*presets, *stored} if voice_id > after)
         page_ids = ahead[:size]
         stored_ids = [voice_id for voice_id in page_ids if voice_id not in presets]
         summaries = (
@@ -124,8 +122,8 @@ class VoiceLibrary:
             else {}
         )
         summaries |= {voice_id: self._preset_summary(presets[voice_id]) for voice_id in page_ids if voice_id in presets}
-        listed = [summaries[voice_id] for voice_id in page_ids if voice_id in summaries]
-        return listed, page_ids[-1] if len(ahead) > size else ""
+        last = page_ids[-1] if len(ahead) > size else ""
+        return [summaries[voice_id] for voice_id in page_ids if voice_id in summaries], last
 
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
         """Check, before work is spent on it, that a new voice can be stored. Returns the voice that
@@ -179,10 +177,8 @@ class VoiceLibrary:
 
     def _preset(self, voice_id: str) -> Voice | None:
         wanted = voice_id or self.default or ""
-        if self._presets.has(wanted):
-            return self._presets.get(wanted)
-        if self._store is None or not is_given_id(wanted):
-            # Raises an error that lists the existing names.
+        if self._presets.has(wanted) or self._store is None or not is_given_id(wanted):
+            # Where it is no preset, this raises an error that lists the existing names.
             return self._presets.get(wanted)
         return None
 
@@ -236,15 +232,29 @@ class VoiceLibrary:
             self._contents.drop(entry.file)
 
     def _summary(self, entry: Entry, labels: Labels) -> VoiceSummary:
-        metadata = (labels, entry.language_code, entry.created)
         return VoiceSummary(
-            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *metadata, is_preset=False
+            entry.id,
+            entry.content_hash,
+            entry.prompt_seconds,
+            entry.id == self.default,
+            labels,
+            entry.language_code,
+            entry.created,
+            is_preset=False,
         )
 
     def _preset_summary(self, voice: Voice) -> VoiceSummary:
-        notes, default = self._notes.get(voice.id, Notes()), voice.id == self.default
-        metadata = (notes.labels, notes.language_code, notes.created)
-        return VoiceSummary(voice.id, voice.content_hash, voice.prompt_seconds, default, *metadata, is_preset=True)
+        notes = self._notes.get(voice.id, Notes())
+        return VoiceSummary(
+            voice.id,
+            voice.content_hash,
+            voice.prompt_seconds,
+            voice.id == self.default,
+            notes.labels,
+            notes.language_code,
+            notes.created,
+            is_preset=True,
+        )
 
     def _not_found(self, voice_id: str) -> NotFound:
         return NotFound(f"there is no voice {voice_id!r}; ListVoices returns the existing ones")

@@ -25,11 +25,11 @@ LONGEST_GIVEN_ID = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 OF_RECORDING = "recording-"
 """Prefix, followed by hexadecimal digits, of the ids of recordings that came with a request
-(`recorded_voices`).
+(`prompts.recording_reader`).
 """
 _OF_RECORDING = re.compile(rf"{OF_RECORDING}[0-9a-fA-F]+")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LONGEST_NAME, _LONGEST_DESCRIPTION, _MOST_LABELS, _LONGEST_LABEL = 128, 1000, 32, 256
 CHANGEABLE = ("display_name", "description", "labels")
@@ -95,14 +95,10 @@ def require_given_id(voice_id: str) -> None:
             f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are reserved for recordings of a request"
         )
     if not is_given_id(voice_id):
-        form = f"1 to {LONGEST_GIVEN_ID} characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
-        raise InvalidRequest(f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected {form}")
-
-
-def require_request_id(request_id: str) -> None:
-    """Raise InvalidRequest unless it is at most 64 characters out of A-Z a-z 0-9 _ -."""
-    if not _REQUEST_ID.fullmatch(request_id):
-        raise InvalidRequest("request_id is not of at most 64 characters out of A-Z a-z 0-9 _ -")
+        raise InvalidRequest(
+            f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected 1 to {LONGEST_GIVEN_ID} "
+            "characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
+        )
 
 
 def require_length(name: str, text: str, most: int) -> None:
@@ -124,8 +120,8 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
-class Notes:
-    """Notes on a voice; each text is empty when it is unknown."""
+class Background:
+    """What is known of a voice besides its content; each text is empty when it is unknown."""
 
     transcript: str = ""
     """Transcript of the prompt, as it was written."""
@@ -135,6 +131,12 @@ class Notes:
     """Creation time: ISO 8601 with its zone."""
     provenance: str = ""
     """Who gave permission, and the source of the audio."""
+
+
+@dataclass(frozen=True)
+class Notes(Background):
+    """The notes on a voice."""
+
     labels: Labels = field(default_factory=Labels)
 
     def imported(self, created: str, provenance: str) -> "Notes":

@@ -24,29 +24,19 @@ from cosyserve.errors import AlreadyExists, InternalFault, NotFound
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.frontend.voices.blobs import TEMPORARY, BlobExists, Blobs
 from services.frontend.voices.voice import Voice
-from services.frontend.voices.voice_notes import Labels
+from services.frontend.voices.voice_notes import Background, Labels
 
 _FORMAT = "cosyserve voice 1"
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a voice comes from. Never changes."""
+class Origin(Background):
+    """Where a voice comes from. Never changes. The transcript is also empty when only its token ids
+    are known; the creation time is in UTC, to the microsecond.
+    """
 
-    transcript: str
-    """Transcript of the prompt; empty when it is unknown or only its token ids are known."""
-    language_code: str
-    """BCP-47 tag, or empty."""
-    created: str
-    """Creation time: ISO 8601 in UTC, to the microsecond."""
-    provenance: str
-    """Who gave permission, and the source of the audio."""
-    request_id: str
+    request_id: str = ""
     """Of the call that created it; empty when it had none."""
-
-    @property
-    def created_at(self) -> datetime:
-        return datetime.fromisoformat(self.created)
 
 
 @dataclass(frozen=True)
@@ -150,12 +140,12 @@ class VoiceStore:
         """The existing ones of `ids` with their labels, in that order."""
         data = self._blobs.read_many([_name(voice_id) for voice_id in ids])
         entries = [_entry(data[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in data]
-        labels = self._blobs.read_many([_labels(entry.file) for entry in entries])
-        return [(entry, _read_labels(labels.get(_labels(entry.file)), entry.id)) for entry in entries]
+        labels = self._blobs.read_many([f"labels/{entry.file}" for entry in entries])
+        return [(entry, _read_labels(labels.get(f"labels/{entry.file}"), entry.id)) for entry in entries]
 
     def content(self, entry: Entry) -> StoredVoice | None:
         """The voice of an entry; None when it was deleted since `entry` was read."""
-        data = self._blobs.read(_content(entry.file))
+        data = self._blobs.read(f"content/{entry.file}")
         if data is None:
             if self.entry(entry.id) == entry:
                 raise InternalFault(f"the storage has no content for the voice {entry.id!r}")
@@ -183,8 +173,8 @@ class VoiceStore:
             origin.request_id,
         )
         try:
-            self._blobs.put(_content(entry.file), data)
-            self._blobs.put(_labels(entry.file), labels.to_bytes())
+            self._blobs.put(f"content/{entry.file}", data)
+            self._blobs.put(f"labels/{entry.file}", labels.to_bytes())
             self._blobs.put_new(_name(voice.id), json.dumps(asdict(entry)).encode())
         except BlobExists as error:
             there = self.entry(voice.id)
@@ -211,11 +201,12 @@ class VoiceStore:
         entry = self.entry(voice_id)
         if entry is None:
             raise NotFound(f"there is no voice {voice_id!r}")
-        old = _read_labels(self._blobs.read(_labels(entry.file)), voice_id)
-        self._blobs.put(_labels(entry.file), old.changed(new, fields).to_bytes())
+        labels = f"labels/{entry.file}"
+        old = _read_labels(self._blobs.read(labels), voice_id)
+        self._blobs.put(labels, old.changed(new, fields).to_bytes())
         if self.entry(voice_id) != entry:
             # The voice was deleted in the meantime, perhaps before these labels were written.
-            self._blobs.delete(_labels(entry.file))
+            self._blobs.delete(labels)
             raise NotFound(f"there is no voice {voice_id!r}")
 
     def remove(self, voice_id: str) -> None:
@@ -233,19 +224,21 @@ class VoiceStore:
         """
         # Contents are listed before the names: a name that is written in between then protects its
         # content.
-        folders = ("content", "labels", TEMPORARY)
-        candidates = [f"{folder}/{file}" for folder in folders for file in self._blobs.names(folder)]
+        candidates = [
+            (folder, file) for folder in ("content", "labels", TEMPORARY) for file in self._blobs.names(folder)
+        ]
         needed = {entry.file for entry, _ in self.entries_with_labels(self.ids())}
-        orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
-        old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
-        swept = sum(self._blobs.delete(path) for path in old)
+        orphans = [f"{folder}/{file}" for folder, file in candidates if file not in needed]
+        swept = sum(
+            self._blobs.delete(path) for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds
+        )
         if swept:
             log.info("the sweep deleted %d blobs that no voice needs", swept)
         return swept
 
     def _forget(self, file: str) -> None:
-        self._blobs.delete(_labels(file))
-        self._blobs.delete(_content(file))
+        self._blobs.delete(f"labels/{file}")
+        self._blobs.delete(f"content/{file}")
 
 
 def _name(voice_id: str) -> str:
@@ -257,14 +250,6 @@ def _id_of(name: str) -> str | None:
         return bytes.fromhex(name).decode()
     except ValueError:
         return None
-
-
-def _content(file: str) -> str:
-    return f"content/{file}"
-
-
-def _labels(file: str) -> str:
-    return f"labels/{file}"
 
 
 def _entry(data: bytes, voice_id: str) -> Entry:

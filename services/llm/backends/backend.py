@@ -23,20 +23,13 @@ CALIBRATION_TOKENS = 25
 class Backend(Protocol):
     """An engine for speech tokens."""
 
-    @property
-    def identity(self) -> Identity: ...
-
-    @property
-    def text_vocabulary(self) -> int:
-        """Number of text ids; ids below it are valid."""
-
-    @property
-    def lengths(self) -> LengthBounds:
-        """How many speech tokens a sentence can have."""
-
-    @property
-    def alignment(self) -> AlignmentTable | None:
-        """Table that aligns tokens to text ids; None when the model directory has none."""
+    identity: Identity
+    text_vocabulary: int
+    """Number of text ids; ids below it are valid."""
+    lengths: LengthBounds
+    """How many speech tokens a sentence can have."""
+    alignment: AlignmentTable | None
+    """Table that aligns tokens to text ids; None when the model directory has none."""
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """The hops of one sentence. The first one is empty and comes as soon as the sentence is
@@ -111,7 +104,6 @@ class MeasuredGeneration:
         self._meter = BusyMeter(self.load, time.monotonic)
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`."""
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             if not isinstance(generation.text, tuple):
                 async for hop in hops:

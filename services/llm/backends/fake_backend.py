@@ -43,7 +43,9 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
-        self.alignment = _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
+        self.alignment: AlignmentTable | None = (
+            _FixedAlignment(self.text_vocabulary) if settings.fake_fault == "left_out" else None
+        )
         self._settings = settings
         self._admission = Admission(settings)
         self._closed = False
@@ -105,11 +107,10 @@ class FakeBackend:
                 raise NonFinite(f"the fake engine is set to produce non-finite numbers at token {count}")
             if fault == "constant":
                 yield 17
-                continue
-            if fault == "prompt" and prompt:
+            elif fault == "prompt" and prompt:
                 yield prompt[count % len(prompt)]
-                continue
-            yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
+            else:
+                yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
 
 
 class _FixedAlignment(AlignmentTable):

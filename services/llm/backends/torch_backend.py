@@ -5,22 +5,24 @@ the event loop.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 
 import torch
 
 from cosyserve.engines.compatibility import Identity
-from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
+from cosyserve.engines.gpu_facts import AMPERE
+from cosyserve.engines.kernel_cache import Key, Unsuitable, keep_kernels, kernels_compile, triton_version
 from cosyserve.errors import SettingsError
 from services.llm.backends.backend import generate_first_hop
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits, Sequence
+from services.llm.engine.stepper import Stepper
 from services.llm.engine.weights import ServedModel
-from services.llm.generation.config import LengthBounds
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import Generation, Hop, TextStream
 from services.llm.generation.requested_script import requested_script
-from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
+from services.llm.gpu.tuning import INSTEAD, check
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.settings import LlmSettings
 
@@ -34,6 +36,7 @@ class TorchBackend:
         self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None
     ) -> None:
         self.engine, self.identity, self._max_positions, self.alignment = engine, identity, max_positions, alignment
+        self.text_vocabulary, self.lengths = engine.config.text_vocabulary, engine.config.lengths
 
     @classmethod
     def load(cls, settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> "TorchBackend":
@@ -55,9 +58,8 @@ class TorchBackend:
         if engine is None:
             model = served.load(device)
             passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
-            engine = Engine(
-                model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes
-            )
+            steps = partial(Stepper, model, passes=passes, batch_invariant=invariant)
+            engine = Engine(model.config, limits, steps, threads=settings.threads, on_fault=on_fault)
         identity = Identity(
             model_hash=served.hash,
             backend="torch",
@@ -67,14 +69,6 @@ class TorchBackend:
             device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), served.alignment)
-
-    @property
-    def text_vocabulary(self) -> int:
-        return self.engine.model.config.text_vocabulary
-
-    @property
-    def lengths(self) -> LengthBounds:
-        return self.engine.model.config.lengths
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`. The queue of hops needs no limit, since the tokens of a sentence
@@ -86,7 +80,7 @@ class TorchBackend:
         def deliver(item: Hop | Exception) -> None:
             loop.call_soon_threadsafe(hops.put_nowait, item)
 
-        requested = requested_script(generation, self.engine.model.config, self._max_positions)
+        requested = requested_script(generation, self.engine.config, self._max_positions)
         outbox = Outbox(deliver, generation.grouping)
         sequence = self.engine.submit(requested.script, requested.positions, outbox, requested.initial_positions)
         feeder = asyncio.create_task(self._feed(sequence, requested.text, hops)) if requested.text else None
@@ -136,12 +130,16 @@ def _fused_engine(
     if settings.gpu_engine == "readable":
         return None
     try:
-        check_device(device)
+        capability = torch.cuda.get_device_capability(device)
+        if capability < AMPERE:
+            raise Unsuitable(
+                "fused steps need a GPU of compute capability 8.0, this one has "
+                f"{'.'.join(map(str, capability))}; {INSTEAD}"
+            )
         check(served.config, settings.max_sequences)
-        with kernels_compile():
-            from services.llm.gpu.factory import start_engine  # needs Triton
+        with kernels_compile("fused steps need", "the fused kernels", INSTEAD):
+            from services.llm.gpu.runner import start_engine  # needs Triton
 
-            capability = torch.cuda.get_device_capability(device)
             keep_kernels(
                 Key(
                     gpu=torch.cuda.get_device_name(device),

@@ -12,15 +12,12 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Scheduler, Sequence
-from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
-from services.llm.engine.stepper import Passes, ReadablePasses, Stepper
+from services.llm.engine.stepper import EngineStats, Remove, StepRunner
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.outbox import Outbox
 from services.llm.generation.script import Script
@@ -28,49 +25,32 @@ from services.llm.generation.script import Script
 log = logging.getLogger(__name__)
 
 
-class Model(Protocol):
-    """What the engine needs of a model."""
-
-    @property
-    def config(self) -> LlmConfig: ...
-
-
 class Engine:
     """Runs sequences on one model. All methods may be called from any thread; all but `close`
     return at once.
 
-    limits: how many sequences, and bytes of keys and values, the engine accepts. batch_invariant:
-    rows are run one by one (see `stepper`). threads: intra-op threads of torch (None: torch's
+    config: of the model. limits: how many sequences, and bytes of keys and values, the engine
+    accepts. steps: makes the step runner. threads: intra-op threads of torch (None: torch's
     choice). on_fault: called once with the reason, from the engine's thread, when the engine stops
-    for good; by then all sequences have received InternalFault, as later ones will. steps: factory
-    of the step runner, None for the readable `Stepper`; passes: how `Stepper` runs one sequence,
-    None for `ReadablePasses`. Source of the scheduling: Orca (Yu et al., 2022).
+    for good; by then all sequences have received InternalFault, as later ones will. Source of the
+    scheduling: Orca (Yu et al., 2022).
     """
 
     def __init__(
         self,
-        model: Model,
+        config: LlmConfig,
         limits: Limits,
+        steps: Callable[[EngineStats, Remove], StepRunner],
         *,
-        batch_invariant: bool = False,
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
-        steps: Callable[[EngineStats, Remove], StepRunner] | None = None,
-        passes: Passes | None = None,
     ) -> None:
-        self.model = model
+        self.config = config
         self._threads, self._on_fault = threads, on_fault
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()
-        self._steps: StepRunner
-        if steps:
-            self._steps = steps(self._stats, self.cancel)
-        else:
-            assert isinstance(model, SpeechTokenModel)  # noqa: S101
-            self._steps = Stepper(
-                model, passes or ReadablePasses(model), self._stats, self.cancel, batch_invariant=batch_invariant
-            )
+        self._steps = steps(self._stats, self.cancel)
         self._stopped_by: tuple[type[CosyserveError], str] | None = None
         """Class and text of the error that all sequences receive. Each gets its own instance, since
         raising an exception extends its traceback.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.generation.config import LlmConfig
-from services.llm.generation.script import Input, Table
+from services.llm.generation.script import Input
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,8 @@ class SpeechTokenModel:
         def joined(names: Iterable[str]) -> Tensor:
             return torch.cat([tensors[name] for name in names]).to(device)
 
-        def layer(index: int) -> Layer:
-            at = f"llm.model.model.layers.{index}"
-            return Layer(
+        layers = tuple(
+            Layer(
                 attention_norm=tensors[f"{at}.input_layernorm.weight"].to(device),
                 qkv=joined(f"{at}.self_attn.{part}_proj.weight" for part in "qkv"),
                 qkv_bias=joined(f"{at}.self_attn.{part}_proj.bias" for part in "qkv"),
@@ -68,12 +67,13 @@ class SpeechTokenModel:
                 gate_up=joined(f"{at}.mlp.{part}_proj.weight" for part in ("gate", "up")),
                 down=tensors[f"{at}.mlp.down_proj.weight"].to(device),
             )
-
+            for at in (f"llm.model.model.layers.{index}" for index in range(config.layers))
+        )
         tables = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
         return cls(
             config=config,
             tables=(tensors[tables[0]].to(device), tensors[tables[1]].to(device), tensors[tables[2]].to(device)),
-            layers=tuple(layer(index) for index in range(config.layers)),
+            layers=layers,
             norm=tensors["llm.model.model.norm.weight"].to(device),
             head=tensors["llm_decoder.weight"].to(device),
             head_bias=tensors["llm_decoder.bias"].to(device),
@@ -87,17 +87,21 @@ class SpeechTokenModel:
     def embed(self, inputs: Sequence[Input]) -> Tensor:
         """Input embeddings, float32 [n, hidden]."""
         runs = [(table, [item.row for item in run]) for table, run in groupby(inputs, key=lambda item: item.table)]
-        return torch.cat([self._rows(table, rows) for table, rows in runs])
+        return torch.cat(
+            [F.embedding(torch.tensor(rows, device=self.device), self.tables[table]) for table, rows in runs]
+        )
 
     def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
         """Run n more positions of one sequence, [n, hidden] -> [n, hidden] after the final norm;
         the cache grows by n.
         """
-        rotation = self._rotation(torch.arange(cache.length, cache.length + len(embeddings), device=self.device))
+        begin, end = cache.length, cache.length + len(embeddings)
+        rotation = self._rotation(torch.arange(begin, end, device=self.device))
+        seen = torch.ones(end - begin, end, dtype=torch.bool, device=self.device).tril(begin)
         hidden = embeddings
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, rotation)
-            hidden = self._finish_block(layer, hidden, _attend(query, *cache.append(index, key, value)))
+            hidden = self._finish_block(layer, hidden, attend(query, *cache.append(index, key, value), seen))
         cache.length += len(embeddings)
         return self._normalize(hidden, self.norm)
 
@@ -113,9 +117,9 @@ class SpeechTokenModel:
         hidden = embeddings
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, rotation)
-            rows = [slice(row, row + 1) for row in range(len(caches))]
             attended = [
-                _attend(query[r], *cache.append(index, key[r], value[r])) for r, cache in zip(rows, caches, strict=True)
+                attend(query[row : row + 1], *cache.append(index, key[row : row + 1], value[row : row + 1]))
+                for row, cache in enumerate(caches)
             ]
             hidden = self._finish_block(layer, hidden, torch.cat(attended))
         for cache in caches:
@@ -140,9 +144,6 @@ class SpeechTokenModel:
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """[n, hidden] -> float32 [n, 6564]."""
         return F.log_softmax(F.linear(hidden, self.head, self.head_bias), dim=-1)
-
-    def _rows(self, table: Table, rows: list[int]) -> Tensor:
-        return F.embedding(torch.tensor(rows, device=self.device), self.tables[table])
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin, [n, 1, head_size]."""
@@ -190,16 +191,15 @@ def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     return heads * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
     """Causal attention of the last n positions over all T. query [n, heads, d], keys and values
-    [kv_heads, T, d] -> [n, heads * d].
+    [kv_heads, T, d] -> [n, heads * d]. mask: [n, T], as of `scaled_dot_product_attention`; None
+    where n is T. One position needs none.
     """
-    count, total = query.shape[0], keys.shape[1]
-    if count == 1:  # grouped by key head: no copy of the keys, no mask
+    if len(query) == 1:  # grouped by key head: no copy of the keys
         grouped = query.view(1, keys.shape[0], -1, query.shape[2])
         return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
-    seen = torch.ones(count, total, dtype=torch.bool, device=query.device).tril(total - count)
     attended = F.scaled_dot_product_attention(
-        query.transpose(0, 1)[None], keys[None], values[None], attn_mask=seen, enable_gqa=True
+        query.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, is_causal=mask is None, enable_gqa=True
     )
-    return attended[0].transpose(0, 1).reshape(count, -1)
+    return attended[0].transpose(0, 1).reshape(len(query), -1)

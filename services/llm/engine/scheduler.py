@@ -49,11 +49,6 @@ class Sequence:
     def __post_init__(self) -> None:
         self.text_arrives = self.parked = self.script.ready == 0
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is running and nothing is ready to run."""
-        return not self.in_flight and self.script.ready == 0
-
     def take_arrivals(self) -> None:
         """Pass the text that arrived to the script."""
         while self.arrivals:
@@ -174,7 +169,7 @@ class Scheduler:
         woken = []
         for sequence in self._all:
             sequence.take_arrivals()
-            parked = sequence.idle
+            parked = not sequence.in_flight and sequence.script.ready == 0
             if sequence.parked and not parked and sequence in self.running:
                 woken.append(sequence)
             sequence.parked = parked

@@ -1,5 +1,5 @@
-"""The readable step runner: runs the passes of a step and passes the scores to the scripts, on the
-engine's thread.
+"""What runs the steps of the engine, on its thread: the interface, what its implementations share,
+and the readable one, which runs the passes of a step and passes the scores to the scripts.
 
 In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers
 do not depend on other sequences. Otherwise one pass serves all rows, equal within rounding. An
@@ -7,9 +7,12 @@ error ends only the sequences of its pass, unless several passes in a row fail: 
 unusable, and the engine stops.
 """
 
+import abc
 import contextlib
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -19,15 +22,96 @@ from cosyserve.errors import CosyserveError, InternalFault
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Scheduler, Sequence, Step
-from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
 from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Input, Script
 
+log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3
 """This many passes that fail in a row, with an error that is no CosyserveError, stop the engine.
 """
+
+Remove = Callable[[Sequence], None]
+"""Removes a sequence from the schedule and closes it. May be called from any thread, also during a
+pass.
+"""
+
+
+@dataclass
+class EngineStats:
+    """Counters since the start, and gauges (the last four) as of the moment of reading."""
+
+    prefills: int = 0
+    """First passes of sequences."""
+    extends: int = 0
+    """Later passes of several positions, for text that arrived."""
+    decode_steps: int = 0
+    """Steps in which at least one sequence ran one position."""
+    decode_rows: int = 0
+    """Positions run in those steps."""
+    longest_step_seconds: float = 0.0
+    """Longest pass of the model, in seconds. A cancelled sequence stops no later than this.
+    """
+    running: int = 0
+    """Sequences that have begun, those that wait for text included."""
+    parked: int = 0
+    """Sequences that wait for text, begun or not; they have no place in the batch."""
+    waiting: int = 0
+    """Sequences that have not begun, those that wait for their first text included."""
+    reserved_kv_bytes: int = 0
+    """Bytes reserved for keys and values."""
+
+    @property
+    def passes(self) -> int:
+        """Model passes of any kind, a batch of decode rows counted by its rows."""
+        return self.prefills + self.extends + self.decode_rows
+
+
+class StepRunner(abc.ABC):
+    """Runs the steps of the engine, on the engine's thread."""
+
+    grows: bool
+    """Whether a sequence whose text arrives over time takes memory as it grows, instead of all at
+    the start.
+    """
+
+    def __init__(self, stats: EngineStats, remove: Remove) -> None:
+        self._stats, self._remove = stats, remove
+
+    @abc.abstractmethod
+    def slot_bytes(self, capacity: int) -> int:
+        """Bytes of keys and values of a sequence of `capacity` positions."""
+
+    @abc.abstractmethod
+    def plan(self, scheduler: Scheduler) -> Step | None:
+        """The next step; None when nothing can run before the scheduler changes. Called with the
+        engine's lock held.
+        """
+
+    @abc.abstractmethod
+    def run(self, step: Step) -> None:
+        """Run the step. An error that it raises stops the engine."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Wait for work that is still running; `run` is not called again."""
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._remove(sequence)
+        sequence.outbox.finish(reason, sequence.script.token_count)
+
+    def _fail(self, sequences: Iterable[Sequence], error: Exception) -> None:
+        """End the sequences that are still open with the error that is being handled, or with
+        InternalFault where it is not one of ours.
+        """
+        if not isinstance(error, CosyserveError):
+            log.exception("a pass of the speech-token model failed")
+            error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
+        for sequence in sequences:
+            if not sequence.closed:
+                self._remove(sequence)
+                sequence.outbox.fail(type(error)(error.message))
 
 
 class PassesFail(Exception):
@@ -52,28 +136,30 @@ class ReadablePasses:
         self._model = model
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
-        """As `Passes.scores`."""
         hidden = self._model.forward(self._model.embed(inputs), cache)
         scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
         return scores
 
 
 class Stepper(StepRunner):
-    """passes: run a single sequence. batch_invariant: run rows one by one."""
+    """passes: how a single sequence runs, None for `ReadablePasses`. batch_invariant: run rows one
+    by one.
+    """
 
     grows = False
 
     def __init__(
         self,
         model: SpeechTokenModel,
-        passes: Passes,
         stats: EngineStats,
         remove: Remove,
         *,
-        batch_invariant: bool,
+        passes: Passes | None = None,
+        batch_invariant: bool = False,
     ) -> None:
         super().__init__(stats, remove)
-        self._model, self._passes, self._batch_invariant = model, passes, batch_invariant
+        self._model, self._passes = model, passes or ReadablePasses(model)
+        self._batch_invariant = batch_invariant
         self._failed_passes = 0
 
     def slot_bytes(self, capacity: int) -> int:

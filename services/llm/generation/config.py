@@ -120,7 +120,10 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
             f"{path}: {heads} heads of {head_size} with {kv_heads} key heads do not fit a width of {hidden}"
         )
     section = directory.section("llm")
-    _check_sizes(directory, section, hidden)
+    sizes = {"llm_input_size": hidden, "llm_output_size": hidden, "speech_token_size": SPEECH_VOCABULARY}
+    for key, expected in sizes.items():
+        if key in section and section[key] != expected:
+            raise ModelError(f"{directory.path}: yaml key llm.{key} is {section[key]!r}, expected {expected}")
     ratio = section.get("mix_ratio", [TEXT_BLOCK, SPEECH_BLOCK])
     if not (isinstance(ratio, list) and len(ratio) == 2 and all(isinstance(part, int) and part > 0 for part in ratio)):
         raise ModelError(f"{directory.path}: yaml key llm.mix_ratio is {ratio!r}, expected two positive integers")
@@ -139,16 +142,6 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
         speech_block=ratio[1],
         lengths=_lengths(directory, section),
     )
-
-
-def _check_sizes(directory: ModelDirectory, section: dict[str, Any], hidden: int) -> None:
-    for key, expected in {
-        "llm_input_size": hidden,
-        "llm_output_size": hidden,
-        "speech_token_size": SPEECH_VOCABULARY,
-    }.items():
-        if key in section and section[key] != expected:
-            raise ModelError(f"{directory.path}: yaml key llm.{key} is {section[key]!r}, expected {expected}")
 
 
 def _lengths(directory: ModelDirectory, section: dict[str, Any]) -> LengthBounds:

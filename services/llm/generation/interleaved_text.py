@@ -16,7 +16,7 @@ from cosyserve.errors import InternalFault
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.generation.config import LlmConfig
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Prompt
-from services.llm.generation.sampling import Chooser, Scores, mask
+from services.llm.generation.sampling import Chooser
 from services.llm.generation.script import START, TASK, Input, Rules, Script, speech_inputs, text_inputs
 
 
@@ -32,20 +32,13 @@ class ArrivingText(Script):
         super().__init__(chooser, replay)
         self._text_block, self._speech_block = config.text_block, config.speech_block
         self._lengths = config.lengths
-        self._inputs = [START]
         self._text = list(prompt.text_ids)
         self._prompt_speech = list(prompt.speech_tokens)
         prompt_tokens = len(prompt.speech_tokens)
         self._next_fill = (prompt_tokens // self._speech_block + 1) * self._speech_block - prompt_tokens
-        self._decisions: list[int] = []
-        self._tokens = 0
+        self._pieces: deque[list[int]] = deque()
         self._text_ids = 0
         self._runs = self._ended = self._last_phase = False
-
-    @property
-    def token_count(self) -> int:
-        """As `Script.token_count`; FILLs are not counted."""
-        return self._tokens
 
     @property
     def ready(self) -> int:
@@ -54,29 +47,26 @@ class ArrivingText(Script):
     def feed(self, ids: list[int]) -> None:
         """Add text ids of the sentence, each below the text vocabulary; not after `end`."""
         self._text_ids += len(ids)
-        self._receive(ids)
-        self._advance()
+        self._pieces.append(ids)
+        if not self._runs:
+            self._advance()
 
     def end(self) -> None:
         """Mark the text as complete; call it once."""
         self._ended = True
-        self._advance()
-
-    @abc.abstractmethod
-    def _receive(self, ids: list[int]) -> None:
-        """Store text that arrived."""
+        if not self._runs:
+            self._advance()
 
     @abc.abstractmethod
     def _advance(self) -> None:
-        """While no inputs are running: prepare the next ones from the text received, if it
-        suffices.
+        """Prepare the next inputs from the text received, if it suffices; called while none are
+        running.
         """
 
-    @abc.abstractmethod
-    def _limit(self) -> int:
-        """Most tokens of the sentence, once its text is complete; before that the limit is
-        MOST_TOKENS.
-        """
+    @property
+    def _most(self) -> int:
+        """Most tokens of the sentence."""
+        return MOST_TOKENS
 
     @property
     def rules(self) -> Rules:
@@ -84,7 +74,7 @@ class ArrivingText(Script):
             chooser=self._chooser,
             masked=self._masked_at_end if self._last_phase else self._masked_in_blocks,
             longest=self._most,
-            decisions=len(self._decisions),
+            decisions=len(self.decisions),
             fill_at=None if self._last_phase else self._next_fill,
             replay=self._replay,
             fills_are_decided=not self._last_phase,
@@ -94,20 +84,14 @@ class ArrivingText(Script):
         """As `Script.accept`. Raises InternalFault when a reserved id is chosen where it has no
         meaning.
         """
-        if self._tokens >= self._most:
+        if self.token_count >= self._most:
             self.finish = FinishReason.LENGTH
             return None
-        if token == FILL and not self._last_phase:
-            self._next_fill = len(self._decisions) + self._speech_block + 1
-        self._decisions.append(token)
+        self.decisions.append(token)
         if token < SPEECH_VOCABULARY:
-            replayed = self._tokens < len(self._replay)
-            self._tokens += 1
-            self._inputs = speech_inputs([token])
-            if self._tokens >= self._most:
-                self.finish = FinishReason.LENGTH
-            return None if replayed else token
+            return self._speak(token, self._most)
         if token == FILL and not self._last_phase:
+            self._next_fill = len(self.decisions) + self._speech_block
             self._runs = False
             self._advance()
         elif token == END_OF_SPEECH and self._last_phase:
@@ -117,23 +101,6 @@ class ArrivingText(Script):
                 f"the model chose the reserved id {token} in text streaming, for which profile upstream has no rule"
             )
         return None
-
-    @property
-    def _most(self) -> int:
-        return self._limit() if self._last_phase else MOST_TOKENS
-
-    def _decision(self, scores: Scores) -> int:
-        """The chosen id. A replay has no FILLs: they are decided again, by the same rules."""
-        token: int | None = None
-        if not self._last_phase:
-            if len(self._decisions) == self._next_fill:
-                return FILL
-            token = self._chooser.choose(mask(scores, self._masked_in_blocks), self._decisions)
-            if token == FILL:
-                return token
-        if self._tokens < len(self._replay):
-            return self._replay[self._tokens]
-        return self._chooser.choose(mask(scores, self._masked_at_end), self._decisions) if token is None else token
 
     def _pair_prompt(self) -> None:
         """Feed the prompt speech in blocks, each after a block of text."""
@@ -148,7 +115,7 @@ class ArrivingText(Script):
 
     @property
     def _after_fill(self) -> bool:
-        return bool(self._decisions) and self._decisions[-1] == FILL
+        return self.decisions[-1:] == [FILL]
 
     def _begin_last_phase(self, rest: list[Input]) -> None:
         self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
@@ -179,12 +146,9 @@ class ContinuousText(ArrivingText):
         inputs, self._inputs = self._inputs, []
         return inputs
 
-    def _receive(self, ids: list[int]) -> None:
-        self._text += ids
-
     def _advance(self) -> None:
-        if self._runs:
-            return
+        while self._pieces:
+            self._text += self._pieces.popleft()
         self._pair_prompt()
         if not self._prompt_speech:
             wants_text = self._after_fill or self._inputs == [START]
@@ -198,38 +162,24 @@ class ContinuousText(ArrivingText):
             self._begin_last_phase(speech_inputs(self._prompt_speech))
             self._prompt_speech.clear()
 
-    def _limit(self) -> int:
-        return self._lengths.longest(self._text_ids)
+    @property
+    def _most(self) -> int:
+        return self._lengths.longest(self._text_ids) if self._last_phase else MOST_TOKENS
 
 
 class UpstreamText(ArrivingText):
     """Profile `upstream`: the exact behaviour of the reference.
 
     Each piece of text that arrives releases at most one block, so the tokens depend on how the text
-    is cut. Inputs that already ran are fed a second time before the last text. Prompt speech that
-    was not paired is dropped. A reserved id is an error. The only length limit is that of the
+    is cut. Inputs that already ran are kept, and fed once more before the last text. Prompt speech
+    that was not paired is dropped. A reserved id is an error. The only length limit is that of the
     decoder.
     """
 
     _masked_in_blocks = (END_OF_SPEECH,)
     _masked_at_end = ()
 
-    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
-        super().__init__(config, prompt, chooser, replay)
-        self._pieces: deque[list[int]] = deque()
-
-    def take(self) -> list[Input]:
-        """As `Script.take`; the inputs are not removed, since the last text is fed after them once
-        more.
-        """
-        return self._inputs
-
-    def _receive(self, ids: list[int]) -> None:
-        self._pieces.append(ids)
-
     def _advance(self) -> None:
-        if self._runs:
-            return
         while self._pieces:
             self._text += self._pieces.popleft()
             self._pair_prompt()
@@ -243,6 +193,3 @@ class UpstreamText(ArrivingText):
             return
         if self._ended:
             self._begin_last_phase([])
-
-    def _limit(self) -> int:
-        return MOST_TOKENS

@@ -9,6 +9,10 @@ from cosyserve.telemetry import Timing
 MOST_TOKENS = 4096
 """Most speech tokens of one sentence, in every way of sending its text: the limit of the decoder.
 """
+MOST_ARRIVING_IDS = 2048
+"""Most text ids of a stream, and of a prompt."""
+MOST_PROMPT_SPEECH = 1500
+"""Most speech tokens of a prompt."""
 
 
 class Profile(enum.Enum):

@@ -12,7 +12,7 @@ from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds, LlmC
 from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.request import Generation, Profile, Prompt, TextStream
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 
 
 @dataclass(frozen=True)

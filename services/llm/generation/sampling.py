@@ -17,7 +17,7 @@ Source: compatibility specification section 3.3; repetition-aware sampling is fr
 al., 2024).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -43,11 +43,9 @@ class Chooser(Protocol):
         """
 
 
-class Draw(Protocol):
-    """Draws one index by a list of weights."""
-
-    def __call__(self, weights: NDArray[np.float64], step: int, draw: int) -> int:
-        """Index of the chosen weight; weights >= 0, not all 0, not necessarily summing to 1."""
+Draw = Callable[[NDArray[np.float64], int, int], int]
+"""Draws an index by weights (not all 0, of any sum), the number of the decision and of the draw.
+"""
 
 
 class SeededDraw:

@@ -3,8 +3,8 @@ that a CUDA graph can hold it.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from services.llm.generation.script import Table
 from services.llm.gpu.kernels import attention, products, sampling
 from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import PackedModel
-from services.llm.gpu.state_table import COLUMNS
+from services.llm.gpu.slots import COLUMNS
 from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 
 
@@ -44,10 +44,7 @@ class Memory:
         config, device = model.config, model.device
         ring = 1 << max(3, (config.sampling.win_size - 1).bit_length())
         shape = (config.layers, pages + 1, config.kv_heads, 2, PAGE, config.head_size)
-
-        def whole(*sizes: int) -> Tensor:
-            return torch.zeros(sizes, dtype=torch.int32, device=device)
-
+        whole = partial(torch.zeros, dtype=torch.int32, device=device)
         return cls(
             cache=torch.zeros(shape, dtype=model.dtype, device=device),
             pages=whole(slots + 1, -(-positions // PAGE)),
@@ -60,11 +57,6 @@ class Memory:
 def page_bytes(model: PackedModel) -> int:
     """Bytes of one page in all layers."""
     return 2 * model.config.layers * model.config.kv_width * PAGE * model.table.element_size()
-
-
-def can_overlap(device: torch.device) -> bool:
-    """Whether a kernel can start while the previous one runs: from compute capability 9.0 on."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 class DecodeStep:
@@ -81,7 +73,8 @@ class DecodeStep:
         exact = model.dtype == torch.float32
         self._model, self._memory, self.batch = model, memory, batch
         self._blocks = blocks or tuning(batch, exact=exact, invariant=invariant)
-        if not can_overlap(model.device):
+        # A kernel can start while the previous one runs from compute capability 9.0 on.
+        if model.device.type != "cuda" or torch.cuda.get_device_capability(model.device) < (9, 0):
             self._blocks = replace(self._blocks, pdl=0)
         self._overlap = {"PDL": self._blocks.pdl} | ({"launch_pdl": True} if self._blocks.pdl else {})
         """Arguments of every kernel but the first, which follows no other."""
@@ -91,16 +84,9 @@ class DecodeStep:
         self._pieces = -(-SPEECH_ROWS // sampling.PIECE)
         self._top = max(2, 1 << (config.sampling.top_k - 1).bit_length())
         query = config.heads * config.head_size
-
-        def typed(*sizes: int) -> Tensor:
-            return torch.zeros(sizes, dtype=model.dtype, device=device)
-
-        def real(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(sizes, dtype=dtype, device=device)
-
-        def whole(*sizes: int) -> Tensor:
-            return real(*sizes, dtype=torch.int32)
-
+        typed = partial(torch.zeros, dtype=model.dtype, device=device)
+        real = partial(torch.zeros, dtype=torch.float32, device=device)
+        whole = partial(torch.zeros, dtype=torch.int32, device=device)
         self.rows, self.decisions = whole(batch), whole(batch)
         self._position, self._place, self._length = whole(batch), whole(batch), whole(batch)
         self._residual, self._rounded = real(batch, config.hidden_size), typed(batch, config.hidden_size)
@@ -112,8 +98,14 @@ class DecodeStep:
         self._partial = real(pairs, splits, self._group, config.head_size)
         self._stats = real(pairs, splits, 2, self._group)
         self._arrived = whole(pairs)
-        self._split_sums, self._split_arrived = self._split_buffers(real, whole)
-        self._tiles = [self._grid(blocks, config.hidden_size)[0] for blocks in (self._blocks.out, self._blocks.down)]
+        adding = (self._blocks.out, self._blocks.down)
+        grids = [self._grid(blocks, config.hidden_size) for blocks in adding]
+        self._tiles = [columns for columns, _ in grids]
+        self._split_arrived = [whole(math.prod(grid)) for grid in grids]
+        self._split_sums = [
+            real(math.prod(grid) * blocks.split * blocks.rows * blocks.columns if blocks.split > 1 else 1)
+            for grid, blocks in zip(grids, adding, strict=True)
+        ]
         self._squares = [real(tiles, batch) for tiles in self._tiles]
         self.logits = real(batch, SPEECH_ROWS)
         self._best = real(batch, self._pieces, self._top, dtype=torch.int64)
@@ -243,13 +235,3 @@ class DecodeStep:
     def _tile_arguments(self, which: int) -> dict[str, int]:
         """Number of partial sums of squares, as kernel arguments."""
         return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
-
-    def _split_buffers(
-        self, real: Callable[..., Tensor], whole: Callable[..., Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        parts, arrived = [], []
-        for blocks in (self._blocks.out, self._blocks.down):
-            tiles = math.prod(self._grid(blocks, self._model.config.hidden_size))
-            parts.append(real(tiles * blocks.split * blocks.rows * blocks.columns if blocks.split > 1 else 1))
-            arrived.append(whole(tiles))
-        return parts, arrived

@@ -2,7 +2,7 @@
 cache, tiles and chunks of prompts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,13 +55,9 @@ def describe(stretches: Sequence[Stretch]) -> Tensor:
     return torch.tensor(inputs + positions + places + slots + begins + counts, dtype=torch.int32)
 
 
-class PendingDecisions(Protocol):
-    """Decisions of a step that may still be running."""
-
-    def read(self) -> list[int]:
-        """Wait for the device and return one decision for each slot of the step, see
-        `state_table`.
-        """
+ReadDecisions = Callable[[], list[int]]
+"""Waits for the device and returns one decision for each slot of a step: an id, or as in `slots`.
+"""
 
 
 class Runner(Protocol):
@@ -88,7 +84,7 @@ class Runner(Protocol):
     def activate(self, slot: int, state: Sequence[int]) -> None:
         """Write the state row of a slot, by which it decodes from the next step on."""
 
-    def step(self, slots: Sequence[int]) -> PendingDecisions:
+    def step(self, slots: Sequence[int]) -> ReadDecisions:
         """Run one decode step of these slots."""
 
     def close(self) -> None:

@@ -1,24 +1,32 @@
-"""The runner on a CUDA device: prefill chunks and decode steps captured as CUDA graphs, whose
-decisions are read later.
+"""The runner on a CUDA device, and the engine on it: prefill chunks and decode steps captured as
+CUDA graphs, whose decisions are read later.
 
-Only `PendingDecisions.read` waits for the device. Every copy uses pinned memory and the order of
+Only `ReadDecisions` waits for the device. Every copy uses pinned memory and the order of
 one stream.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import logging
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
+from cosyserve.errors import SettingsError
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.scheduler import Limits
 from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
-from services.llm.gpu.layout import PendingDecisions, Runner, Stretch
-from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.layout import PAGE, ReadDecisions, Runner, Stretch
+from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.state_table import COLUMNS, Column
+from services.llm.gpu.slots import COLUMNS, Column, pages_for
+from services.llm.gpu.stepper import FusedStepper
 from services.llm.gpu.tuning import BUCKETS, EXACT
 
 log = logging.getLogger(__name__)
@@ -28,6 +36,10 @@ PRIORITY = -1
 """Priority of the stream: decode steps are short and urgent, so they run before the work that other
 streams have queued.
 """
+DEFAULT_BUDGET = 4 << 30
+"""Bytes of keys and values where the settings set no limit."""
+SWITCH_SECONDS = 0.0005
+"""Python's thread switch interval."""
 
 
 class CudaRunner(Runner):
@@ -71,7 +83,7 @@ class CudaRunner(Runner):
     def activate(self, slot: int, state: Sequence[int]) -> None:
         self._upload(self._memory.state[slot], [*state, *[0] * (COLUMNS - len(state))])
 
-    def step(self, slots: Sequence[int]) -> PendingDecisions:
+    def step(self, slots: Sequence[int]) -> ReadDecisions:
         bucket = next(size for size in self._buckets if size >= len(slots))
         step, rows = self._steps[bucket], [*slots, *[0] * (bucket - len(slots))]
         if self._uploaded_rows.get(bucket) != rows:
@@ -91,7 +103,7 @@ class CudaRunner(Runner):
             target.copy_(torch.tensor(values, dtype=torch.int32).pin_memory(), non_blocking=True)
 
 
-class CudaDecisions(PendingDecisions):
+class CudaDecisions:
     """Decisions in a buffer of pinned memory, which later steps reuse."""
 
     def __init__(self, most_rows: int) -> None:
@@ -99,16 +111,16 @@ class CudaDecisions(PendingDecisions):
         self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._count = 0
 
-    def take(self, decisions: Tensor, count: int) -> "CudaDecisions":
-        """Enqueue the copy of the decisions on the current stream; `read` returns the first
+    def take(self, decisions: Tensor, count: int) -> ReadDecisions:
+        """Enqueue the copy of the decisions on the current stream; the result reads the first
         `count`.
         """
         self._count = count
         self._decisions[: len(decisions)].copy_(decisions, non_blocking=True)
         self._done.record()
-        return self
+        return self._read
 
-    def read(self) -> list[int]:
+    def _read(self) -> list[int]:
         self._done.synchronize()
         return self._decisions[: self._count].tolist()
 
@@ -139,3 +151,47 @@ def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.
     with torch.cuda.graph(graph, stream=stream):
         step.launch()
     return graph
+
+
+def start_engine(
+    model: SpeechTokenModel,
+    limits: Limits,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    positions: int,
+    invariant: bool = False,
+    on_fault: Callable[[str], None] | None = None,
+) -> Engine:
+    """The engine on a CUDA device, with a graph for every bucket of rows; the model may be on
+    another device.
+
+    limits.kv_bytes: allocated at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings,
+    keys and values, bfloat16 or float32. positions: of the longest sequence. invariant: a row's
+    numbers do not depend on the number of other rows, at some cost. The caller has checked model
+    and device. Raises SettingsError for a budget that is too small or too large.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 products must not be rounded to TF32
+    packed = pack(model, dtype, positions, device)
+    # The engine's thread then gets the GIL between two callbacks of a busy event loop, not 5 ms
+    # later.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    size = page_bytes(packed)
+    pages = (DEFAULT_BUDGET if limits.kv_bytes is None else limits.kv_bytes) // size
+    if pages < 1:
+        raise SettingsError(f"COSYSERVE_LLM_KV_BUDGET_MIB is less than one page of {PAGE} positions, {size} bytes")
+    # Up to `running + waiting` text streams can have begun and wait for text, in addition to the
+    # sequences that run.
+    slots = 2 * limits.running + limits.waiting
+    pages = min(pages, slots * pages_for(positions))
+    try:
+        runner = CudaRunner(
+            packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant
+        )
+    except torch.OutOfMemoryError as error:
+        problem = (
+            f"COSYSERVE_LLM_KV_BUDGET_MIB: {pages * size >> 20} MiB of keys and values do not fit next to the weights"
+        )
+        raise SettingsError(f"{problem} ({error})") from error
+    reserved = dataclasses.replace(limits, kv_bytes=pages * size)
+    return Engine(packed.config, reserved, partial(FusedStepper, runner), on_fault=on_fault)

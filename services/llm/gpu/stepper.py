@@ -10,17 +10,15 @@ discarded. At most MOST_CHUNKS chunks run between two decode steps.
 
 import time
 from collections import deque
-from dataclasses import dataclass
 
 from cosyserve.errors import Overloaded
 from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.scheduler import Scheduler, Sequence, Step
-from services.llm.engine.step_runner import EngineStats, Remove, StepRunner
+from services.llm.engine.stepper import EngineStats, Remove, StepRunner
 from services.llm.generation.outbox import non_finite
 from services.llm.generation.request import FinishReason
-from services.llm.gpu.kv_slots import KvGrowth, KvSlot, KvSlotPool, pages_for
-from services.llm.gpu.layout import CHUNK, TILE, PendingDecisions, Runner, Stretch, tiles_of
-from services.llm.gpu.state_table import NON_FINITE, NOTHING, state_row
+from services.llm.gpu.layout import CHUNK, TILE, ReadDecisions, Runner, Stretch, tiles_of
+from services.llm.gpu.slots import NON_FINITE, NOTHING, KvGrowth, KvSlot, KvSlotPool, pages_for, state_row
 
 AHEAD = 1
 """Steps that are launched before the decisions of one are read."""
@@ -29,13 +27,6 @@ MOST_CHUNKS = 4
 duration of one token. For prompts that arrive together this shortens the time to first sound of the
 last one, compared with a decode step after each chunk, and hardly delays the first.
 """
-
-
-@dataclass(frozen=True)
-class _Launched:
-    decisions: PendingDecisions
-    rows: list[tuple[Sequence, KvSlot]]
-    began: float
 
 
 class FusedStepper(StepRunner):
@@ -49,7 +40,8 @@ class FusedStepper(StepRunner):
         self._pool = KvSlotPool(runner.slots, runner.pages)
         self._slots: dict[Sequence, KvSlot] = {}
         self._scheduled: list[Sequence] = []
-        self._launched: deque[_Launched] = deque()
+        self._launched: deque[tuple[ReadDecisions, list[tuple[Sequence, KvSlot]], float]] = deque()
+        """Steps whose decisions have not been read, their rows, and when they began, in seconds."""
         self._prefilling: list[tuple[Sequence, KvSlot]] = []
         """Sequences with a slot whose inputs have not all run."""
         self._decoding: list[tuple[Sequence, KvSlot]] = []
@@ -118,10 +110,10 @@ class FusedStepper(StepRunner):
             self._prefill()
         if self._decoding:
             decisions = self._runner.step([slot.index for _, slot in self._decoding])
-            self._launched.append(_Launched(decisions, self._decoding, time.perf_counter()))
+            self._launched.append((decisions, self._decoding, time.perf_counter()))
             self._stats.decode_steps += 1
         if len(self._launched) > (AHEAD if self._decoding else 0):
-            self._settle_step(self._launched.popleft())
+            self._settle_step(*self._launched.popleft())
 
     def close(self) -> None:
         self._runner.close()
@@ -195,10 +187,10 @@ class FusedStepper(StepRunner):
             slot.deciding = True
             self._decoding = [*self._decoding, (sequence, slot)]
 
-    def _settle_step(self, launched: _Launched) -> None:
-        decisions = launched.decisions.read()
-        self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - launched.began)
-        for (sequence, slot), decision in zip(launched.rows, decisions, strict=True):
+    def _settle_step(self, read: ReadDecisions, rows: list[tuple[Sequence, KvSlot]], began: float) -> None:
+        decisions = read()
+        self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - began)
+        for (sequence, slot), decision in zip(rows, decisions, strict=True):
             if sequence.closed or decision == NOTHING:
                 continue
             try:

@@ -1,11 +1,19 @@
-"""Block sizes of the products for each number of rows: on an H200 the fastest of all that were
-tried (docs/gpu-llm.md, Speed).
+"""What the kernels can compute, and the block sizes of the products for each number of rows: on an
+H200 the fastest of all that were tried (docs/gpu-llm.md, Speed).
 """
 
 from dataclasses import dataclass, replace
 
+from cosyserve.engines.kernel_cache import Unsuitable
+from services.llm.generation.config import LlmConfig
+
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Numbers of rows for which a decode step is captured."""
+SMALLEST_DIVISOR = 16
+"""Matrix units process this many numbers of a row at a time."""
+MOST_CANDIDATES = 128
+"""Largest top_k of the sampler on the device."""
+INSTEAD = "set COSYSERVE_LLM_GPU_ENGINE=readable"
 
 
 @dataclass(frozen=True)
@@ -121,3 +129,24 @@ def once(blocks: Blocks, width: int) -> bool:
 def depth(blocks: Blocks, width: int) -> int:
     """BK: a power of two; one that divides `width` where a form for several rows walks over it."""
     return blocks.depth if blocks.rows == 1 or once(blocks, width) else min(blocks.depth, width & -width)
+
+
+def check(config: LlmConfig, most_sequences: int) -> None:
+    """Raises Unsuitable naming the size or limit that fused steps do not support."""
+    head, top_k = config.head_size, config.sampling.top_k
+    widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
+    obstacles: dict[str, bool] = {
+        f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}": width % SMALLEST_DIVISOR
+        > 0
+        for name, width in widths.items()
+    }
+    obstacles |= {
+        f"fused steps need a head_size that is a power of two, the model has {head}": head & (head - 1) > 0,
+        f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {top_k}": top_k > MOST_CANDIDATES,
+        f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}": (
+            most_sequences > BUCKETS[-1]
+        ),
+    }
+    for obstacle, present in obstacles.items():
+        if present:
+            raise Unsuitable(f"{obstacle}; {INSTEAD}")

@@ -58,7 +58,9 @@ def step_back_gain(table: AlignmentTable, text_ids: tuple[int, ...], tokens: lis
     plain = float((before[-1] + end).max())
     if not np.isfinite(plain):
         return -np.inf
-    after = _backward(scores, stay, onward, end)
+    # The best score of the tokens from each one on: the same search in reversed order.
+    reverse = _forward(scores[::-1, ::-1], stay[::-1], [cost[::-1] for cost in onward], end[::-1])
+    after = reverse[::-1, ::-1]
     # For each id the best path that ends at it or later.
     ended = np.maximum.accumulate((before + leave)[:, ::-1], axis=1)[:, ::-1]
     again = ended[:-1, FEWEST_IDS - 1 :] + after[1:, : states - FEWEST_IDS + 1]
@@ -76,16 +78,4 @@ def _forward(scores: Scores, stay: Scores, onward: list[Scores], begin: Scores) 
         for step, cost in enumerate(onward, 1):
             np.maximum(reached[step:], best[time - 1, :-step] + cost, out=reached[step:])
         best[time] = reached + scores[time]
-    return best
-
-
-def _backward(scores: Scores, stay: Scores, onward: list[Scores], end: Scores) -> Scores:
-    """[tokens, ids]: best score of the tokens from each one on, when it belongs to each id."""
-    best = np.empty_like(scores)
-    best[-1] = scores[-1] + end
-    for time in range(len(scores) - 2, -1, -1):
-        ahead = best[time + 1] + stay
-        for step, cost in enumerate(onward, 1):
-            np.maximum(ahead[:-step], best[time + 1, step:] + cost, out=ahead[:-step])
-        best[time] = ahead + scores[time]
     return best

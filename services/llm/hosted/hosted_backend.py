@@ -13,7 +13,9 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -26,7 +28,7 @@ from services.llm.engine.weights import ServedModel
 from services.llm.generation.interleaved_text import ArrivingText
 from services.llm.generation.outbox import Outbox, non_finite
 from services.llm.generation.request import Generation, Grouping, Hop, Profile
-from services.llm.generation.requested_script import RequestedScript, requested_script
+from services.llm.generation.requested_script import requested_script
 from services.llm.generation.script import Script, Table
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.run_sampler import BYPASSED, NOT_FINITE, RunSampler
@@ -41,6 +43,7 @@ SILENT_SECONDS = 120.0
 """A run without a result for this long means that the engine hangs: it never has more runs than it
 has slots.
 """
+PROCESS_ENDED = "a process of the speech-token engine has ended, and the service has to be restarted"
 T = TypeVar("T")
 
 
@@ -49,26 +52,20 @@ class EngineSilent(Exception):
 
 
 class HostedSequence:
-    """A sentence on a third-party engine: its inputs, its decisions, and the hops that the reader
-    has not taken. Used by one task.
+    """A sentence on a third-party engine: its inputs, and the hops that the reader has not taken.
+    Used by one task.
     """
 
     def __init__(self, script: Script, grouping: Grouping) -> None:
         self.script = script
-        self.hops: list[Hop] = []
+        self.hops: deque[Hop] = deque()
         self.outbox = Outbox(self._deliver, grouping)
         self.fed: list[int] = []
         """Inputs so far, as ids of the extended vocabulary."""
-        self.decisions: list[int] = []
 
     def _deliver(self, item: Hop | Exception) -> None:
         assert isinstance(item, Hop)  # noqa: S101
         self.hops.append(item)
-
-    def take_hops(self) -> list[Hop]:
-        """Remove and return the hops that are ready, in order."""
-        ready, self.hops = self.hops, []
-        return ready
 
     def feed(self, vocabulary: ExtendedVocabulary) -> int:
         """Append the inputs that the script wants to run next; returns how many."""
@@ -98,7 +95,6 @@ class HostedSequence:
 
     def settle(self, token: int) -> None:
         """Pass a decision to the script, and the resulting token to the outbox."""
-        self.decisions.append(token)
         self.outbox.decided(self.script, lambda: self.script.accept(token))
         if self.script.finish is not None:
             self.outbox.finish(self.script.finish, self.script.token_count)
@@ -131,8 +127,12 @@ class HostedBackend:
         self._watch: ProcessWatch | None = None
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`."""
-        requested = self._requested(generation)
+        if not isinstance(generation.text, tuple) and generation.sampling.profile is Profile.UPSTREAM:
+            raise InvalidRequest(
+                "profile upstream feeds inputs twice when text arrives over time, which backend "
+                f"{self.identity.backend} cannot do; backend torch can"
+            )
+        requested = requested_script(generation, self._config, self._max_positions)
         script, text = requested.script, requested.text
         self._check_open()
         async with contextlib.AsyncExitStack() as held:
@@ -143,9 +143,10 @@ class HostedBackend:
             yield Hop([])
             while script.finish is None:
                 if script.ready:
-                    async with contextlib.aclosing(self._run(sequence)) as hops:
-                        async for hop in hops:
-                            yield hop
+                    async with contextlib.aclosing(self._run(sequence)) as pieces:
+                        async for _ in pieces:
+                            while sequence.hops:
+                                yield sequence.hops.popleft()
                 elif text is not None and isinstance(script, ArrivingText):
                     ids = await self._unless_closed(anext(text, None))
                     if ids is None:
@@ -158,11 +159,10 @@ class HostedBackend:
         the end of one is a fault, whether or not a run is in the engine.
         """
         if self._watch is None:
-            self._watch = ProcessWatch(self._runtime.processes, self._process_ended)
+            self._watch = ProcessWatch(self._runtime.processes, partial(self._fault, PROCESS_ENDED))
         await generate_first_hop(self.generate, text_ids=2, tokens=4)
 
     async def close(self) -> None:
-        """As `Backend.close`."""
         if self._watch is not None:
             self._watch.stop()
         self._end_all(Unavailable, "the speech-token engine is shutting down")
@@ -171,43 +171,34 @@ class HostedBackend:
         except Exception:  # the caller closes other engines or exits next
             log.exception("the speech-token engine could not be shut down")
 
-    def _requested(self, generation: Generation) -> RequestedScript:
-        if not isinstance(generation.text, tuple) and generation.sampling.profile is Profile.UPSTREAM:
-            raise InvalidRequest(
-                "profile upstream feeds inputs twice when text arrives over time, which backend "
-                f"{self.identity.backend} cannot do; backend torch can"
-            )
-        return requested_script(generation, self._config, self._max_positions)
-
-    async def _run(self, sequence: HostedSequence) -> AsyncGenerator[Hop]:
-        """The hops of one run. Raises what ends the sentence."""
+    async def _run(self, sequence: HostedSequence) -> AsyncGenerator[None]:
+        """One run; yields after each piece of it, when hops may be ready. Raises what ends the
+        sentence.
+        """
         script, rules = sequence.script, sequence.script.rules
         if script.token_count >= rules.longest:
             sequence.settle(END_OF_SPEECH)
-            for hop in sequence.take_hops():
-                yield hop
+            yield
             return
         await self._unless_closed(self.admission.running.acquire())
         try:
             start_ns, fed = time.time_ns(), sequence.feed(self._vocabulary)
-            sampler = RunSampler(rules, script.token_count, sequence.decisions)
-            most = len(sequence.decisions) + sampler.most
+            sampler = RunSampler(rules, script.token_count, script.decisions)
+            most = len(script.decisions) + sampler.most
             async with contextlib.aclosing(self._ids(list(sequence.fed), sampler)) as pieces:
                 async for extended in pieces:
                     if not sequence.outbox.started:
                         sequence.outbox.prefilled(start_ns, fed)
                     over = sequence.accept(self._vocabulary, extended)
-                    for hop in sequence.take_hops():
-                        yield hop
+                    yield
                     if over:
                         self._failed_runs = 0
                         return
             # The engine may omit the id that ends a run.
-            if len(sequence.decisions) >= most:
+            if len(script.decisions) >= most:
                 raise InternalFault("the speech-token engine generated the requested number of ids without an end")
             sequence.settle(FILL if rules.fill_at is not None else END_OF_SPEECH)
-            for hop in sequence.take_hops():
-                yield hop
+            yield
         finally:
             self.admission.running.release()
 
@@ -222,7 +213,9 @@ class HostedBackend:
             raise
         except Exception as error:
             log.exception("the speech-token engine failed a run of %d inputs", len(inputs))
-            self._failed(error)
+            self._failed_runs += 1
+            if isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS:
+                self._fault(f"the speech-token engine failed with {type(error).__name__} and has to be restarted")
             raise InternalFault(f"the speech-token engine failed: {type(error).__name__}") from error
 
     async def _within_time_limit(self, awaited: Awaitable[T]) -> T:
@@ -232,14 +225,6 @@ class HostedBackend:
                 return await self._unless_closed(awaited)
         except TimeoutError as error:
             raise EngineSilent(f"no result for {SILENT_SECONDS:g} s") from error
-
-    def _failed(self, error: Exception) -> None:
-        self._failed_runs += 1
-        if isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS:
-            self._fault(f"the speech-token engine failed with {type(error).__name__} and has to be restarted")
-
-    def _process_ended(self) -> None:
-        self._fault("a process of the speech-token engine has ended, and the service has to be restarted")
 
     def _fault(self, reason: str) -> None:
         """End all work with InternalFault and report the reason, unless the backend has ended."""

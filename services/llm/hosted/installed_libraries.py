@@ -23,8 +23,7 @@ _CONVERT = "make one with cosyserve model convert MODEL --target {} --output DIR
 
 def tensorrt_llm_refusal(settings: LlmSettings) -> str:
     """Why TensorRT-LLM cannot serve here; empty when no reason is known."""
-    refusal = _library_refusal(TENSORRT_LLM)
-    if refusal:
+    if refusal := _library_refusal(TENSORRT_LLM):
         return refusal
     release = _release(TENSORRT_LLM)
     if settings.converted is not None and release < (1, 0):
@@ -42,10 +41,8 @@ def tensorrt_llm_refusal(settings: LlmSettings) -> str:
 
 def vllm_refusal(settings: LlmSettings) -> str:
     """Why vLLM cannot serve here; empty when no reason is known."""
-    refusal = _library_refusal(VLLM)
-    if refusal:
-        return refusal
-    return "" if settings.converted is not None else f"COSYSERVE_LLM_CONVERTED is not set; {_CONVERT.format('vllm')}"
+    unset = f"COSYSERVE_LLM_CONVERTED is not set; {_CONVERT.format('vllm')}"
+    return _library_refusal(VLLM) or (unset if settings.converted is None else "")
 
 
 def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
 from services.llm.generation.config import SamplingParameters
-from services.llm.generation.sampling import RepetitionAwareChooser, Scores, SeededDraw, mask
+from services.llm.generation.sampling import RepetitionAwareChooser, Scores, SeededDraw
 from services.llm.generation.script import Rules
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_TENSOR
 
@@ -64,7 +64,7 @@ class RunSampler:
         if not np.isfinite(scores).all():
             self._ended_with = NOT_FINITE
             return NOT_FINITE
-        chosen = self._choose(scores)
+        chosen = self.rules.choose(scores, self.decisions, self.token_count)
         self.decisions.append(chosen)
         if chosen >= SPEECH_VOCABULARY:
             self._ended_with = END_OF_SPEECH
@@ -97,17 +97,6 @@ class RunSampler:
             or self.token_count >= self.rules.longest
         )
         self._ended_with = END_OF_SPEECH if ended else None
-
-    def _choose(self, scores: Scores) -> int:
-        step = len(self.decisions)
-        if self.rules.fill_at is not None and step >= self.rules.fill_at:
-            return FILL
-        replayed = self.rules.replay[self.token_count] if self.token_count < len(self.rules.replay) else None
-        if replayed is not None and not self.rules.fills_are_decided:
-            return replayed
-        too_short = (END_OF_SPEECH,) if self.token_count < self.rules.shortest else ()
-        chosen = self.rules.chooser.choose(mask(scores, self.rules.masked + too_short), self.decisions)
-        return chosen if replayed is None or chosen == FILL else replayed
 
     def plain(self) -> dict[str, Any]:
         """The fields as numbers, lists and dictionaries, for any message format."""

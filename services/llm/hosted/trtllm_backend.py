@@ -121,8 +121,7 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
     """Load the engine; blocks. Raises EngineUnavailable with the reason where TensorRT-LLM cannot
     serve here, and ModelError.
     """
-    refusal = tensorrt_llm_refusal(settings)
-    if refusal:
+    if refusal := tensorrt_llm_refusal(settings):
         raise EngineUnavailable(refusal)
     # MPI_Comm_spawn fails in a container without privileges, in a pod and with some releases of
     # Open MPI; the error ends a thread of mpi4py and the constructor hangs. The library reads the

@@ -134,12 +134,13 @@ class ContinuousDecoder:
         mels: list[Tensor | None] = [None] * len(step_inputs)
         ours, theirs, claimed = [], [], set[tuple[str, int]]()
         for at, step_input in enumerate(step_inputs):
-            if self._adopt_shared(step_input.state, step_input.until):
+            state, until = step_input.state, step_input.until
+            if self._adopt_shared(state, until):
                 mels[at] = self._nothing
-            elif self._is_shareable(step_input) and (step_input.state.key, step_input.until) in claimed:
+            elif state.key and until <= state.inside and (state.key, until) in claimed:
                 theirs.append(at)
             else:
-                claimed.add((step_input.state.key, step_input.until))
+                claimed.add((state.key, until))
                 ours.append(at)
         for at, mel in zip(ours, self._compute([step_inputs[at] for at in ours]), strict=True):
             mels[at] = mel
@@ -148,9 +149,6 @@ class ContinuousDecoder:
             # again in the next step.
             mels[at] = self._nothing if self._adopt_shared(step_inputs[at].state, step_inputs[at].until) else None
         return mels
-
-    def _is_shareable(self, step_input: StepInput[ContinuousState]) -> bool:
-        return bool(step_input.state.key) and step_input.until <= step_input.state.inside
 
     def _adopt_shared(self, state: ContinuousState, until: int) -> bool:
         """Continue from the position that another stream of the voice has reached inside the

@@ -25,7 +25,7 @@ from cosyserve.spec import (
     SPEECH_VOCABULARY,
 )
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.decoders.interface import Decoded, SingleStreamDecoder, StepInput
 from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 
@@ -62,13 +62,11 @@ class FakeState:
         self.cancelled.set()
 
 
-class FakeDecoder:
+class FakeDecoder(SingleStreamDecoder):
     """token_seconds: simulated seconds per token, interrupted when the stream is cancelled. fault,
     share: see `EngineSettings`.
     """
 
-    widest_step = 1
-    goes_on_without_room = False
     token_bytes = 1024
 
     def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:

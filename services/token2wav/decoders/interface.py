@@ -129,3 +129,17 @@ class Decoder(Protocol[S]):
         """Bytes that a stream of this voice needs for its prompt; 0 if that state is cached. May be
         called from any thread.
         """
+
+
+class SingleStreamDecoder:
+    """What decoders have in common whose steps take one stream and which keep no state of
+    prompts.
+    """
+
+    widest_step: int = 1
+    goes_on_without_room: bool = False
+    token_bytes: int = 0
+
+    def start_bytes(self, voice: Voice) -> int:
+        """0: no state of the prompt is stored between steps."""
+        return 0

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.decoders.interface import Decoded, SingleStreamDecoder, StepInput
 from services.token2wav.flow.flow import VoicePrompt, as_prompt
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
-from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.inputs.request import Cancelled, Profile, Sentence, Stop, never
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -83,18 +82,14 @@ class WholeHopState(OneStepState):
         self.cancelled = True
 
 
-class WholeHopDecoder:
-    """One hop in one step that no other stream shares; see `Decoder`.
+class WholeHopDecoder(SingleStreamDecoder):
+    """One hop in one step that no other stream shares; see `Decoder`. Every step starts from the
+    first token and frees its memory at the end.
 
     A cancelled sentence is abandoned before its next Euler step or, in the vocoder, before the next
     second of noise or the next convolution. The longest computation that cannot be interrupted is
     one Euler step, or one layer of the vocoder, over everything up to the end of the hop.
     """
-
-    widest_step = 1
-    goes_on_without_room = False
-    token_bytes = 0
-    """Every step starts from the first token and frees its memory at the end."""
 
     def __init__(self, flow: WholeFlow, vocoder: Vocoder) -> None:
         self._flow = flow
@@ -103,12 +98,8 @@ class WholeHopDecoder:
     def start(self, sentence: Sentence) -> WholeHopState:
         """A stream at the end of the prompt; nothing is computed yet."""
         voice, upstream = as_prompt(sentence.voice), sentence.profile is Profile.UPSTREAM
-        vocoder = self._vocoder.start_upstream(sentence.seed, sentence.sentence_index) if upstream else None
+        vocoder = UpstreamVocoderState(seed=sentence.seed, sentence=sentence.sentence_index) if upstream else None
         return WholeHopState(voice=voice, position=len(voice.tokens), sentence=sentence, vocoder=vocoder)
-
-    def start_bytes(self, voice: Voice) -> int:
-        """0: no state of the prompt is stored between steps."""
-        return 0
 
     @torch.inference_mode()
     def step(self, step_inputs: Sequence[StepInput[WholeHopState]]) -> list[Decoded | CosyserveError | None]:

@@ -4,14 +4,13 @@ missing, the error names the command that builds it; nothing is built here.
 """
 
 import contextlib
-import hashlib
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
+from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory, sha256_of
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import shared_engine_lock
 from cosyserve.model_directory import ModelDirectory
@@ -47,8 +46,7 @@ def published_estimator(file: Path) -> str:
     """The published estimator as part of a key, because no model hash covers its file. Raises
     OSError.
     """
-    with file.open("rb") as stream:
-        return f"{PUBLISHED} {hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}"
+    return f"{PUBLISHED} {sha256_of(file)[:16]}"
 
 
 def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:

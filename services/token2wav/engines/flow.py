@@ -25,7 +25,7 @@ from services.token2wav.flow.layers import Linear
 from services.token2wav.flow.solver import ROWS, euler_schedule, noise_table
 from services.token2wav.flow.stream_cache import chunk_mask
 from services.token2wav.flow.weights import FlowConfig
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
+from services.token2wav.inputs.request import Cancelled, Stop, never
 
 _LONGEST_CACHED = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
 
@@ -120,18 +120,13 @@ class EngineFlow:
             length, seen = stream.ids.numel(), stream.ids.numel() + stream.ahead.numel()
             ids[row, :length], ids[row, length:seen] = stream.ids, stream.ahead
             known[row, :seen], mask[row, :, :length] = 1.0, 1.0
-        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask})
-        filled(
-            encoder.inputs,
-            {"attention": self._masks(tokens, streaming and CHUNK_TOKENS), "positions": self._positions(tokens)},
-        )
-        filled(
-            encoder.inputs,
-            {
-                "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
-                "positions_frames": self._positions(frames),
-            },
-        )
+        tables = {
+            "attention": self._masks(tokens, streaming and CHUNK_TOKENS),
+            "positions": self._positions(tokens),
+            "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
+            "positions_frames": self._positions(frames),
+        }
+        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask} | tables)
         encoder.run()
         return encoder.outputs["mu"]
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, FailedPrecondition, NonFinite
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.decoders.interface import Decoded, StepInput, StreamState
+from services.token2wav.decoders.interface import Decoded, SingleStreamDecoder, StepInput, StreamState
 from services.token2wav.decoders.whole_hop import OneStepState
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
@@ -56,13 +56,10 @@ class PrefixState(OneStepState):
         self.cancelled = self.vocoder.cancelled = True
 
 
-class PrefixDecoder:
+class PrefixDecoder(SingleStreamDecoder):
     """Streams whose prefixes have the same padded length form a batch; the batches of a step run
-    concurrently, one in each slot.
+    concurrently, one in each slot. widest_step: maximum number of streams in a step.
     """
-
-    goes_on_without_room = False
-    token_bytes = 0
 
     def __init__(self, flow: EngineFlow, vocoder: Vocoder, *, widest_step: int, slots: int) -> None:
         self.widest_step = widest_step
@@ -85,10 +82,6 @@ class PrefixDecoder:
                 window_frames(sentence.speed),
             ),
         )
-
-    def start_bytes(self, voice: Voice) -> int:
-        """0: no state of the prompt is stored between steps."""
-        return 0
 
     @torch.inference_mode()
     def step(self, step_inputs: Sequence[StepInput[PrefixState]]) -> list[Decoded | CosyserveError | None]:
@@ -151,12 +144,8 @@ class PrefixDecoder:
         return mels
 
 
-class RefusingDecoder:
+class RefusingDecoder(SingleStreamDecoder):
     """Refuses every stream before any work and names the profiles that are available."""
-
-    widest_step = 1
-    goes_on_without_room = False
-    token_bytes = 0
 
     def start_bytes(self, voice: Voice) -> NoReturn:
         """Raises FailedPrecondition."""

@@ -124,35 +124,23 @@ def profiles(component: str, streams: int, width: int = 0, *, masked: bool = Tru
     that other lengths do not pay for its memory. masked: False is the published estimator, whose
     batch is one stream.
     """
-    few = max(1, streams // 2)
-    usual, tuned = USUAL_TOKENS, 10 * CHUNK_TOKENS
-    if component == "encoder":
-        return [
-            Profile(
-                encoder_shapes(1, 1, width), encoder_shapes(few, tuned, width), encoder_shapes(streams, usual, width)
-            ),
-            Profile(
-                encoder_shapes(1, 1, width),
-                encoder_shapes(1, 2 * usual, width),
-                encoder_shapes(1, LONGEST_TOKENS, width),
-            ),
-        ]
-    if component == "estimator":
+    few, batch = max(1, streams // 2), streams
+    if component == "estimator" and not masked:
+        few = batch = 1
 
-        def at(count: int, tokens: int) -> Shapes:
-            return estimator_shapes(2 * count, MEL_FRAMES_PER_TOKEN * tokens, masked=masked)
+    def at(count: int, tokens: int) -> Shapes:
+        if component == "encoder":
+            return encoder_shapes(count, tokens, width)
+        return estimator_shapes(2 * count, MEL_FRAMES_PER_TOKEN * tokens, masked=masked)
 
-        batch, few = (streams, few) if masked else (1, 1)
+    if component in ("encoder", "estimator"):
         return [
-            Profile(at(1, 1), at(few, tuned), at(batch, usual)),
-            Profile(at(1, 1), at(1, 2 * usual), at(1, LONGEST_TOKENS)),
+            Profile(at(1, 1), at(few, 10 * CHUNK_TOKENS), at(batch, USUAL_TOKENS)),
+            Profile(at(1, 1), at(1, 2 * USUAL_TOKENS), at(1, LONGEST_TOKENS)),
         ]
-    if component == "pitch":
-        most = STRETCH_FRAMES + 2 * CONTEXT_FRAMES
-        return [Profile(pitch_shapes(1, 1), pitch_shapes(few, 20), pitch_shapes(streams, most))]
-    if component == "filter":
-        most = STRETCH_FRAMES + 2 * CONTEXT_FRAMES
-        return [Profile(filter_shapes(1, 1), filter_shapes(few, 40), filter_shapes(streams, most))]
+    if component in ("pitch", "filter"):
+        shapes, tuned = (pitch_shapes, 20) if component == "pitch" else (filter_shapes, 40)
+        return [Profile(shapes(1, 1), shapes(few, tuned), shapes(batch, STRETCH_FRAMES + 2 * CONTEXT_FRAMES))]
     raise ValueError(f"component {component!r} is not known")
 
 

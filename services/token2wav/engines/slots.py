@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from services.token2wav.engines.runtime import Context, Engine, Shape, Shapes, check_tensors
-from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Cancelled
 
 Work = Callable[[], None]
 _recording = threading.Lock()
@@ -190,22 +190,15 @@ class Slots:
     """count: number of slots. A thread that finds none free waits, in the order of the operating
     system's lock.
 
-    on_wait: called each time a thread has to wait. stream: creates the stream of a slot.
+    stream: creates the stream of a slot.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        count: int,
-        on_wait: Callable[[], None] = lambda: None,
-        stream: Callable[[torch.device], Stream] = stream_on,
-    ) -> None:
+    def __init__(self, device: torch.device, count: int, stream: Callable[[torch.device], Stream] = stream_on) -> None:
         if count < 1:
             raise ValueError(f"{count} slots; at least 1 is needed")
         self.count = count
         self._free = [Slot(device, stream(device)) for _ in range(count)]
         self._changed = threading.Condition()
-        self._on_wait = on_wait
 
     @property
     def free(self) -> int:
@@ -219,10 +212,8 @@ class Slots:
         finished.
         """
         with self._changed:
-            if not self._free:
-                self._on_wait()
-                while not self._free:
-                    self._changed.wait()
+            while not self._free:
+                self._changed.wait()
             slot = self._free.pop()
         try:
             with slot.stream.active():

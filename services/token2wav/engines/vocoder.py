@@ -8,10 +8,10 @@ from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
-from services.token2wav.vocoder.config import VocoderConfig
+from services.token2wav.inputs.request import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.receptive_field import Plan, plan
 from services.token2wav.vocoder.source import F0Predictor
+from services.token2wav.vocoder.weights import VocoderConfig
 
 
 class EnginePitch:

@@ -8,6 +8,7 @@ half-precision estimator, or 231 MB and 116 MB for each second of audio, prompt 
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,18 +18,57 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.network import Network
-from services.token2wav.flow.solver import ROWS, Solver, noise_table
+from services.token2wav.flow.encoder import Encoder
+from services.token2wav.flow.estimator import Estimator, Mask
+from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.solver import ROWS, Solver, noise_table, plausible
 from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, Workspace, chunk_mask
-from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
-from services.token2wav.inputs.request import Voice
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, read_flow_tensors
+from services.token2wav.inputs.request import Cancelled, Stop, Voice, never
 
-LARGEST_MEL = 88.0
-"""Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies
-between -12 and 3.
-"""
+
+class Network:
+    """Encoder, estimator and the three linear maps around them (compatibility specification
+    sections 4.1 and 4.7); weights only.
+
+    Everything here is differentiable and takes any number of streams, so training builds exactly
+    the network that is served.
+    """
+
+    def __init__(self, config: FlowConfig, tensors: Mapping[str, Tensor]) -> None:
+        weights = Tensors(tensors)
+        self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
+        self.estimator = Estimator(
+            weights.within(ESTIMATOR[:-1]),
+            heads=config.estimator_heads,
+            transformers=config.transformers,
+            middle=config.middle,
+        )
+        self._tokens = weights["input_embedding.weight"]
+        self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
+        self._project = Linear.of(weights.within("encoder_proj"))
+
+    def speaker(self, embedding: Tensor) -> Tensor:
+        """float32 [..., 192] of any non-zero length -> [..., 80]: the embedding at unit length,
+        projected.
+        """
+        return self._speaker(F.normalize(embedding, dim=-1))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids [..., n] -> the encoder's input, float32 [..., n, width]."""
+        return self.encoder.embed(F.embedding(ids, self._tokens))
+
+    def mu(
+        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], cache: CachedPass, *, chunked: bool = False
+    ) -> Tensor:
+        """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3]
+        exists -> float32 [rows, 2n, 80].
+
+        Missing look-ahead becomes zeros after the embedding. before, cache and chunked: as for the
+        encoder.
+        """
+        seen = self.embed(ahead) * known[:, :, None]
+        return self._project(self.encoder(self.embed(ids), seen, before, cache, chunked=chunked))
 
 
 @dataclass(frozen=True)
@@ -72,9 +112,9 @@ class Flow:
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None
         self.batch_invariant = device.type == "cpu"
-        self._network = Network(config, tensors)
-        self.encoder = self._network.encoder
-        self.estimator = self._network.estimator
+        self.network = Network(config, tensors)
+        self.encoder = self.network.encoder
+        self.estimator = self.network.estimator
         self.noise = (config.temperature * noise_table()).T.contiguous().to(device)
         with torch.inference_mode():
             self._solver = Solver(self.estimator, config.guidance, device)
@@ -112,7 +152,7 @@ class Flow:
         mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
-        if not all_plausible(mel):
+        if not plausible(mel).all():
             raise NonFinite("the flow produced values that are not finite, or beyond any mel")
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
@@ -160,11 +200,7 @@ class Flow:
 
     def speaker(self, voice: VoicePrompt) -> Tensor:
         """float32 [80]: the embedding at unit length, projected."""
-        return self._network.speaker(voice.embedding.to(self.device, torch.float32))
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Token ids [..., n] on any device -> the encoder's input, float32 [..., n, width]."""
-        return self._network.embed(ids.to(self.device))
+        return self.network.speaker(voice.embedding.to(self.device, torch.float32))
 
     def mu(
         self, ids: list[Tensor], ahead: list[Tensor], before: list[int], cache: CachedPass, *, chunked: bool = False
@@ -176,7 +212,7 @@ class Flow:
         known = torch.tensor(
             [[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device
         )
-        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, cache, chunked=chunked)
+        return self.network.mu(torch.stack(ids).to(self.device), padded, known, before, cache, chunked=chunked)
 
     def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
         live = self._uncancelled(states, list(range(len(states))))
@@ -259,13 +295,3 @@ def _check_grid(state: FlowState, count: int, seen: int) -> None:
         raise InternalFault(
             f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
         )
-
-
-def plausible(mels: Tensor) -> Tensor:
-    """mels [n, ...] -> bool [n]: whether all values of a row are finite and within LARGEST_MEL."""
-    return (mels.abs() <= LARGEST_MEL).flatten(1).all(dim=1)
-
-
-def all_plausible(mels: Tensor) -> bool:
-    """The same for all rows together. Waits for the device."""
-    return bool(torch.all(plausible(mels)))

@@ -14,11 +14,15 @@ from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
 from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.stream_cache import CachedPass
-from services.token2wav.inputs.cancellation import Stop
+from services.token2wav.inputs.request import Stop
 
 NOISE_SHA256 = "584a26e6eaad944407a96c5999aaa5cd0a6a359309a841eade68bf805c072322"
 ROWS = 2
 """Each stream occupies two rows: with its condition and, for the guidance, without."""
+LARGEST_MEL = 88.0
+"""Mels are natural logarithms of magnitudes, and float32 has no magnitude beyond this. Speech lies
+between -12 and 3.
+"""
 
 
 def noise_table() -> Tensor:
@@ -105,3 +109,8 @@ class Solver:
                 return None
             x = self.step(at, x, inputs, CachedPass.whole(ROWS), mask)
         return x
+
+
+def plausible(mels: Tensor) -> Tensor:
+    """mels [n, ...] -> bool [n]: whether all values of a row are finite and within LARGEST_MEL."""
+    return (mels.abs() <= LARGEST_MEL).flatten(1).all(dim=1)

@@ -83,11 +83,6 @@ class CachedPass:
         """For a pass over a whole sentence: there is nothing before it, and nothing is stored."""
         return cls([StreamCache()], rows, keep=False)
 
-    @property
-    def rows(self) -> int:
-        """Rows of each stream in the batch."""
-        return self._rows
-
     def before(self, x: Tensor, reach: int) -> Tensor:
         """x [all rows, time, channels] preceded by the `reach` frames before it; zeros at the start
         of the stream.

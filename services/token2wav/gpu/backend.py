@@ -20,9 +20,8 @@ from services.token2wav.gpu.device.suitability import kernels_compile, pages_wit
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.inputs.request import Profile
-from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import load_weights, read_config
 
 SLOTS = 1024
 """Streams whose mel and phase the vocoder can hold; 41 KB each."""

@@ -18,7 +18,8 @@ from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
-from services.token2wav.flow.flow import LARGEST_MEL, as_prompt
+from services.token2wav.flow.flow import as_prompt
+from services.token2wav.flow.solver import LARGEST_MEL
 from services.token2wav.gpu.device.host_staging import DeviceToHost
 from services.token2wav.gpu.flow_step import FlowStep
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages

@@ -71,7 +71,8 @@ class Schedule:
     def _length(self, index: int) -> int:
         if index == 0:
             to_border = -self.prompt_tokens % CHUNK_TOKENS
-            return to_border + _round_up(max(self.least_first - to_border, 0))
+            blocks = -(-max(self.least_first - to_border, 0) // CHUNK_TOKENS)
+            return to_border + CHUNK_TOKENS * blocks
         return self.lengths[min(index, len(self.lengths)) - 1]
 
 
@@ -118,10 +119,6 @@ def _lengths(growth: Growth, longest: int) -> tuple[int, ...]:
     while lengths[-1] < longest:
         lengths.append(min(2 * lengths[-1], longest))
     return tuple(lengths)
-
-
-def _round_up(tokens: int) -> int:
-    return -(-tokens // CHUNK_TOKENS) * CHUNK_TOKENS
 
 
 SHORTEST, LONGEST = 11, CHUNK_TOKENS

@@ -1,7 +1,10 @@
-"""What a caller may request from the decoder; checked before any work is done."""
+"""What a caller may request from the decoder, checked before any work is done; and how the request
+is cancelled while a call computes it.
+"""
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -177,3 +180,22 @@ def _finite(name: str, raw: bytes) -> NDArray[np.float32]:
 def _within(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise InvalidRequest(f"{name} is {value}; {low} to {high} is allowed")
+
+
+Stop = Callable[[], bool]
+"""Polled between two units of work; True means that the result is no longer needed."""
+
+
+class Cancelled(Exception):
+    """Raised inside a call that was stopped between two units of work."""
+
+
+def never() -> bool:
+    """A `Stop` that never stops the work."""
+    return False
+
+
+def raise_if_stopped(stop: Stop) -> None:
+    """Raise Cancelled if `stop` returns True."""
+    if stop():
+        raise Cancelled("stopped between two pieces of work")

@@ -10,7 +10,7 @@ reader or a new stream wakes it.
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +22,12 @@ from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.decoders.interface import Decoded, Decoder
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
-from services.token2wav.scheduling.delivery import Delivery
-from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
-from services.token2wav.scheduling.hop_audio import Deliver
+from services.token2wav.scheduling.first_chunk_delay import Delivery, FirstChunkDelay
 from services.token2wav.scheduling.measurements import Clock, MonotonicClock, StepCosts, TokenPace
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held_bytes
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.step_runner import EngineHealth, OnFault, StepRunner
-from services.token2wav.scheduling.stream_slot import StreamSlot, neighbours
+from services.token2wav.scheduling.stream_slot import Deliver, StreamSlot
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +95,7 @@ class Batcher:
         with self._changed:
             if self._closing:
                 raise Unavailable("the decoder is closing")
-            ahead, behind = neighbours(sentence, self._slots)
+            ahead, behind = _neighbours(sentence, self._slots)
             self._budget.check_room(self._slots, needed, follows=ahead is not None or behind is not None)
             slot, now = (
                 StreamSlot(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load),
@@ -204,7 +202,7 @@ class Batcher:
                     due = [] if new else self._next_step.of(self._slots, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._delivery.between_steps())
+                    self._clock.wait(self._changed, self._delivery.release())
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.slot for work in due])
@@ -262,3 +260,20 @@ class Batcher:
         slot.decoded_parts.clear()
         if slot in self._slots:
             self._slots.remove(slot)
+
+
+def _neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:
+    """The streams of the nearest preceding and following sentences of the same request; None where
+    there is none.
+    """
+    same = (
+        [slot for slot in slots if slot.sentence.utterance == sentence.utterance and not slot.cancelled]
+        if sentence.utterance
+        else []
+    )
+    ahead = [slot for slot in same if slot.sentence.sentence_index < sentence.sentence_index]
+    behind = [slot for slot in same if slot.sentence.sentence_index > sentence.sentence_index]
+    return (
+        max(ahead, key=lambda slot: slot.sentence.sentence_index, default=None),
+        min(behind, key=lambda slot: slot.sentence.sentence_index, default=None),
+    )

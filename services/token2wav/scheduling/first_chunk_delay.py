@@ -1,5 +1,5 @@
 """Holds back a first chunk that is so short that its player would run dry before the second chunk
-is ready.
+is ready, and delivers finished audio as soon as it need not be held back any longer.
 
 No computation is delayed and no sample changes; only the moment at which finished audio is
 delivered. The duration of a chunk counts from its first audible sample
@@ -8,11 +8,12 @@ leading silence.
 """
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
-from services.token2wav.scheduling.measurements import ForecastErrors, StepCosts, TokenPace
+from services.token2wav.scheduling.measurements import Clock, ForecastErrors, StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
 
@@ -118,7 +119,7 @@ class FirstChunkDelay:
         by_engine = HOLD_SECONDS if batches else SINGLE_HOLD_SECONDS
         self._longest = by_engine if longest is None else longest
         self._costs, self._pace = costs, pace
-        self._second = SecondChunkForecast(costs, pace)
+        self.second = SecondChunkForecast(costs, pace)
         self._errors = ForecastErrors()
 
     def applies(self, slot: StreamSlot) -> bool:
@@ -133,14 +134,6 @@ class FirstChunkDelay:
         player may have played it before that one gives audio.
         """
         return self.applies(slot) and (not slot.is_decoded or _awaited_follower(slot) is not None)
-
-    def begins(self, works: Sequence[ScheduledWork], now: float) -> None:
-        """A step begins now."""
-        self._second.begins(works, now)
-
-    def ends(self) -> None:
-        """The step has ended."""
-        self._second.ends()
 
     def over(self, slots: Sequence[StreamSlot], works: Sequence[ScheduledWork], now: float) -> list[StreamSlot]:
         """Streams whose held audio may be delivered. works: the step that begins now, if there is
@@ -194,10 +187,9 @@ class FirstChunkDelay:
         stream that computes the next chunk.
         """
         last, streams = slot.held_since + self._longest, len(slots)
-        ready_at = self._second.expected(behind, slots, now)
-        until = (
-            ready_at + self._errors.worst(streams, ready_at - now) + _single_step_margin(streams) - slot.held_seconds
-        )
+        ready_at = self.second.expected(behind, slots, now)
+        margin = SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
+        until = ready_at + self._errors.worst(streams, ready_at - now) + margin - slot.held_seconds
         if until > now:
             return min(until, last)
         if behind.on_next_hop is None:
@@ -217,13 +209,78 @@ def _batches(slot: StreamSlot) -> bool:
     return slot.decoder.widest_step > 1
 
 
-def _single_step_margin(streams: int) -> float:
-    return SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
-
-
 def _margin(slots: Sequence[StreamSlot]) -> float:
     """slots: in the order in which they were opened; the number of streams in the latest setup
     applies to all.
     """
     caller_streams = slots[-1].sentence.caller_streams if slots else 0
     return MARGIN_SECONDS * math.sqrt(max(len(slots), caller_streams))
+
+
+class Delivery:
+    """Delivers when a step begins and, in an engine that decodes one stream per step, during a
+    step, because that may take longer than a first chunk plays.
+
+    Guarded by `changed`: callers hold it, and the alarm acquires it. slots: all streams, a list
+    that the batcher maintains. forget: called with a stream whose last audio was delivered.
+    """
+
+    def __init__(
+        self,
+        first_chunk_delay: FirstChunkDelay,
+        clock: Clock,
+        changed: threading.Condition,
+        slots: Sequence[StreamSlot],
+        forget: Callable[[StreamSlot], None],
+    ) -> None:
+        self._forget = forget
+        self.first_chunk_delay, self._clock, self._changed, self._slots = first_chunk_delay, clock, changed, slots
+        self._cancel_alarm: Callable[[], None] = lambda: None
+        """Cancels the next check of the audio that is held back."""
+        self._in_step: Sequence[ScheduledWork] = ()
+
+    def release(self, works: Sequence[ScheduledWork] = ()) -> float | None:
+        """Deliver what may go; returns the seconds until more may follow, None if nothing is held
+        back. works: the step that begins now, if there is one.
+        """
+        now = self._clock.now()
+        for slot in self.first_chunk_delay.over(self._slots, works, now):
+            self.hand_out(slot, now)
+        return self.first_chunk_delay.soonest(self._slots, now)
+
+    def begins(self, works: Sequence[ScheduledWork]) -> None:
+        """Deliver what may go when this step begins, or before it ends. No works: streams are
+        started before the next step.
+        """
+        if works:
+            self.first_chunk_delay.second.begins(works, self._clock.now())
+        seconds, self._in_step = self.release(works), works
+        if works and works[0].slot.decoder.widest_step == 1:
+            self._look_again_after(seconds)
+
+    def ends(self) -> None:
+        """The step has ended."""
+        self._in_step = ()
+        self._cancel_alarm()
+        self.first_chunk_delay.second.ends()
+
+    def hand_out(self, slot: StreamSlot, now: float) -> None:
+        """Deliver what is held of `slot`, after what is held of the preceding sentence."""
+        if slot.follows is not None and slot.follows.held is not None and slot.follows.is_decoded:
+            self.hand_out(slot.follows, now)
+        hop = slot.hand_out(now)
+        if hop.last:
+            self._forget(slot)
+        slot.deliver(hop)
+
+    def _look_again_after(self, seconds: float | None) -> None:
+        if seconds is None:
+            return
+        step = self._in_step
+
+        def look_again() -> None:
+            with self._changed:
+                if self._in_step is step:
+                    self._look_again_after(self.release())
+
+        self._cancel_alarm = self._clock.after(seconds, look_again)

@@ -1,15 +1,16 @@
-"""One stream in the scheduler: which tokens are known, which hop is being decoded, what waits for
-the reader, and when its player runs dry.
+"""One stream in the scheduler: which tokens are known, which hop is being decoded, which finished
+hops wait for the reader, and when its player runs dry.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.audio.encoding import to_pcm
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.telemetry import Timing
@@ -17,7 +18,64 @@ from services.token2wav.decoders.interface import Decoded, Decoder, StepInput, S
 from services.token2wav.guards.loudness import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
 from services.token2wav.inputs.request import Sentence
-from services.token2wav.scheduling.hop_audio import PROMPT_CACHED, Deliver, HopAudio, decode_timings
+
+PROMPT_CACHED = "prompt_cached"
+"""Attribute of a sentence's first span: whether the state of its voice's prompt was cached when the
+sentence started.
+"""
+
+
+@dataclass(frozen=True)
+class HopAudio:
+    """A finished hop. samples: float32 [n] at 24 kHz, new ones only, possibly none. timings: time
+    spans of flow and vocoder for this hop. start_sample: position of the samples in the sentence,
+    set by the stream that yields the hop.
+    """
+
+    hop: Hop
+    samples: NDArray[np.float32]
+    timings: list[Timing]
+    start_sample: int = 0
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last hop of the sentence."""
+        return self.hop.final
+
+    @property
+    def end_sample(self) -> int:
+        """Samples computed up to the end of this hop."""
+        return self.start_sample + self.samples.size
+
+    @property
+    def audio(self) -> bytes:
+        """The samples as s16le, encoded at each call."""
+        return to_pcm(self.samples)
+
+    def joined(self, following: "HopAudio") -> "HopAudio":
+        """Both hops as one longer hop."""
+        hop = Hop(self.hop.index, self.hop.start, following.hop.end, following.hop.final)
+        return HopAudio(hop, np.concatenate([self.samples, following.samples]), self.timings + following.timings)
+
+
+Deliver = Callable[["HopAudio | Exception"], None]
+"""Receives each finished hop, or the error that ends the stream. Called from the batcher's thread;
+must not block.
+"""
+
+
+def decode_timings(hop: int, decoded: Decoded) -> list[Timing]:
+    """The time spans of flow and vocoder in one step of hop number `hop`."""
+    flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
+    if decoded.vocoder_ns is None:
+        return [flow]
+    attributes: dict[str, int | float | str] = {
+        "hop": hop,
+        "frames": decoded.frames,
+        "samples": int(decoded.samples.size),
+    }
+    return [flow, Timing("token2wav.vocoder", *decoded.vocoder_ns, attributes)]
+
 
 LEAST_SECONDS = 0.25
 """Minimum time that an engine needs between the moment when a hop can begin and the moment when its
@@ -80,9 +138,7 @@ class StreamSlot:
     first audible sample.
     """
     held: HopAudio | None = None
-    """Finished audio that is not delivered yet, see
-    `services.token2wav.scheduling.first_chunk_delay`.
-    """
+    """Finished audio that is not delivered yet, see `scheduling.first_chunk_delay`."""
     held_since: float = 0.0
     held_hops: int = 0
     held_seconds: float = 0.0
@@ -242,20 +298,3 @@ class StreamSlot:
         # A player that has run dry continues from now; one that skips leading silence begins now.
         self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
         self.is_playing, self.is_heard = True, self.is_heard or begins
-
-
-def neighbours(sentence: Sentence, slots: Sequence[StreamSlot]) -> tuple[StreamSlot | None, StreamSlot | None]:
-    """The streams of the nearest preceding and following sentences of the same request; None where
-    there is none.
-    """
-    same = (
-        [slot for slot in slots if slot.sentence.utterance == sentence.utterance and not slot.cancelled]
-        if sentence.utterance
-        else []
-    )
-    ahead = [slot for slot in same if slot.sentence.sentence_index < sentence.sentence_index]
-    behind = [slot for slot in same if slot.sentence.sentence_index > sentence.sentence_index]
-    return (
-        max(ahead, key=lambda slot: slot.sentence.sentence_index, default=None),
-        min(behind, key=lambda slot: slot.sentence.sentence_index, default=None),
-    )

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
-from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
+from services.token2wav.inputs.request import Stop, never, raise_if_stopped
 from services.token2wav.vocoder.receptive_field import LevelPlan, Plan, Span, plan, residual_reach
+from services.token2wav.vocoder.weights import EDGE_KERNEL, VocoderConfig
 
 
 class Spectrum:
@@ -155,7 +155,6 @@ class ResidualBlock:
 
     def __init__(self, weights: Weights, name: str, kernel: int, dilations: tuple[int, ...], snake: Activation) -> None:
         self._half = kernel // 2
-        self._dilations = dilations
         self.reach = residual_reach(kernel, dilations)
 
         def activation(name: str) -> Callable[[Tensor], Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
+from services.token2wav.vocoder.weights import EDGE_KERNEL, VocoderConfig
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from cosyserve import philox
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, raise_if_stopped
-from services.token2wav.vocoder.config import F0_KERNEL, F0_LAYERS, VocoderConfig
+from services.token2wav.inputs.request import Stop, never, raise_if_stopped
+from services.token2wav.vocoder.weights import F0_KERNEL, F0_LAYERS, VocoderConfig
 
 
 class F0Predictor:

@@ -15,8 +15,7 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never, raise_if_stopped
-from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.inputs.request import Cancelled, Stop, never, raise_if_stopped
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor, Phase, Source, joined_phases, source_noise
@@ -28,7 +27,7 @@ from services.token2wav.vocoder.state import (
     first_window,
     next_window,
 )
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
 
 OVERLAP_FRAMES = 8
 OVERLAP_SAMPLES = 3840
@@ -234,10 +233,6 @@ class Vocoder:
         f0 = self.f0(mel)
         raise_if_stopped(stop)
         return self.source.generate(f0, None, noise, ended=True)[0]
-
-    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
-        """A sentence in the `upstream` profile."""
-        return UpstreamVocoderState(seed=seed, sentence=sentence)
 
     @torch.inference_mode()
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop = never) -> Tensor:

@@ -14,7 +14,7 @@ from cosyserve import telemetry
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from services.frontend.__main__ import main
-from services.frontend.analysis.streaming import Piece, StreamingText
+from services.frontend.analysis.input_text import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings

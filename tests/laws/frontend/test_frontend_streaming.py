@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.streaming import StreamingText
+from services.frontend.analysis.input_text import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.sentence_splitter import Split, Splitter, cut_to_limit

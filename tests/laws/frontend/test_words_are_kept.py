@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.normalization.english.names import technical_names
-from services.frontend.normalization.grammar_spans import split_for_grammar
 from services.frontend.normalization.markdown import without_markdown
+from services.frontend.normalization.normalize import split_for_grammar
 from services.frontend.segmentation.language_spans import spans
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
 from services.frontend.text.characters import speakable, without_emoji

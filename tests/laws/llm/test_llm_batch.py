@@ -10,8 +10,7 @@ import torch
 
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.generation.request import Generation, Profile, Sampling
-from services.llm.generation.script import speech_inputs
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText, speech_inputs
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
 
 

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.llm.backends.torch_backend import TorchBackend
-from services.llm.engine.engine import Engine
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Grouping, Hop
-from tests.unit.llm.tiny_llm import arriving, model, on_engine, sentence, tokens
+from tests.unit.llm.tiny_llm import arriving, model, on_engine, readable_engine, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
@@ -59,8 +58,7 @@ async def watched(
     limits: Limits, positions: int = 2048, **options: Any
 ) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
     decoder = WatchedModel.of(model())
-    engine = Engine(decoder, limits, **{"batch_invariant": True, "threads": 1} | options)
-    async with on_engine(engine, positions) as backend:
+    async with on_engine(readable_engine(decoder, limits, **options), positions) as backend:
         try:
             yield backend, decoder
         finally:
@@ -157,7 +155,7 @@ async def test_hanging_up_while_parked_frees_the_slot() -> None:
         reader = asyncio.create_task(tokens(backend, sentence(0, text=text())))
         while not (backend.engine.stats.parked and backend.engine.stats.prefills):
             await asyncio.sleep(0.001)
-        assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.model.config, 2048)
+        assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.config, 2048)
         reader.cancel()
         await asyncio.wait([reader])
         assert backend.engine.stats.reserved_kv_bytes == 0
@@ -243,7 +241,7 @@ async def test_a_broken_text_stream_ends_the_sentence() -> None:
 
 
 def test_engine_threads_leave_with_the_engine() -> None:
-    engine = Engine(model(), Limits(running=1, waiting=0), batch_invariant=True, threads=1)
+    engine = readable_engine(model(), Limits(running=1, waiting=0))
     engine.close()
     assert "llm-engine" not in {thread.name for thread in threading.enumerate()}
     assert torch.get_num_threads() == 1

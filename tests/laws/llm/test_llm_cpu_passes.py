@@ -14,14 +14,13 @@ from cosyserve.errors import NonFinite
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.cpu.passes import CpuPasses
-from services.llm.engine.engine import Engine
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.engine.stepper import ReadablePasses
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
-from tests.unit.llm.tiny_llm import arriving, backend, model, on_engine, sentence, tokens
+from tests.unit.llm.tiny_llm import arriving, backend, model, on_engine, readable_engine, sentence, tokens
 
 VOICE = Prompt(tuple(range(20, 60)), tuple(range(1000, 1045)))
 CACHE_BYTES = 1 << 24
@@ -116,8 +115,7 @@ async def test_numbers_that_are_not_finite_end_the_sentence_and_no_other(recwarn
     tables[2][:] = torch.where(torch.arange(len(tables[2]))[:, None] == 77, torch.nan, tables[2])
     broken = dataclasses.replace(decoder, tables=tables)
     passes = CpuPasses(broken, CACHE_BYTES)
-    engine = Engine(broken, Limits(running=4, waiting=4), batch_invariant=True, threads=1, passes=passes)
-    async with on_engine(engine) as served:
+    async with on_engine(readable_engine(broken, Limits(running=4, waiting=4), passes)) as served:
         with pytest.raises(NonFinite, match="at token 0"):
             await tokens(served, sentence(1, text=(77, 1)))
         with pytest.raises(NonFinite, match="at token 0"):

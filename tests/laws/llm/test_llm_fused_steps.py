@@ -7,6 +7,7 @@ others.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -15,8 +16,8 @@ from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Generation, Profile, Sampling
-from services.llm.gpu.kv_slots import KvGrowth
 from services.llm.gpu.layout import PAGE
+from services.llm.gpu.slots import KvGrowth
 from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from tests.unit.llm.gpu.plain_runner import PlainRunner
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, on_engine, sentence, tokens, tokens_alone
@@ -29,7 +30,7 @@ async def fused(running: int = 16, **changes: int) -> AsyncIterator[tuple[TorchB
     decoder = model()
     runner = PlainRunner(decoder, **changes)
     limits = Limits(running=running, waiting=16, kv_bytes=runner.pages)
-    engine = Engine(decoder, limits, threads=1, steps=lambda stats, remove: FusedStepper(runner, stats, remove))
+    engine = Engine(decoder.config, limits, partial(FusedStepper, runner), threads=1)
     async with on_engine(engine) as served:
         yield served, runner
 

@@ -69,7 +69,7 @@ async def test_a_stream_between_two_texts_keeps_its_memory_but_no_place() -> Non
         for talk in opened:
             talk.say(BLOCK)
         await parked(engine, 2, 2)
-        assert engine.engine.stats.reserved_kv_bytes == 2 * cache_bytes(engine.engine.model.config, 2048)
+        assert engine.engine.stats.reserved_kv_bytes == 2 * cache_bytes(engine.engine.config, 2048)
         assert await asyncio.wait_for(tokens(engine, sentence(2)), 30)
         for talk in opened:
             talk.say(BLOCK)

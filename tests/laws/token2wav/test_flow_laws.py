@@ -16,7 +16,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.stream_cache import FlowState
-from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Cancelled
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 VOICE = VoicePrompt(torch.arange(20), torch.zeros(40, 80), torch.ones(192))

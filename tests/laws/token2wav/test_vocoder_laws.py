@@ -20,8 +20,8 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.interface import StepInput
 from services.token2wav.decoders.whole_hop import WholeHopDecoder
 from services.token2wav.flow.flow import load_flow
-from services.token2wav.inputs.cancellation import Cancelled
-from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.inputs.request import Cancelled, Profile, Sentence
+from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tests.unit.token2wav.speaking import tokens, voice
 
@@ -227,7 +227,7 @@ def test_numbers_that_are_none_end_that_stream_alone(vocoder: Vocoder) -> None:
     with pytest.raises(InternalFault, match="not finite"):
         vocoder.offline(bad, 0, 0)
     with pytest.raises(InternalFault, match="not finite"):
-        vocoder.step_upstream(vocoder.start_upstream(0, 0), bad, final=True)
+        vocoder.step_upstream(UpstreamVocoderState(seed=0, sentence=0), bad, final=True)
 
 
 def test_misuse_is_an_error_before_anything_changes(vocoder: Vocoder) -> None:
@@ -241,18 +241,18 @@ def test_misuse_is_an_error_before_anything_changes(vocoder: Vocoder) -> None:
 
 
 def test_the_upstream_schedule_holds_back_and_then_gives_everything(vocoder: Vocoder) -> None:
-    state = vocoder.start_upstream(3, 0)
+    state = UpstreamVocoderState(seed=3, sentence=0)
     assert vocoder.step_upstream(state, MEL[:, :60], final=False).shape == (480 * 52,)
     assert state.bytes == 4 * (80 * 8 + 3840 + 3840)
     assert vocoder.step_upstream(state, MEL[:, 60:60], final=False).shape == (0,)
     assert vocoder.step_upstream(state, MEL[:, 60:100], final=True).shape == (480 * 48,)
     with pytest.raises(InternalFault, match="after the final one"):
         vocoder.step_upstream(state, MEL[:, :10], final=False)
-    assert vocoder.step_upstream(vocoder.start_upstream(3, 0), MEL[:, :0], final=True).shape == (0,)
+    assert vocoder.step_upstream(UpstreamVocoderState(seed=3, sentence=0), MEL[:, :0], final=True).shape == (0,)
 
 
 def test_the_upstream_schedule_needs_eight_frames_first(vocoder: Vocoder) -> None:
-    state = vocoder.start_upstream(3, 0)
+    state = UpstreamVocoderState(seed=3, sentence=0)
     with pytest.raises(InvalidRequest, match="7 mel frames; profile upstream needs 8"):
         vocoder.step_upstream(state, MEL[:, :7], final=False)
     assert vocoder.step_upstream(state, MEL[:, :7], final=True).shape == (480 * 7,)
@@ -288,7 +288,7 @@ def test_noise_drawn_by_the_second_is_the_same_noise(vocoder: Vocoder) -> None:
 
 def test_a_call_of_the_reference_schedule_can_be_stopped(vocoder: Vocoder) -> None:
     with pytest.raises(Cancelled):
-        vocoder.step_upstream(vocoder.start_upstream(1, 0), WAVE, True, stop=Asked(10))
+        vocoder.step_upstream(UpstreamVocoderState(seed=1, sentence=0), WAVE, True, stop=Asked(10))
 
 
 @pytest.mark.parametrize("profile", [Profile.OFFLINE, Profile.UPSTREAM])

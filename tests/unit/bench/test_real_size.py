@@ -9,9 +9,8 @@ import torch
 from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.weights import expected_tensors
-from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import fused
+from services.token2wav.vocoder.weights import fused, read_config
 
 
 def test_the_flow_has_every_tensor() -> None:

@@ -1,5 +1,9 @@
-"""The two models of the repository, read once, and their analysis of texts."""
+"""The two models of the repository, read once, and their analysis of texts; and waiting for a
+condition.
+"""
 
+import asyncio
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +29,13 @@ def tokenizer(model: str) -> Tokenizer:
 @cache
 def phonemes() -> PhonemeTokenizer:
     return PhonemeTokenizer(ModelDirectory(ROOT / DEMO))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let the event loop run until `condition` holds, at most ten seconds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 @cache

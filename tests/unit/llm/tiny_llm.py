@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,23 @@ from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.stepper import Alone
+from services.llm.engine.scheduler import Limits
+from services.llm.engine.stepper import Alone, Passes, Stepper
 from services.llm.engine.weights import ServedModel
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 from services.llm.generation.requested_script import positions_of_whole_text
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import WholeText
 from services.llm.settings import LlmSettings
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
+CPU = torch.device("cpu")
 PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
 
 
-def model() -> SpeechTokenModel:
+def model(device: torch.device = CPU) -> SpeechTokenModel:
     torch.set_num_threads(1)
-    return ServedModel.read(TINY).load(torch.device("cpu"))
+    return ServedModel.read(TINY).load(device)
 
 
 def settings(**changes: Any) -> LlmSettings:
@@ -45,6 +48,17 @@ async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
         yield loaded
     finally:
         await loaded.close()
+
+
+def readable_engine(
+    on: SpeechTokenModel,
+    limits: Limits,
+    passes: Passes | None = None,
+    batch_invariant: bool = True,
+    on_fault: Callable[[str], None] | None = None,
+) -> Engine:
+    steps = partial(Stepper, on, passes=passes, batch_invariant=batch_invariant)
+    return Engine(on.config, limits, steps, threads=1, on_fault=on_fault)
 
 
 @contextlib.asynccontextmanager
@@ -86,7 +100,6 @@ async def tokens(source: Backend, generation: Generation) -> list[int]:
 
 def tokens_alone(on: SpeechTokenModel, generation: Generation) -> list[int]:
     """The same by the slow readable path."""
-    assert isinstance(generation.text, tuple)
     sampling = generation.sampling
     chooser = RepetitionAwareChooser(on.config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
     script = WholeText(generation.prompt, generation.text, sampling.profile, chooser, generation.replay)

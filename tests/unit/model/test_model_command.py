@@ -21,7 +21,8 @@ def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     known = importlib.util.find_spec
 
     def find(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name in names else known(name, package)
+        hidden = any(name == each or name.startswith(f"{each}.") for each in names)
+        return None if hidden else known(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
 
@@ -38,7 +39,7 @@ def test_all_that_follows_the_step_is_the_steps() -> None:
         ("convert", ("torch", "tokenizers"), "model convert needs torch and tokenizers: pip install"),
         ("export", ("onnx",), "model export needs onnx: pip install 'cosyserve-server[cpu,engines]'"),
         ("prune", ("tools.model.prune",), "model prune is not part of this installation"),
-        ("inspect", ("tools",), "model inspect is not part of this installation"),
+        ("inspect", ("tools",), "model needs the package cosyserve-server, which is not installed here"),
     ],
 )
 def test_what_is_missing_is_reported(

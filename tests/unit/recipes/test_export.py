@@ -38,8 +38,8 @@ from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.flow.weights import expected_tensors as flow_tensors
-from services.token2wav.vocoder.config import read_config as read_vocoder_config
 from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
+from services.token2wav.vocoder.weights import read_config as read_vocoder_config
 from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")

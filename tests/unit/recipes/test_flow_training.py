@@ -23,8 +23,7 @@ from recipes.demo_voice.model_files import layout
 from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.training.recording import Replayed
 from recipes.demo_voice.training.speech import Speech
-from services.token2wav.flow.flow import VoicePrompt, load_flow
-from services.token2wav.flow.network import Network
+from services.token2wav.flow.flow import Network, VoicePrompt, load_flow
 from services.token2wav.flow.solver import Solver, euler_schedule
 from services.token2wav.flow.stream_cache import CachedPass
 from services.token2wav.flow.weights import FlowConfig

@@ -35,8 +35,7 @@ from services.llm.generation.config import LlmConfig, SamplingParameters, read_c
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Scores
-from services.llm.generation.script import Script, Table
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import Script, Table, WholeText
 from tests.unit.recipes import small_work
 
 CONFIG = LlmConfig(

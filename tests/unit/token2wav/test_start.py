@@ -1,9 +1,12 @@
-"""`python -m services.token2wav`: what makes the start fail, with which message and exit status."""
+"""`python -m services.token2wav`: what makes the start fail, with which message and exit status;
+the candidates for the engine, and the errors if they cannot serve.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,10 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
-from services.token2wav.loading import load_backend
+from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
 from tests.unit.token2wav.speaking import GOLDEN, torch_backend
 
 ROOT = Path(__file__).parents[3]
@@ -66,31 +70,27 @@ def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
     assert str(caught.value).startswith(words)
 
 
-def test_a_vocoder_file_of_one_byte_ends_the_start_in_one_line(tmp_path: Path) -> None:
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+def spoilt_vocoder(model: Path) -> str:
     (model / "hift.pt").write_bytes(b"r")
-    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
-    assert ended.returncode == 3
-    assert "Traceback" not in ended.stderr
-    assert (
-        f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
-        in ended.stderr.splitlines()[-1]
-    )
+    return f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
 
 
-def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> None:
+def weights_that_overflow(model: Path) -> str:
     """Finite one by one, but the first sentence overflows."""
-    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
     tensors = torch.load(model / "flow.pt", weights_only=True)
     tensors["encoder_proj.weight"] = torch.full_like(tensors["encoder_proj.weight"], 3e38)
     torch.save(tensors, model / "flow.pt")
+    return f"{model}: the engine cannot speak its first sentence: the flow produced values"
+
+
+@pytest.mark.parametrize("spoil", [spoilt_vocoder, weights_that_overflow])
+def test_a_model_that_cannot_be_served_ends_the_start_in_one_line(spoil: Callable[[Path], str], tmp_path: Path) -> None:
+    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    words = spoil(model)
     ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
-    assert (
-        f"{model}: the engine cannot speak its first sentence: the flow produced values"
-        in ended.stderr.splitlines()[-1]
-    )
+    assert words in ended.stderr.splitlines()[-1]
 
 
 def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
@@ -144,3 +144,66 @@ def test_the_paged_engine_names_all_that_rounds() -> None:
     assert "float32, paged, windowed vocoder of ieee, batches of up to 16 streams" in texts
     assert "float32, paged, readable vocoder, batches of up to 16 streams" in texts
     assert "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams" in texts
+
+
+def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:
+    settings = EngineSettings(**changes)  # type: ignore[arg-type]
+    return [
+        name for name, _, _ in candidates(backend, settings, tensorrt=tensorrt_first(backend, settings, auto_first))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("backend", "auto_first", "changes", "expected"),
+    [
+        ("auto", "", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("auto", "", {"device": "cuda:1"}, ["paged", "readable"]),
+        ("auto", "", {"device": "cpu"}, ["cpu"]),
+        ("auto", "tensorrt", {"device": "auto"}, ["tensorrt", "paged", "readable", "cpu"]),
+        ("auto", "tensorrt", {"device": "cuda:1"}, ["tensorrt", "paged", "readable"]),
+        ("auto", "tensorrt", {"device": "cpu"}, ["cpu"]),
+        ("torch", "tensorrt", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("torch", "", {"device": "auto"}, ["paged", "readable", "cpu"]),
+        ("torch", "", {"device": "cuda", "gpu_engine": "paged"}, ["paged"]),
+        ("tensorrt", "", {"device": "auto"}, ["tensorrt"]),
+        ("onnxruntime", "", {"device": "auto"}, ["onnxruntime"]),
+        ("fake", "", {"device": "auto"}, ["fake"]),
+    ],
+)
+def test_the_candidates_are_what_backend_and_device_allow(
+    backend: str, auto_first: str, changes: dict[str, object], expected: list[str]
+) -> None:
+    assert names(backend, auto_first, **changes) == expected
+
+
+def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path) -> None:
+    facts = engine_note.facts(engine_note.TOKEN2WAV, GOLDEN, "fp16")
+    engine_note.write(tmp_path, facts, "tensorrt", {"compile+fp16": 0.2, "trt+fp16": 0.1})
+    measured = {"device": "auto", "engines": tmp_path, "model": GOLDEN}
+    assert names("auto", **measured, engine_precision="fp16") == ["tensorrt", "paged", "readable", "cpu"]
+    assert names("auto", **measured, engine_precision="fp32") == ["paged", "readable", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"device": "tpu"}, "device 'tpu' is not known"), ({"gpu_engine": "x", "device": "cuda"}, "'x'")],
+)
+def test_what_is_not_known_is_said_by_the_loader(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_chosen("auto", EngineSettings(model=GOLDEN, **changes))  # type: ignore[arg-type]
+
+
+def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why() -> None:
+    footing = load_chosen("auto", EngineSettings(model=GOLDEN, device="auto"), auto_first="tensorrt")
+    assert (footing.rung, footing.engine.identity.backend) == ("cpu", "torch")
+    assert [one.rung for one in footing.refused] == ["tensorrt", "paged", "readable"]
+    assert "backend tensorrt needs the package tensorrt: pip install" in footing.refused[0].reason
+    assert all(one.reason.startswith("device 'cuda' cannot be used: ") for one in footing.refused[1:])
+
+
+def test_strict_ends_the_start_with_the_reason() -> None:
+    with pytest.raises(
+        SettingsError,
+        match="COSYSERVE_TOKEN2WAV_STRICT is true and tensorrt cannot serve: backend tensorrt needs the package",
+    ):
+        load_chosen("auto", EngineSettings(model=GOLDEN, device="auto"), strict=True, auto_first="tensorrt")

@@ -17,9 +17,9 @@ from pathlib import Path
 import httpx2
 from huggingface_hub import get_session, set_client_factory
 
+from cosyserve.engines.engine_cache import sha256_of
 from cosyserve.errors import ModelError, SettingsError
 from tools.model.fetch.wanted_files import SizeAndHash
-from tools.model.output.complete_directory import sha256_of
 
 SILENCE = 30.0
 """Seconds without a byte after which a connection counts as broken."""

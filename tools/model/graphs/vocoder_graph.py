@@ -20,8 +20,8 @@ import numpy as np
 from onnx import TensorProto
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE, LAST_SLOPE
+from services.token2wav.vocoder.weights import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 from tools.model.graphs.graph import END, Array, Graph
 
 _LARGEST_LOG = float(np.log(LARGEST_MAGNITUDE))

@@ -8,14 +8,13 @@ same identity is taken for what was asked for.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engines.engine_cache import File
+from cosyserve.engines.engine_cache import File, sha256_of, sync
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import MANIFEST, waiting_lock
 
@@ -76,7 +75,7 @@ class Assembly:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(path.name + _UNFINISHED)
         write(unfinished)
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.rename(path)
 
     def json(self, name: str, data: object, *, indent: int = 1) -> None:
@@ -136,7 +135,7 @@ def publish(
         if target.exists():
             target.rename(target.with_name(f".{target.name}{_SUPERSEDED}"))
         folder.rename(target)
-        _sync(target.parent)
+        sync(target.parent)
         _clear_superseded(target)
         return manifest, True
 
@@ -163,23 +162,9 @@ def check_room(folder: Path, needed: int) -> None:
         raise ModelError(f"{folder}: {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB are needed")
 
 
-def sha256_of(path: Path) -> str:
-    """Hex sha256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _clear_superseded(target: Path) -> None:
     old = target.with_name(f".{target.name}{_SUPERSEDED}")
     if old.exists() and not target.exists():
         # cut off between the two renames: what was there before is what is there
         old.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

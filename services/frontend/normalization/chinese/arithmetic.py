@@ -68,10 +68,8 @@ def _sum(written: str) -> str:
             operand = False
         elif token["other"] in "⁰¹²³⁴⁵⁶⁷⁸⁹":
             words += _power(token["other"].translate(_SUPERSCRIPTS))
-        elif token["other"] == "√":
-            words += "根号"
-        elif token["other"] == "!":
-            words += "的阶乘"
+        elif token["other"] in "√!":
+            words += "根号" if token["other"] == "√" else "的阶乘"
         elif token["other"] in "…⋯.":
             words = (
                 words

@@ -53,12 +53,12 @@ _CLOCK = rf"{_HOUR}[:：]{_SIXTY}(?:[:：]{_SIXTY})?(?:[ ]?[AaPp]\.?[Mm](?![A-Za
 
 
 def _times(match: re.Match[str]) -> str:
-    words = []
     has_period = re.search("(?:[上下中]午|晚上?|凌晨|早上?|清晨|傍晚|夜里)[ ]?$", match.string[: match.start()][-3:])
-    for one in _TIME.finditer(match[0]):
-        half = {"a": "上午", "p": "下午", "": ""}[(one["half"] or "").lower()]
-        words.append(("" if has_period else half) + clock(one["hours"], one["minutes"], one["seconds"]))
-    return range_word(match[0]).join(words)
+    halves = {} if has_period else {"a": "上午", "p": "下午"}
+    return range_word(match[0]).join(
+        halves.get((one["half"] or "").lower(), "") + clock(one["hours"], one["minutes"], one["seconds"])
+        for one in _TIME.finditer(match[0])
+    )
 
 
 def _years(match: re.Match[str]) -> str:
@@ -68,25 +68,17 @@ def _years(match: re.Match[str]) -> str:
 def _year(match: re.Match[str]) -> str:
     """A year digit by digit, a duration of years as a number."""
     number, before, after = match["year"], match.string[: match.start()][-6:], match.string[match.end() :][:6]
-    if re.match("[ ]?[0-9]{1,2}月", after):
-        return digits(number) + "年"
     lasting = re.search(f"(?:{_BEFORE_SPAN})[ ]?$", before) or re.match(_BEHIND_SPAN, after)
     if len(number) == 2:
-        named = (
-            number[0] == "0"
-            or re.match(_ENTRY, after)
-            or (int(number) >= 60 and after.startswith("的"))
-            or re.search("[于从自]$", before)
-        )
-        return (
-            digits(number) if named and not lasting else cardinal(number) if number[0] != "0" else digits(number)
-        ) + "年"
-    round_one = number.endswith("00")
-    if len(number) == 4 and 1000 <= int(number) <= 2100 and not (round_one and (lasting or re.match("[前后]", after))):
-        return digits(number) + "年"
-    if len(number) == 3 and re.search("[于在]$|公元$", before) and not lasting:
-        return digits(number) + "年"
-    return cardinal(number) + "年"
+        entry = re.match(_ENTRY, after) or (int(number) >= 60 and after.startswith("的"))
+        is_year = number[0] == "0" or ((entry or re.search("[于从自]$", before)) and not lasting)
+    elif len(number) == 3:
+        is_year = re.search("[于在]$|公元$", before) and not lasting
+    else:
+        round_span = number.endswith("00") and (lasting or re.match("[前后]", after))
+        is_year = 1000 <= int(number) <= 2100 and not round_span
+    month_follows = re.match("[ ]?[0-9]{1,2}月", after)
+    return (digits(number) if is_year or month_follows else cardinal(number)) + "年"
 
 
 _DAY_FOLLOWS = re.compile(

@@ -72,17 +72,13 @@ def _money(match: re.Match[str]) -> str:
         words += (
             range_word(match["to"]) + amount(match["last"], match["lastscale"] or unit) + (match["lastscale"] or "")
         )
-    each = f"每{_spoken_unit(match['per'])}" if match["per"] else ""
+    each = f"每{UNITS.get(match['per'], match['per'])}" if match["per"] else ""
     return each + ("负" if match["sign"] else "") + words + unit
 
 
 def _coded(match: re.Match[str]) -> str:
     scale = match["scale"] or ""
     return amount(match["number"], scale or "元") + scale + CURRENCIES[match["unit"]]
-
-
-def _spoken_unit(unit: str) -> str:
-    return UNITS.get(unit, unit)
 
 
 def _one(number: str, scale: str, unit: str) -> str:
@@ -116,7 +112,7 @@ def _with_unit(match: re.Match[str]) -> str:
 def _each(match: re.Match[str]) -> str:
     counted = match["counted"]
     first = amount(match["first"], counted) + range_word(match["to"]) if match["first"] else ""
-    return f"每{_spoken_unit(match['per'])}{first}{amount(match['last'], counted)}{counted}"
+    return f"每{UNITS.get(match['per'], match['per'])}{first}{amount(match['last'], counted)}{counted}"
 
 
 def _more(match: re.Match[str]) -> str:

@@ -33,8 +33,7 @@ def kaldi_fbank(wave: Tensor) -> Tensor:
     filterbank = kaldi_native_fbank.OnlineFbank(options)
     filterbank.accept_waveform(RATE, wave.numpy())
     filterbank.input_finished()
-    frames = np.stack([filterbank.get_frame(index) for index in range(filterbank.num_frames_ready)])
-    return torch.from_numpy(frames)
+    return torch.from_numpy(np.stack([filterbank.get_frame(index) for index in range(filterbank.num_frames_ready)]))
 
 
 def speaker_features(wave: Tensor) -> Tensor:

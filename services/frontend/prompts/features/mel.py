@@ -18,9 +18,8 @@ _LOG_STEP = math.log(6.4) / 27.0
 
 
 def _to_mel(hertz: float) -> float:
-    if hertz < _BREAK_HERTZ:
-        return hertz / _HERTZ_PER_MEL
-    return _BREAK_MEL + math.log(hertz / _BREAK_HERTZ) / _LOG_STEP
+    linear = hertz < _BREAK_HERTZ
+    return hertz / _HERTZ_PER_MEL if linear else _BREAK_MEL + math.log(hertz / _BREAK_HERTZ) / _LOG_STEP
 
 
 def _to_hertz(mel: Tensor) -> Tensor:
@@ -37,8 +36,7 @@ def slaney_filterbank(sample_rate: int, n_fft: int, bins: int, lowest_hertz: flo
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising = (frequencies - left) / (centre - left)
     falling = (right - frequencies) / (right - centre)
-    weights = torch.minimum(rising, falling).clamp(min=0.0) * (2.0 / (right - left))
-    return weights.to(torch.float32)
+    return (torch.minimum(rising, falling).clamp(min=0.0) * (2.0 / (right - left))).to(torch.float32)
 
 
 N_FFT = 1920

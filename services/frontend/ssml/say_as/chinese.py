@@ -34,8 +34,7 @@ def _minus(sign: str) -> str:
 
 
 def _cardinal(sign: str, digits: str, decimals: str) -> str:
-    point = "点" + chinese_numbers.digits(decimals) if decimals else ""
-    return _minus(sign) + whole(digits) + point
+    return _minus(sign) + whole(digits) + ("点" + chinese_numbers.digits(decimals) if decimals else "")
 
 
 def _ordinal(digits: str) -> str:
@@ -43,8 +42,7 @@ def _ordinal(digits: str) -> str:
 
 
 def _telephone(plus: str, *groups: str) -> str:
-    spoken = [chinese_numbers.called(group) for group in groups]
-    return ("加" if plus else "") + "，".join(spoken)
+    return ("加" if plus else "") + "，".join(chinese_numbers.called(group) for group in groups)
 
 
 def _characters(written: str) -> str:
@@ -86,8 +84,7 @@ def _currency(sign: str, digits: str, decimals: str, code: str) -> str:
 
 
 def _fraction(sign: str, digits: str, above: str, below: str) -> str:
-    mixed = whole(digits) + "又" if digits else ""
-    return _minus(sign) + f"{mixed}{whole(below)}分之{whole(above)}"
+    return _minus(sign) + (whole(digits) + "又" if digits else "") + f"{whole(below)}分之{whole(above)}"
 
 
 def _unit(sign: str, digits: str, decimals: str, unit: str) -> str:

@@ -2,6 +2,7 @@
 empty.
 """
 
+import re
 from collections.abc import Callable
 
 from services.frontend.text import english_numbers as numbers
@@ -51,6 +52,9 @@ _SIGNS = {
 }  # fmt: skip
 
 
+_LETTERS_OR_CHARACTER = re.compile("[A-Za-z]+|.", re.DOTALL)
+
+
 def unit_of(written: str) -> str | None:
     """The abbreviation of a unit, None for an unknown one. Words are accepted too: "kilograms"."""
     plain = written.lower()
@@ -66,18 +70,14 @@ def characters(written: str, spell: Callable[[str], str] | None) -> str:
     """Letters by name, digits and signs as words. spell: returns the placeholder for the phonemes
     of letters; None: capital letters.
     """
-    words, letters = list[str](), ""
-    for character in [*written, ""]:
-        if character.isascii() and character.isalpha():
-            letters += character
-            continue
-        if letters:
-            words.append(spell(letters_by_name(letters)) if spell else " ".join(letters.upper()))
-            letters = ""
-        if character.isascii() and character.isdigit():
-            words += numbers.digit_by_digit(character)
-        elif character.strip():
-            words.append(_SIGNS.get(character, character.upper()))
+    words = list[str]()
+    for part in _LETTERS_OR_CHARACTER.findall(written):
+        if part.isascii() and part.isalpha():
+            words.append(spell(letters_by_name(part)) if spell else " ".join(part.upper()))
+        elif part.isascii() and part.isdigit():
+            words += numbers.digit_by_digit(part)
+        elif part.strip():
+            words.append(_SIGNS.get(part, part.upper()))
     return " ".join(words)
 
 
@@ -105,11 +105,7 @@ def _date(year: str, month: str, day: str) -> str:
         [*([_MONTHS[int(month) - 1]] if month else []), *([ordinal if month else f"the {ordinal}"] if day else [])]
     )
     spoken_year = " ".join(numbers.year(year) if len(year) == 4 else numbers.whole(year)) if year else ""
-    return (
-        ", ".join(part for part in (words, spoken_year) if part)
-        if day
-        else " ".join(part for part in (words, spoken_year) if part)
-    )
+    return (", " if day else " ").join(part for part in (words, spoken_year) if part)
 
 
 def _time(hours: str, minutes: str, seconds: str, half: str) -> str:
@@ -117,9 +113,7 @@ def _time(hours: str, minutes: str, seconds: str, half: str) -> str:
     if minutes.strip("0"):
         words += numbers.clock("0", minutes)[1:]
     elif not half and not seconds:
-        words += (
-            ["hundred"] if len(hours) == 2 and int(hours) > 12 else ["o'clock"] if 0 < int(hours) <= 12 else ["hundred"]
-        )
+        words.append("o'clock" if 0 < int(hours) <= 12 else "hundred")
     if seconds:
         words += ["and", *numbers.whole(str(int(seconds))), "second" if int(seconds) == 1 else "seconds"]
     return " ".join([*words, *([f"{half.upper()}M"] if half else [])])

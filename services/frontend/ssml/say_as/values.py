@@ -18,20 +18,22 @@ KINDS = {
 """Maps `interpret-as` to its kind."""
 _DIGITS = r"[0-9]{1,3}(?:,[0-9]{3}){1,11}|[0-9]{1,36}"
 _NUMBER = rf"(?P<sign>[+\u2212-]?)(?P<whole>{_DIGITS})(?:\.(?P<decimals>[0-9]{{1,36}}))?"
-_CARDINAL = re.compile(_NUMBER)
-_ORDINAL = re.compile(rf"(?:第|#|[Nn]o\.? ?)?(?P<whole>{_DIGITS})(?:st|nd|rd|th|\.)?", re.IGNORECASE)
+_PATTERNS = {
+    "cardinal": re.compile(_NUMBER),
+    "ordinal": re.compile(rf"(?:第|#|[Nn]o\.? ?)?(?P<whole>{_DIGITS})(?:st|nd|rd|th|\.)?", re.IGNORECASE),
+    "time": re.compile(
+        r"(?P<hours>[01]?[0-9]|2[0-4])(?:[:.：](?P<minutes>[0-5][0-9]))?(?:[:.：](?P<seconds>[0-5][0-9]))?\s?"
+        r"(?P<half>[AaPp]\.?[Mm]\.?)?"
+    ),
+    "currency": re.compile(
+        rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<after>[$€£¥￥]|[A-Za-z]{{3}}|元)?",
+    ),
+    "unit": re.compile(rf"{_NUMBER}\s?(?P<unit>[^\s0-9]{{1,12}})"),
+}
 _TELEPHONE = re.compile(r"\+?[0-9() ./x-]*[0-9][0-9() ./x-]*")
-_TIME = re.compile(
-    r"(?P<hours>[01]?[0-9]|2[0-4])(?:[:.：](?P<minutes>[0-5][0-9]))?(?:[:.：](?P<seconds>[0-5][0-9]))?\s?"
-    r"(?P<half>[AaPp]\.?[Mm]\.?)?"
-)
-_CURRENCY = re.compile(
-    rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<after>[$€£¥￥]|[A-Za-z]{{3}}|元)?",
-)
 _FRACTION = re.compile(
     r"(?P<sign>[+\u2212-]?)(?:(?P<whole>[0-9]{1,15})[ +])?(?P<above>[0-9]{1,15})\s?[/⁄]\s?(?P<below>[0-9]{1,15})"
 )
-_UNIT = re.compile(rf"{_NUMBER}\s?(?P<unit>[^\s0-9]{{1,12}})")
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,8 @@ def _fields(kind: str, form: str, written: str) -> tuple[str, ...] | None:
         digits = re.sub(r"[\s,.-]", "", written)
         return (digits,) if re.fullmatch("[0-9]+", digits) else None
     if kind == "telephone":
-        if not _TELEPHONE.fullmatch(written):
-            return None
-        return ("+" if written.startswith("+") else "", *re.findall("[0-9]+", written))
+        groups = ("+" if written.startswith("+") else "", *re.findall("[0-9]+", written))
+        return groups if _TELEPHONE.fullmatch(written) else None
     if kind == "date":
         return date_of(written, form)
     if kind == "fraction":
@@ -90,13 +91,11 @@ def _fields(kind: str, form: str, written: str) -> tuple[str, ...] | None:
 
 
 def _number(kind: str, written: str) -> tuple[str, ...] | None:
-    patterns = {"cardinal": _CARDINAL, "ordinal": _ORDINAL, "time": _TIME, "currency": _CURRENCY, "unit": _UNIT}
-    match = patterns[kind].fullmatch(written)
+    match = _PATTERNS[kind].fullmatch(written)
     if match is None:
         return None
     if kind == "time":
-        half = (match["half"] or "").lower()[:1]
-        return (match["hours"], match["minutes"] or "", match["seconds"] or "", half)
+        return (match["hours"], match["minutes"] or "", match["seconds"] or "", (match["half"] or "").lower()[:1])
     whole = match["whole"].replace(",", "")
     if kind == "ordinal":
         return (whole,)
@@ -139,9 +138,8 @@ def date_of(written: str, form: str) -> tuple[str, str, str] | None:
         return None
     fields = dict(zip(form, parts, strict=True))
     year, month, day = (fields.get(letter, "") for letter in "ymd")
-    if (month and not 1 <= int(month) <= 12) or (day and not 1 <= int(day) <= 31) or (year and not int(year)):
-        return None
-    return year.lstrip("0"), month.lstrip("0"), day.lstrip("0")
+    wrong = (month and not 1 <= int(month) <= 12) or (day and not 1 <= int(day) <= 31) or (year and not int(year))
+    return None if wrong else (year.lstrip("0"), month.lstrip("0"), day.lstrip("0"))
 
 
 def _parts(written: str, form: str) -> list[str] | None:

@@ -98,28 +98,24 @@ def _joined_to_verb(words: Sequence[str], place: int) -> bool:
 def _read(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     if before in _BASE_FOLLOWS or _inverted(words, place):
         return None
-    if before in _HAVE or before in _BE or before in ("he", "she", "it") or _inverted(words, place, _HAVE):
-        return "PAST"
-    return "PAST" if any(word in _PAST for word in words) else None
+    perfect = before in _HAVE or before in _BE or before in ("he", "she", "it") or _inverted(words, place, _HAVE)
+    return "PAST" if perfect or not _PAST.isdisjoint(words) else None
 
 
 def _live(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    if before in _BASE_FOLLOWS or before in _PLURAL_SUBJECTS or _inverted(words, place):
-        return "VERB"
-    if (
+    verb = before in _BASE_FOLLOWS or before in _PLURAL_SUBJECTS or _inverted(words, place)
+    in_real_time = (
         before in _BEFORE_NOUN
         or before in _BE
         or after in _LIVE_THINGS
         or before in ("go", "going", "went", "broadcast", "streamed")
-    ):
-        return None
-    return "VERB"
+    )
+    return "VERB" if verb or not in_real_time else None
 
 
 def _lives(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    if before in _SINGULAR_SUBJECTS:
-        return "VERB"
-    return "VERB" if before not in _BEFORE_NOUN and after in _WHERE else None
+    verb = before in _SINGULAR_SUBJECTS or (before not in _BEFORE_NOUN and after in _WHERE)
+    return "VERB" if verb else None
 
 
 def _used(words: Sequence[str], place: int, before: str, after: str) -> str | None:
@@ -134,10 +130,9 @@ def _used(words: Sequence[str], place: int, before: str, after: str) -> str | No
 
 
 def _use(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    if before in _BASE_FOLLOWS or _inverted(words, place) or before in _PLURAL_SUBJECTS:
-        return None
+    verb = before in _BASE_FOLLOWS or _inverted(words, place) or before in _PLURAL_SUBJECTS
     noun = (before in _BEFORE_NOUN and before not in ("that", "which", "what")) or before in _BE or after == "of"
-    return "NOUN" if noun else None
+    return "NOUN" if noun and not verb else None
 
 
 def _close(words: Sequence[str], place: int, before: str, after: str) -> str | None:

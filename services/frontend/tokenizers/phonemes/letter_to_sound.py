@@ -12,6 +12,7 @@ U+0100, a cost as the character U+0021 + cost; costs are negative log likelihood
 nat, 93 at most.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,8 +126,7 @@ class LetterModel:
         shorter = self._costs(history[1:], letter) if history else {}
         if row is None:
             return shorter
-        falling = ord(row.fall_back) - _ZERO_COST
-        costs = {pair: falling + cost for pair, cost in shorter.items()}
+        costs = {pair: ord(row.fall_back) - _ZERO_COST + cost for pair, cost in shorter.items()}
         choices = self._choices[letter]
         costs.update(
             (pair, ord(cost) - _ZERO_COST) for pair, cost in zip(row.pairs, row.costs, strict=True) if pair in choices
@@ -175,16 +175,10 @@ def write_letters(path: Path, model: NGrams) -> None:
     lines.append("")
     before = ""
     for backwards in sorted(history[::-1] for history in model.rows):
-        shared = _shared(before, backwards)
+        shared = len(os.path.commonprefix([before, backwards]))  # noqa: RUF071 - characters are what is shared
         lines.append("\t".join((str(shared), backwards[shared:], *model.rows[backwards[::-1]])))
         before = backwards
     write_table(path, lines)
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters two strings have in common at their start."""
-    differing = (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
-    return next(differing, min(len(one), len(other)))
 
 
 def _is_row(fall_back: str, pairs: str, costs: str) -> bool:

@@ -10,6 +10,7 @@ import gzip
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from cosyserve.errors import ModelError
 from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
@@ -19,28 +20,13 @@ MOST_BYTES = 64 << 20
 """A table that decompresses to more is refused before it fills the memory."""
 
 
-class Lexicon:
+class Lexicon(NamedTuple):
     """Immutable and thread-safe. words: usual pronunciations; forms: those of particular uses, by
-    word and form.
+    word and form. Each of exactly this spelling.
     """
 
-    def __init__(self, words: Mapping[str, str], forms: Mapping[str, Mapping[str, str]]) -> None:
-        self._words = words
-        self._forms = forms
-
-    def __len__(self) -> int:
-        return len(self._words)
-
-    def __contains__(self, word: str) -> bool:
-        return word in self._words
-
-    def get(self, word: str) -> str | None:
-        """The usual pronunciation of exactly this spelling."""
-        return self._words.get(word)
-
-    def forms(self, word: str) -> Mapping[str, str] | None:
-        """Pronunciations of particular uses of exactly this spelling, None for most words."""
-        return self._forms.get(word)
+    words: Mapping[str, str]
+    forms: Mapping[str, Mapping[str, str]]
 
 
 def read_lexicon(path: Path) -> Lexicon:

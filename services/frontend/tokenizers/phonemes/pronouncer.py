@@ -43,7 +43,7 @@ class Pronouncer:
     """Immutable and thread-safe."""
 
     def __init__(self, lexicon: Lexicon, letters: LetterModel) -> None:
-        self._lexicon = lexicon
+        self._words, self._forms = lexicon
         self._letters = letters
         self._unknown = lru_cache(maxsize=_CACHED_WORDS)(self._without_lexicon)
 
@@ -67,9 +67,13 @@ class Pronouncer:
         if word[0] == GIVEN:
             return True
         word = self._trimmed(word)
-        spelled = "." in word or len(word) == 1 or (word.isupper() and self._is_acronym(word))
         return (
-            spelled or word.lower() in _WEAK or self._entry(word) is not None or self._derived(word.lower()) is not None
+            "." in word
+            or len(word) == 1
+            or (word.isupper() and self._is_acronym(word))
+            or word.lower() in _WEAK
+            or self._entry(word) is not None
+            or self._derived(word.lower()) is not None
         )
 
     def _sentence(self, words: Sequence[Word], shouted: bool) -> list[str]:
@@ -104,38 +108,36 @@ class Pronouncer:
         ):
             return spell(text)
         # The first word is always capitalised: mostly it is the common one.
-        entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
+        entry = plain if place == 0 and plain in self._words else self._entry(text)
         acronym = None if shouted else _ACRONYMS.fullmatch(text)
         if acronym is not None and (entry is None or entry != text):
             return endings.plural(self._acronym(acronym["letters"]))
         if entry is None:
             return self._unknown(text)
-        forms = self._lexicon.forms(entry)
+        forms = self._forms.get(entry)
         if forms is not None:
             form = "FINAL" if not following and "FINAL" in forms else form_of(forms, lower, place)
             if form is not None:
                 return forms[form]
-        return self._lexicon.get(entry) or spell(text)
+        return self._words.get(entry) or spell(text)
 
     def _acronym(self, letters: str) -> str:
         """The pronunciation of an acronym without its plural: as a word where the lexicon has it,
         else letter by letter.
         """
-        known = self._lexicon.get(letters)
+        known = self._words.get(letters)
         if known is None and len(letters) >= _ACRONYM_LETTERS:
-            known = self._lexicon.get(letters.lower())
+            known = self._words.get(letters.lower())
         return known or spell(letters)
 
     def _is_acronym(self, text: str) -> bool:
-        if text in self._lexicon:
+        if text in self._words:
             return False
         if len(text) > _ACRONYM_LETTERS:
             return _VOWEL_LETTERS.isdisjoint(text)
         plain = text.lower()
         return (
-            plain not in _SHORT_WORDS
-            and (len(text) < _ACRONYM_LETTERS or plain not in self._lexicon)
-            and "'" not in text
+            plain not in _SHORT_WORDS and (len(text) < _ACRONYM_LETTERS or plain not in self._words) and "'" not in text
         )
 
     def _trimmed(self, text: str) -> str:
@@ -145,25 +147,19 @@ class Pronouncer:
         bare = text.strip("'")
         plain = text.lower()
         candidates = (plain, plain.removesuffix("'"), plain.removeprefix("'"))
-        return next((word for word in candidates if "'" in (word[0], word[-1]) and word in self._lexicon), bare)
+        return next((word for word in candidates if "'" in (word[0], word[-1]) and word in self._words), bare)
 
     def _entry(self, text: str) -> str | None:
         """The spelling of the word in the lexicon."""
-        if text in self._lexicon:
-            return text
-        plain = text.lower()
-        return plain if plain in self._lexicon else None
+        return next((spelling for spelling in (text, text.lower()) if spelling in self._words), None)
 
     def _derived(self, plain: str) -> str | None:
-        """The pronunciation of a is_word stem with an ending."""
+        """The pronunciation of a known stem with an ending."""
         parts = endings.split_clitic(plain)
-        if parts is not None and parts[0] in self._lexicon:
-            return endings.with_clitic(self._lexicon.get(parts[0]) or "", parts[1])
-        for stem, ending in endings.stems(plain):
-            pronunciation = self._lexicon.get(stem)
-            if pronunciation is not None:
-                return endings.with_ending(pronunciation, ending)
-        return None
+        if parts is not None and parts[0] in self._words:
+            return endings.with_clitic(self._words[parts[0]], parts[1])
+        known = ((self._words[stem], ending) for stem, ending in endings.stems(plain) if stem in self._words)
+        return next((endings.with_ending(pronunciation, ending) for pronunciation, ending in known), None)
 
     def _without_lexicon(self, text: str) -> str:
         """The pronunciation of a word that the lexicon lacks, from its parts, else from its
@@ -178,10 +174,7 @@ class Pronouncer:
         parts = endings.split_clitic(plain)
         if parts is not None:
             return endings.with_clitic(self._without_lexicon(text[: len(parts[0])]), parts[1])
-        humps = _HUMP.split(text)
-        if len(humps) > 1:
-            return "".join(self._lexicon.get(hump.lower()) or self._from_letters(hump) for hump in humps)
-        return self._from_letters(text)
+        return "".join(self._words.get(hump.lower()) or self._from_letters(hump) for hump in _HUMP.split(text))
 
     def _from_letters(self, text: str) -> str:
         letters = text.lower().replace("'", "")

@@ -42,6 +42,7 @@ _SIGNS = {
     "#": "number",
     "°": "degrees",
     "-": "minus",
+    ".": "dot",
 }
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
 _TITLES = {
@@ -124,10 +125,8 @@ def read_words(text: str) -> list[Word]:
             _add_shortened(words, match[0][:-1], text[match.end() : match.end() + 3].lstrip()[:1])
         elif kind == "initials":
             words += [Word(word) for word in _LATIN.get(match[0][:-1].lower(), (match[0][:-1],))]
-        elif kind == "sign":
+        elif kind in ("sign", "dot"):
             words.append(Word(_SIGNS[match[0]]))
-        elif kind == "dot":
-            words.append(Word("dot"))
         else:
             words += [Word(word) for word in _number(kind, match)]
     return words

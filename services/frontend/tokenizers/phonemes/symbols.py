@@ -95,6 +95,8 @@ _STRESSES = {"ˈ": PRIMARY, "'": PRIMARY, "ˌ": SECONDARY, ",": SECONDARY}
 _SILENT = frozenset(".ːˑ‿|͜͡ʰʷ")
 """Syllable boundaries, length, ties, aspiration: they do not distinguish words in English."""
 _SOUNDS = {symbol: symbol for symbol in _SAME} | dict.fromkeys(_SILENT, "") | _LETTERS | _STRESSES
+_STRESSED_SYLLABLE = re.compile(rf"([{STRESS}])([^{STRESS}{''.join(VOWELS)}]*)(?=[{''.join(VOWELS)}])")
+"""IPA marks stress before a syllable, misaki before its vowel."""
 _SOUND = re.compile(f"{any_of(_SOUNDS)}|.", re.DOTALL)
 
 
@@ -105,16 +107,10 @@ def misaki_of(ipa: str) -> str:
     Source: Handbook of the International Phonetic Association (1999).
     """
     words = unicodedata.normalize("NFD", ipa).replace("\u0067", "ɡ").strip(" /[]").split()
-    return " ".join(_stress_at_vowels(_SOUND.sub(_sound, word)) for word in words)
+    return " ".join(_STRESSED_SYLLABLE.sub(r"\2\1", _SOUND.sub(_sound, word)) for word in words)
 
 
 def _sound(symbol: re.Match[str]) -> str:
     if symbol[0] not in _SOUNDS:
         raise ValueError(f"{symbol[0]!r} (U+{ord(symbol[0]):04X}) is no symbol of English in IPA")
     return _SOUNDS[symbol[0]]
-
-
-def _stress_at_vowels(word: str) -> str:
-    """IPA marks stress before a syllable, misaki before its vowel."""
-    vowels = "".join(sorted(VOWELS))
-    return re.sub(rf"([{STRESS}])([^{STRESS}{vowels}]*)(?=[{vowels}])", r"\2\1", word)

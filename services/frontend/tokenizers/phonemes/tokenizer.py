@@ -64,8 +64,9 @@ class IncrementalPhonemes:
         if until <= self._emitted:
             return FinalIds([])
         pending = slice(self._emitted, until)
-        pronunciations = self._pronouncer.pronounce(words)[pending]
-        symbols, places = join_pronunciations(words[pending], pronunciations, first=not self._emitted)
+        symbols, places = join_pronunciations(
+            words[pending], self._pronouncer.pronounce(words)[pending], first=not self._emitted
+        )
         self._emitted = until
         return FinalIds([self._ids[symbol] for symbol in symbols], places)
 
@@ -75,6 +76,8 @@ class PhonemeTokenizer:
 
     Raises ModelError naming the file when one of the directory's three is missing or malformed.
     """
+
+    languages = ("en",)
 
     def __init__(self, directory: ModelDirectory) -> None:
         symbols, lexicon, letters = (directory.file(name) for name in FILES)
@@ -98,11 +101,6 @@ class PhonemeTokenizer:
     def incremental_encoder(self, *, allow_special: bool = False) -> IncrementalPhonemes:
         """As `tokenizers.tokenizer.Tokenizer.incremental_encoder`."""
         return IncrementalPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """English."""
-        return ("en",)
 
     def unread(self, text: str) -> list[str]:
         """As `tokenizers.tokenizer.Tokenizer.unread`."""

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.llm.engine.kv_cache import SequenceCache
-from services.llm.engine.model import Layer, SpeechTokenModel
+from services.llm.engine.model import Layer, SpeechTokenModel, attend
 
 MOST_ROWS = 256
 """Positions in one block: with more, reading the weights is no longer the bottleneck, and the
@@ -66,7 +66,7 @@ class ManyPositions:
                     break
                 hidden, normal = hidden[-1:], normal[-1:]
             query = self._query(layer, normal, rotation)
-            hidden.addmm_(_attend(query, keys, values, mask), layer.out.t())
+            hidden.addmm_(attend(query, keys, values, mask), layer.out.t())
             self._feed_forward(layer, hidden)
         cache.length = begin + count
         return self._normalize(hidden[-1:], self._model.norm)[0]
@@ -124,17 +124,3 @@ def _mask(begin: int, count: int) -> Tensor:
     to the scores: 0 for visible positions, else -inf.
     """
     return torch.full((count, begin + count), -torch.inf).triu_(begin + 1)
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """query [n, heads, d] of the last n positions, keys and values [kv_heads, T, d] -> [n, heads *
-    d].
-    """
-    if len(query) == 1:
-        grouped = query.view(1, keys.shape[0], -1, query.shape[2])
-        return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
-    heads = query.transpose(0, 1)[None]
-    attended = F.scaled_dot_product_attention(
-        heads, keys[None], values[None], attn_mask=mask, is_causal=mask is None, enable_gqa=True
-    )
-    return attended[0].transpose(0, 1).reshape(len(query), -1)

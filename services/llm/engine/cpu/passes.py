@@ -34,20 +34,14 @@ class CpuPasses:
         self.prompts = PromptStates(cache_bytes)
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
-        """As `Passes.scores`."""
-        own = min(of_voice, len(inputs) - 1) if cache.length == 0 else 0
-        if own < _FEWEST:
-            own = 0
-        else:
-            self._run_prompt(tuple(inputs[:own]), cache)
-        rest = inputs[own:]
+        own = min(of_voice, len(inputs) - 1)
+        prompt = tuple(inputs[:own]) if own >= _FEWEST and cache.length == 0 else ()
+        if prompt and not self.prompts.restore(prompt, cache):
+            self._many.fill_cache(self._model.embed(prompt), cache)
+            self.prompts.store(prompt, cache)
+        rest = inputs[len(prompt) :]
         hidden = self._one.run(rest[0], cache) if len(rest) == 1 else self._many.run(self._model.embed(rest), cache)
         return self._head.scores(hidden)
-
-    def _run_prompt(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
-        if not self.prompts.restore(inputs, cache):
-            self._many.fill_cache(self._model.embed(inputs), cache)
-            self.prompts.store(inputs, cache)
 
 
 _VANISHES = 800.0

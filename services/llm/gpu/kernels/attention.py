@@ -18,6 +18,25 @@ from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_fo
 
 
 @triton.jit
+def _with_block(query, block, seen, filled, highest, weight, total, scale, PAGE: tl.constexpr, D: tl.constexpr,
+    PRECISION: tl.constexpr):
+    """Online softmax: maximum, sum and weighted values [rows, D] so far, with one more block of
+    PAGE keys and values. seen: which scores [rows, PAGE] count. filled: which positions were
+    written.
+    """
+    inside, dims = tl.arange(0, PAGE), tl.arange(0, D)
+    keys = tl.load(block + inside[:, None] * D + dims[None, :])
+    values = tl.load(block + PAGE * D + inside[:, None] * D + dims[None, :], mask=filled[:, None], other=0.0)
+    scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
+    scores = tl.where(seen, scores, float("-inf"))
+    peak = tl.maximum(highest, tl.max(scores, axis=1))
+    shares = tl.exp(scores - peak[:, None])
+    fade = tl.exp(highest - peak)
+    total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
+    return peak, weight * fade + tl.sum(shares, axis=1), total
+
+
+@triton.jit
 def attend_row(
     queries, cache, row_pages, row_length, partial, partial_stats, arrived, out, scale, most_pages,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, G: tl.constexpr,
@@ -49,17 +68,9 @@ def attend_row(
         for number in range(split, used, SPLITS):
             page = tl.load(row_pages + row * most_pages + number).to(tl.int64)
             block = cache + (page * KEY_HEADS + key_head) * (2 * PAGE * D)
-            seen = number * PAGE + inside < length
-            keys = tl.load(block + inside[:, None] * D + dims[None, :])
-            values = tl.load(block + PAGE * D + inside[:, None] * D + dims[None, :], mask=seen[:, None], other=0.0)
-            scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
-            scores = tl.where(seen[None, :], scores, float("-inf"))
-            peak = tl.maximum(highest, tl.max(scores, axis=1))
-            shares = tl.exp(scores - peak[:, None])
-            fade = tl.exp(highest - peak)
-            weight = weight * fade + tl.sum(shares, axis=1)
-            total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
-            highest = peak
+            filled = number * PAGE + inside < length
+            highest, weight, total = _with_block(query, block, filled[None, :], filled, highest, weight, total, scale,
+                PAGE, D, PRECISION)
         launch_dependents(PDL, 2)
         parts = tl.minimum(used, SPLITS)
         if parts == 1:
@@ -122,15 +133,7 @@ def attend_tile(
             block = cache + (page * KEY_HEADS + key_head) * (2 * PAGE * D)
             positions = number * PAGE + inside
             filled = positions < begin + count
-            keys = tl.load(block + inside[:, None] * D + dims[None, :])
-            values = tl.load(block + PAGE * D + inside[:, None] * D + dims[None, :], mask=filled[:, None], other=0.0)
-            scores = tl.dot(query, tl.trans(keys), input_precision=PRECISION) * scale
             seen = (positions[None, :] <= (begin + place)[:, None]) & filled[None, :]
-            scores = tl.where(seen, scores, float("-inf"))
-            peak = tl.maximum(highest, tl.max(scores, axis=1))
-            shares = tl.exp(scores - peak[:, None])
-            fade = tl.exp(highest - peak)
-            weight = weight * fade + tl.sum(shares, axis=1)
-            total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
-            highest = peak
+            highest, weight, total = _with_block(query, block, seen, filled, highest, weight, total, scale, PAGE, D,
+                PRECISION)
         tl.store(out + at, (total / weight[:, None]).to(out.dtype.element_ty), mask=real[:, None])

@@ -15,27 +15,14 @@ import triton
 import triton.language as tl
 
 from services.llm.gpu.kernels.dependent_launch import launch_dependents, wait_for_inputs
-from services.llm.gpu.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.slots import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
-LENGTH = tl.constexpr(int(Column.LENGTH))
-INPUT = tl.constexpr(int(Column.INPUT))
-ACTIVE = tl.constexpr(int(Column.ACTIVE))
-DECISIONS = tl.constexpr(int(Column.DECISIONS))
-TOKENS = tl.constexpr(int(Column.TOKENS))
-SHORTEST = tl.constexpr(int(Column.SHORTEST))
-LONGEST = tl.constexpr(int(Column.LONGEST))
-FLAGS = tl.constexpr(int(Column.FLAGS))
-FILL_AT = tl.constexpr(int(Column.FILL_AT))
-REPLAY = tl.constexpr(int(Column.REPLAY))
-SEED_LOW = tl.constexpr(int(Column.SEED_LOW))
-SEED_HIGH = tl.constexpr(int(Column.SEED_HIGH))
-SENTENCE = tl.constexpr(int(Column.SENTENCE))
-CAPACITY = tl.constexpr(int(Column.CAPACITY))
+(
+    LENGTH, INPUT, ACTIVE, DECISIONS, TOKENS, SHORTEST, LONGEST, FLAGS, FILL_AT, REPLAY, SEED_LOW, SEED_HIGH, SENTENCE,
+    CAPACITY,
+) = (tl.constexpr(int(column)) for column in Column)
 WIDTH = tl.constexpr(COLUMNS)
-MASK_END = tl.constexpr(int(Flag.MASK_END))
-MASK_RESERVED = tl.constexpr(int(Flag.MASK_RESERVED))
-MASK_FILL = tl.constexpr(int(Flag.MASK_FILL))
-FILL_FIRST = tl.constexpr(int(Flag.FILL_FIRST))
+MASK_END, MASK_RESERVED, MASK_FILL, FILL_FIRST = (tl.constexpr(int(flag)) for flag in Flag)
 NO_DECISION = tl.constexpr(NOTHING)
 NOT_FINITE = tl.constexpr(NON_FINITE)
 PIECE = 512
@@ -148,6 +135,18 @@ def _uniform(slot, step, draw):
 
 
 @triton.jit
+def _weights_without(logits, chosen, ids, bars, peak, END: tl.constexpr, VOCABULARY: tl.constexpr):
+    """float64 exp(score - peak) of `ids`, by the logits of a row; 0 for `chosen` and for ids that
+    may not be chosen. bars: the result of `_bars`.
+    """
+    ends, reserved, fill = bars
+    raw = tl.load(logits + ids, mask=ids < VOCABULARY, other=0.0)
+    scores = _masked(raw, ids, ends, reserved, fill, END, VOCABULARY)
+    return tl.where((scores == float("-inf")) | (ids == chosen), 0.0,
+        tl.exp(scores.to(tl.float64) - peak.to(tl.float64)))
+
+
+@triton.jit
 def choose(
     logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed,
     first_speech,
@@ -202,14 +201,11 @@ def choose(
         recent = tl.load(history + number * RING + (past + RING * WINDOW) % RING, mask=(back < WINDOW) & (past >= 0),
             other=-1)
         if tl.sum((recent == chosen).to(tl.int32), axis=0) >= repeats:
-            ends, reserved, fill = _bars(slot)
+            bars = _bars(slot)
             inside = tl.arange(0, PIECE)
             home = chosen // PIECE
-            near = home * PIECE + inside
-            close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
-                            near, ends, reserved, fill, END, VOCABULARY)
-            close = tl.where((close == float("-inf")) | (near == chosen), 0.0,
-                tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            own = logits + row * VOCABULARY
+            close = _weights_without(own, chosen, home * PIECE + inside, bars, peak, END, VOCABULARY)
             sum_of = tl.where(pieces == home, tl.sum(close, axis=0), sum_of)
             running_of = tl.cumsum(sum_of, axis=0)
             whole = tl.max(running_of, axis=0)
@@ -219,11 +215,7 @@ def choose(
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)
-            near = piece * PIECE + inside
-            close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
-                            near, ends, reserved, fill, END, VOCABULARY)
-            close = tl.where((close == float("-inf")) | (near == chosen), 0.0,
-                tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            close = _weights_without(own, chosen, piece * PIECE + inside, bars, peak, END, VOCABULARY)
             reached = tl.sum((base + tl.cumsum(close, axis=0) <= aim).to(tl.int32), axis=0)
             chosen = piece * PIECE + tl.minimum(reached, tl.max(tl.where(close > 0.0, inside, 0), axis=0))
 
@@ -231,8 +223,8 @@ def choose(
         flags = tl.load(slot + FLAGS)
         if tl.load(slot + FILL_AT) == decision:
             chosen = FILL
-        own = (flags & FILL_FIRST) != 0
-        if (tokens < tl.load(slot + REPLAY)) & ((own & (chosen == FILL)) == 0):
+        keeps_fill = ((flags & FILL_FIRST) != 0) & (chosen == FILL)
+        if (tokens < tl.load(slot + REPLAY)) & (keeps_fill == 0):
             chosen = tl.load(replay + number.to(tl.int64) * most_replayed + tokens)
 
         length = tl.load(slot + LENGTH) + 1

@@ -93,7 +93,6 @@ class VllmRuntime(Runtime):
         require_whole_run(reason, received, most)
 
     def is_dead(self, error: Exception) -> bool:
-        """As `Runtime.is_dead`."""
         return bool(self._engine.errored)
 
 
@@ -115,7 +114,12 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     embeds = conversion.kind == VLLM_EXPORT
     if embeds and (refusal := plugin_refusal()):
         raise EngineUnavailable(refusal)
-    prompt_format = _embeddings(conversion) if embeds else _ids(conversion)
+    vocabulary = conversion.vocabulary
+    if embeds:
+        tables = PromptEmbeddings.open(conversion.directory, vocabulary)
+        prompt_format = PromptFormat(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
+    else:
+        prompt_format = PromptFormat(lambda ids: {"prompt_token_ids": ids}, vocabulary.text_ids, conversion.head_bias)
     release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
     with held_to_load(conversion.directory, f"vLLM {release}") as release_directory:
         engine_arguments = arguments.AsyncEngineArgs(
@@ -137,8 +141,8 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         engine, processes = load_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     precision = f"{conversion.precision}{', prompt embeddings' if embeds else ''}"
     identity = hosted_identity(served, VLLM, release, precision, settings)
-    runtime = VllmRuntime(library, engine, prompt_format, conversion.vocabulary, release_directory, processes)
-    return HostedBackend(runtime, conversion.vocabulary, served, identity, settings, on_fault)
+    runtime = VllmRuntime(library, engine, prompt_format, vocabulary, release_directory, processes)
+    return HostedBackend(runtime, vocabulary, served, identity, settings, on_fault)
 
 
 def gpu_share(directory: Path, kv_bytes: int) -> float:
@@ -154,12 +158,3 @@ def gpu_share(directory: Path, kv_bytes: int) -> float:
         return _UNKNOWN_SHARE
     needed = kv_bytes + sum(file.stat().st_size for file in directory.glob("*.safetensors")) + _WORKING_BYTES
     return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (visible[0].memory_mib << 20)))
-
-
-def _embeddings(conversion: Conversion) -> PromptFormat:
-    tables = PromptEmbeddings.open(conversion.directory, conversion.vocabulary)
-    return PromptFormat(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
-
-
-def _ids(conversion: Conversion) -> PromptFormat:
-    return PromptFormat(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)

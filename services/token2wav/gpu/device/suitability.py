@@ -2,23 +2,19 @@
 has memory for its pages, weights and graphs. Works without Triton.
 """
 
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 
+from cosyserve.engines import kernel_cache
+from cosyserve.engines.gpu_facts import AMPERE
+from cosyserve.engines.kernel_cache import Unsuitable
 from cosyserve.errors import SettingsError
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 
-OLDEST_DEVICE = (8, 0)
-"""Minimum compute capability: from Ampere on there are bfloat16 matrix units."""
 _ALTERNATIVE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
-
-
-class Unsuitable(SettingsError):
-    """The paged engine cannot run on this GPU or with this installation; the readable one can."""
 
 
 def check_device(device: torch.device) -> None:
@@ -26,7 +22,7 @@ def check_device(device: torch.device) -> None:
     where kernels are launched and graphs recorded.
     """
     capability = torch.cuda.get_device_capability(device)
-    if capability < OLDEST_DEVICE:
+    if capability < AMPERE:
         raise Unsuitable(
             f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; "
             f"{_ALTERNATIVE}"
@@ -38,32 +34,9 @@ def check_device(device: torch.device) -> None:
         )
 
 
-@contextmanager
-def kernels_compile() -> Iterator[None]:
-    """Around importing and compiling kernels. Raises Unsuitable if Triton is missing or too old,
-    finds no C compiler for its launchers, or if a kernel exceeds the resources of this GPU's
-    multiprocessors; other errors pass through.
-    """
-    try:
-        yield
-    except ImportError as error:
-        raise Unsuitable(f"the paged engine needs Triton 3.6 or later ({error}); {_ALTERNATIVE}") from error
-    except Exception as error:
-        if not _about_compiling(error):
-            raise
-        raise Unsuitable(
-            f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_ALTERNATIVE}"
-        ) from error
-
-
-def _about_compiling(error: Exception) -> bool:
-    from triton.errors import TritonError
-
-    return isinstance(error, (TritonError, subprocess.CalledProcessError)) or "C compiler" in str(error)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+def kernels_compile() -> AbstractContextManager[None]:
+    """As `cosyserve.engines.kernel_cache.kernels_compile`, for the paged engine."""
+    return kernel_cache.kernels_compile("the paged engine needs", "the kernels of the paged engine", _ALTERNATIVE)
 
 
 def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:

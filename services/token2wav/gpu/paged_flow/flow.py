@@ -17,9 +17,8 @@ from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.device.grid_barrier import claim_grid_barrier
 from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
-from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.paged_flow.estimator import PagedEstimator, barrier_programs
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.paged_flow.transformers import barrier_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)

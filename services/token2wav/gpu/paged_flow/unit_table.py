@@ -66,11 +66,8 @@ class UnitTable:
             "pages": TABLE,
         }
         self._device = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, device=device)
-        self.fields: dict[str, Tensor] = {}
-        at = 0
-        for name, size in sizes.items():
-            self.fields[name] = self._device[at : at + most * size]
-            at += most * size
+        parts = self._device.split_with_sizes([most * size for size in sizes.values()])
+        self.fields = dict(zip(sizes, parts, strict=True))
         self._staging = HostToDevice(self._device)
         self._shapes = {name: (most, size) for name, size in sizes.items()}
         self.speaker = torch.zeros(most, MEL_BINS, device=device)
@@ -91,10 +88,11 @@ class UnitTable:
             "counts": 1,
             "frames": CHUNK_FRAMES,
             "tokens": CHUNK_TOKENS,
+            "position": 0,
+            "ids": 0,
+            "known": 0,
         }.items():
             views[name][:size] = value
-        for name in ("position", "ids", "known"):
-            views[name][:size] = 0
         views["pages"][len(units) : size, 0] = DUMMY_PAGE
         for at, unit in enumerate(units):
             pages, count, ahead = len(unit.pages), unit.tokens.numel(), unit.ahead.numel()
@@ -108,8 +106,7 @@ class UnitTable:
             views["known"][at, : count + ahead] = 1
         self._staging.send()
         torch.stack([unit.speaker for unit in units], out=self.speaker[: len(units)])
-        conditions = [unit.condition for unit in units]
         self.condition[: len(units)].zero_()
-        for at, condition in enumerate(conditions):
-            if condition is not None:
-                self.condition[at].copy_(condition)
+        for at, unit in enumerate(units):
+            if unit.condition is not None:
+                self.condition[at].copy_(unit.condition)

@@ -30,9 +30,9 @@ from services.token2wav.gpu.windowed_vocoder.convolutions import (
     wide,
 )
 from services.token2wav.gpu.windowed_vocoder.windows import WindowShape, count
-from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.hift import LAST_SLOPE
 from services.token2wav.vocoder.receptive_field import Span
+from services.token2wav.vocoder.weights import EDGE_KERNEL, VocoderConfig
 
 MEL_WIDTH = -(-MEL_BINS // 64) * 64
 """Elements per mel frame, padded to whole tiles."""

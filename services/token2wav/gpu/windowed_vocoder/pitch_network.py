@@ -12,7 +12,7 @@ from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.device.launcher import SOUND_TILES, Launcher, ceil, power
 from services.token2wav.gpu.kernels.pitch import from_ring, pitch, pitch_layer
 from services.token2wav.gpu.windowed_vocoder.windows import WindowShape
-from services.token2wav.vocoder.config import F0_LAYERS
+from services.token2wav.vocoder.weights import F0_LAYERS
 
 _MARGIN = 1
 """Frames of context of a layer on each side."""

@@ -21,10 +21,10 @@ from services.token2wav.gpu.kernels.pitch import phases
 from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
 from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
 from services.token2wav.gpu.windowed_vocoder.windows import WINDOW_FRAMES, Render, WindowShape, count
-from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
 from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import F0Predictor
+from services.token2wav.vocoder.weights import VocoderConfig
 
 RING_FRAMES = 128
 ENDLESS = 1 << 20

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_FRAMES, SAMPLES_PER_MEL_FRAME
-from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.receptive_field import Span, context, plan
 from services.token2wav.vocoder.source import F0Predictor
+from services.token2wav.vocoder.weights import VocoderConfig
 
 _FAR = 1000
 """A frame far from both ends, so that no span is cut."""

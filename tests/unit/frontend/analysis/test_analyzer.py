@@ -1,9 +1,13 @@
-"""The whole path from text to token ids, on realistic texts."""
+"""The whole path from text to token ids, on realistic texts; and the sentences of a whole text in
+the split mode of the model directory.
+"""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer
@@ -11,9 +15,11 @@ from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.segmentation.sentence_splitter import Split, split_mode
 from services.frontend.tokenizers.bpe import TextTokenizer
 
-TINY = Path(__file__).parents[3] / "golden" / "tiny"
+ROOT = Path(__file__).parents[4]
+TINY = ROOT / "tests/golden/tiny"
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +151,52 @@ def test_the_reference_reads_what_we_read_otherwise(tokenizer: TextTokenizer) ->
 
     assert said("It is 1.8m tall.", own_readings=True) == "It is one point eight meters tall."
     assert said("It is 1.8m tall.", own_readings=False) == "It is one point eight minutes tall."
+
+
+TEXT = "No problem! Anything else? What? Why? How?"
+
+
+def in_mode(split: Split, *, reference: bool = False) -> Analyzer:
+    return Analyzer(Normalizer(None, reference=reference), TextTokenizer(ModelDirectory(TINY)), split=split)
+
+
+def texts(analyzer: Analyzer, text: str, reading: Reading) -> list[str]:
+    return [sentence.text.strip() for sentence in analyzer.sentences(text, "en", reading)]
+
+
+def test_the_bundled_model_asks_for_sentences_and_a_published_one_for_none() -> None:
+    assert split_mode(ModelDirectory(ROOT / "models/demo")) is Split.SENTENCES
+    assert split_mode(ModelDirectory(TINY)) is Split.JOINED
+
+
+@pytest.mark.parametrize("section", ["text:\n  split: 'words'\n", "text: 5\n", "text:\n  split: [1]\n"])
+def test_another_value_is_refused_by_name(tmp_path: Path, section: str) -> None:
+    shutil.copy(TINY / "cosyvoice2.yaml", tmp_path)
+    path = tmp_path / "cosyvoice2.yaml"
+    path.write_text(path.read_text() + "\n" + section)
+    with pytest.raises(ModelError, match=r"text\.split is .*expected joined or sentences"):
+        split_mode(ModelDirectory(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("split", "reference", "joined", "expected"),
+    [
+        (Split.SENTENCES, False, False, ["No problem!", "Anything else?", "What?", "Why?", "How?"]),
+        (Split.JOINED, False, False, [TEXT]),
+        (Split.SENTENCES, False, True, [TEXT]),
+        (Split.SENTENCES, True, False, [TEXT]),
+    ],
+    ids=["sentences", "joined", "a request that joins", "the reference joins"],
+)
+def test_sentences_stay_apart_where_the_model_asks_for_it(
+    split: Split, reference: bool, joined: bool, expected: list[str]
+) -> None:
+    assert texts(in_mode(split, reference=reference), TEXT, Reading(joined=joined)) == expected
+
+
+def test_a_long_sentence_is_still_cut_to_the_limit() -> None:
+    clause = "and then it went on to say the same thing again, "
+    result = texts(in_mode(Split.SENTENCES), clause * 30 + "at last. Yes.", Reading())
+    assert len(result) > 2
+    assert result[-1] == "Yes."
+    assert "".join(result).count("again") == 30

@@ -9,9 +9,9 @@ import pytest
 from cosyserve.errors import InvalidRequest, SettingsError
 from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.input_text import StreamingText
 from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
-from services.frontend.analysis.streaming import StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings

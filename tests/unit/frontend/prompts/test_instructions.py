@@ -36,14 +36,11 @@ def test_the_ids_are_those_of_the_reference(tokenizer: Tokenizer) -> None:
         assert instruction_ids(written, tokenizer) == expected
 
 
-def test_marks_of_sound_are_parsed_as_the_reference_does(tokenizer: Tokenizer) -> None:
-    text = "[breath]hi<strong>x</strong>"
-    assert instruction_ids(text, tokenizer) == [*recorded(text), END]
-
-
-def test_it_is_read_as_it_is_written(tokenizer: Tokenizer) -> None:
+def test_it_is_read_as_it_is_written_and_marks_of_sound_are_parsed(tokenizer: Tokenizer) -> None:
     text = "Pay $3.50 in 2024, **slowly** - https://example.com 😀"
     assert instruction_ids(text, tokenizer) == [*text.encode(), END]
+    marked = "[breath]hi<strong>x</strong>"
+    assert instruction_ids(marked, tokenizer) == [*recorded(marked), END]
 
 
 @pytest.mark.parametrize("control", CONTROLS)

@@ -1,6 +1,11 @@
-"""A voice from a recording: its contents, and which recordings and networks are refused."""
+"""A voice from a recording: its contents, which recordings and networks are refused, and the errors
+and scaling of the features (other tests compare their values with the reference).
+"""
 
+import math
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +18,10 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.prompts import onnx_network
+from services.frontend.prompts.features.fbank import kaldi_fbank, speaker_features
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.frontend.prompts.features.resample import resample
+from services.frontend.prompts.features.whisper_mel import whisper_log_mel
 from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
 from services.frontend.voices.voice import Voice
 
@@ -149,11 +156,10 @@ def test_another_shape_or_type_is_a_fault_of_the_program(reader: PromptReader, w
         reader.read("me", wave, RATE, [1])
 
 
-def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
+def test_a_gpu_is_used_where_the_runtime_supports_one_and_done_without_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("me", GOOD, RATE, [1]).prompt_speech_tokens
-
-
-def test_a_gpu_is_used_where_the_runtime_supports_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_network.available_device() == "cpu"
     monkeypatch.setattr(
         onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -165,14 +171,12 @@ def test_a_gpu_is_used_where_the_runtime_supports_one(monkeypatch: pytest.Monkey
 Shape = list[int | str]
 
 
-def network(path: Path, inputs: list[tuple[int, Shape]], kind: int, values: np.ndarray, shape: Shape) -> None:
-    """A network with those inputs that always returns `values`."""
-    save(
-        path, helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values)), inputs, kind, shape
-    )
+def constant(values: np.ndarray) -> onnx.NodeProto:
+    """A node that always returns `values`."""
+    return helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values))
 
 
-def save(path: Path, node: onnx.NodeProto, inputs: list[tuple[int, Shape]], kind: int, shape: Shape) -> None:
+def network(path: Path, inputs: list[tuple[int, Shape]], kind: int, node: onnx.NodeProto, shape: Shape) -> None:
     """A network of one node, from in0, in1 ... to out."""
     given = [helper.make_tensor_value_info(f"in{place}", kind_of, size) for place, (kind_of, size) in enumerate(inputs)]
     graph = helper.make_graph([node], "one node", given, [helper.make_tensor_value_info("out", kind, shape)])
@@ -203,44 +207,53 @@ def test_a_missing_or_damaged_file_is_named(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "kind", "shape", "said"),
+    ("name", "inputs", "kind", "shape", "said"),
     [
         (
+            SPEECH_TOKENIZER,
             [(TensorProto.FLOAT, [1, 80, "frames"]), LISTENS[1]],
             TensorProto.INT32,
             [1, 2],
             r"input 0 is tensor\(float\) \[1, 80, 'frames'\]",
         ),
         (
+            SPEECH_TOKENIZER,
             [(TensorProto.FLOAT, [1, 128, 3000]), LISTENS[1]],
             TensorProto.INT32,
             [1, 2],
             r"input 0 .* expected tensor\(float\) \[1, 128, any\]",
         ),
-        ([LISTENS[0], (TensorProto.INT64, [1])], TensorProto.INT32, [1, 2], r"input 1 is tensor\(int64\)"),
-        ([LISTENS[0]], TensorProto.INT32, [1, 2], "has 1 inputs, expected 2"),
-        (LISTENS, TensorProto.FLOAT, [1, 2], r"first output is tensor\(float\)"),
+        (
+            SPEECH_TOKENIZER,
+            [LISTENS[0], (TensorProto.INT64, [1])],
+            TensorProto.INT32,
+            [1, 2],
+            r"input 1 is tensor\(int64\)",
+        ),
+        (SPEECH_TOKENIZER, [LISTENS[0]], TensorProto.INT32, [1, 2], "has 1 inputs, expected 2"),
+        (SPEECH_TOKENIZER, LISTENS, TensorProto.FLOAT, [1, 2], r"first output is tensor\(float\)"),
+        (
+            SPEAKER_ENCODER,
+            KNOWS,
+            TensorProto.FLOAT,
+            [1, 256],
+            r"the first output is tensor\(float\) \[1, 256\], expected .* \[1, 192\]",
+        ),
     ],
 )
-def test_another_signature_of_the_speech_tokenizer(
-    folder: Path, inputs: list[tuple[int, Shape]], kind: int, shape: Shape, said: str
+def test_another_signature(
+    folder: Path, name: str, inputs: list[tuple[int, Shape]], kind: int, shape: list[int], said: str
 ) -> None:
-    network(folder / SPEECH_TOKENIZER, inputs, kind, np.zeros((1, 2), helper.tensor_dtype_to_np_dtype(kind)), shape)
-    with pytest.raises(ModelError, match=f"{SPEECH_TOKENIZER}: .*{said}"):
-        PromptReader(ModelDirectory(folder))
-
-
-def test_another_signature_of_the_speaker_encoder(folder: Path) -> None:
-    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.zeros((1, 256), np.float32), [1, 256])
-    with pytest.raises(
-        ModelError, match=rf"{SPEAKER_ENCODER}: the first output is tensor\(float\) \[1, 256\], expected .* \[1, 192\]"
-    ):
+    values = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
+    network(folder / name, inputs, kind, constant(values), [*shape])
+    with pytest.raises(ModelError, match=f"{name}: .*{said}"):
         PromptReader(ModelDirectory(folder))
 
 
 def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> None:
-    network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([[5, 6, 7]], np.int32), ["batch", "tokens"])
-    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.ones((1, 192), np.float32), ["batch", 192])
+    tokens, vectors = np.array([[5, 6, 7]], np.int32), np.ones((1, 192), np.float32)
+    network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(tokens), ["batch", "tokens"])
+    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, constant(vectors), ["batch", 192])
     voice = PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
     assert voice.prompt_speech_tokens == (5, 6, 7)
     assert len(voice.prompt_mel) == 4 * 80 * 6
@@ -248,32 +261,80 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"), [([], "returned 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
+    ("name", "inputs", "kind", "node", "said"),
+    [
+        (SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(np.array([[]], np.int32)), "returned 0 tokens"),
+        (SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(np.array([[5, 6561]], np.int32)), "from 5 to 6561"),
+        (SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, constant(np.array([[-1]], np.int32)), "from -1 to -1"),
+        (
+            SPEAKER_ENCODER,
+            KNOWS,
+            TensorProto.FLOAT,
+            constant(np.full((1, 192), np.nan, np.float32)),
+            f"{SPEAKER_ENCODER} returned a value that is not finite",
+        ),
+        # Another size than the file declares.
+        (
+            SPEAKER_ENCODER,
+            KNOWS,
+            TensorProto.FLOAT,
+            helper.make_node("Flatten", ["in0"], ["out"]),
+            f"{SPEAKER_ENCODER} returned 15840 values, expected 192",
+        ),
+    ],
 )
-def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
-    network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
+def test_results_that_no_voice_can_hold(
+    folder: Path, name: str, inputs: list[tuple[int, Shape]], kind: int, node: onnx.NodeProto, said: str
+) -> None:
+    network(folder / name, inputs, kind, node, ["batch", "size"])
     with pytest.raises(InternalFault, match=said):
-        PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
-
-
-def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
-    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.full((1, 192), np.nan, np.float32), ["batch", 192])
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned a value that is not finite"):
-        PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
-
-
-def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) -> None:
-    save(
-        folder / SPEAKER_ENCODER,
-        helper.make_node("Flatten", ["in0"], ["out"]),
-        KNOWS,
-        TensorProto.FLOAT,
-        ["batch", "size"],
-    )
-    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} returned 15840 values, expected 192"):
         PromptReader(ModelDirectory(folder)).read("me", GOOD, RATE, [1])
 
 
 def test_resampling_for_a_rate_needs_little_memory() -> None:
     """The steps of 50 keep the filters small; this is the worst rate of all."""
     assert resample(sound(1.0, 191_950)[None], 191_950, RATE).shape == (1, RATE)
+
+
+def tone(hertz: float, rate: int, seconds: float = 0.5) -> torch.Tensor:
+    return (
+        0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(rate * seconds), dtype=torch.float64) / rate)
+    ).float()
+
+
+def test_frame_rates() -> None:
+    assert mel_spectrogram(tone(440, 24_000)[None]).shape == (1, 80, 25)
+    assert kaldi_fbank(tone(440, 16_000)).shape == (48, 80)
+    assert whisper_log_mel(tone(440, 16_000)[None]).shape == (1, 128, 50)
+
+
+def test_a_tone_survives_resampling() -> None:
+    down = resample(tone(440, 48_000)[None], 48_000, 16_000)
+    assert down.shape == (1, 8000)
+    assert torch.allclose(down[0, 100:-100], tone(440, 16_000)[100:-100], atol=2e-3)
+    same = tone(440, 16_000)[None]
+    assert resample(same, 16_000, 16_000) is same
+
+
+def test_what_lies_above_the_new_nyquist_is_removed() -> None:
+    assert resample(tone(11_000, 48_000)[None], 48_000, 16_000)[0, 100:-100].abs().max() < 5e-3
+
+
+def test_the_mean_over_time_is_subtracted() -> None:
+    assert speaker_features(tone(440, 16_000) * torch.linspace(0, 1, 8000)).mean(dim=0).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("compute", "wave", "said"),
+    [
+        (mel_spectrogram, torch.zeros(1, 720), "more than 720 samples"),
+        (mel_spectrogram, torch.zeros(2000), "more than 720 samples"),
+        (kaldi_fbank, torch.zeros(399), "at least 400 samples"),
+        (whisper_log_mel, torch.zeros(1, 200), "more than 200 samples"),
+        (partial(resample, source_rate=0, target_rate=16_000), torch.zeros(1, 10), "rates are 0 and 16000"),
+        (partial(resample, source_rate=8_000, target_rate=16_000), torch.zeros(10), r"expected \[batch, samples\]"),
+    ],
+)
+def test_bad_waves_are_named(compute: Callable[[Tensor], Tensor], wave: Tensor, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        compute(wave)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from cosyserve.errors import InvalidRequest, Overloaded
-from services.frontend.prompts import recorded_voices
-from services.frontend.prompts.prompt_recording import PromptRecording
-from services.frontend.prompts.recorded_voices import RecordedVoices
-from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.prompts import recording_reader
+from services.frontend.prompts.recording_reader import PromptRecording, RecordedVoices, RecordingReader
 from services.frontend.voices.voice import Voice
+from tests.unit.frontend.models import until
 
 
 class Reader(RecordingReader):
@@ -29,10 +28,6 @@ class Reader(RecordingReader):
         self.go, self.may_end = asyncio.Event(), asyncio.Event()
         self.may_end.set()
         self.fault: Exception | None = None
-
-    @property
-    def places_taken(self) -> int:
-        return self._under_way
 
     async def voice(self, voice_id: str, recording: PromptRecording) -> Voice:
         self.begun.append(recording.audio)
@@ -57,7 +52,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         def add(self, number: int, labels: dict[str, str]) -> None:
             results[labels["result"]] += number
 
-    monkeypatch.setattr(recorded_voices, "_RECORDINGS", Instrument())
+    monkeypatch.setattr(recording_reader, "_RECORDINGS", Instrument())
     return results
 
 
@@ -72,32 +67,30 @@ async def complaints() -> Any:
     assert said == []
 
 
+def reading(most_at_once: int = 2, *, released: bool = False) -> tuple[Reader, RecordedVoices]:
+    """A reader, released or not, and voices with room in their cache."""
+    reader = Reader(most_at_once)
+    if released:
+        reader.go.set()
+    return reader, RecordedVoices(reader, 1 << 20)
+
+
 def ask(voices: RecordedVoices, audio: bytes = b"a", transcript: str = "", language: str = "") -> "asyncio.Task[Voice]":
     return asyncio.create_task(voices.voice(PromptRecording(audio, transcript, language)))
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 async def test_what_was_read_is_read_no_more(counted: Counter[str]) -> None:
-    reader = Reader()
-    reader.go.set()
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading(released=True)
     first = await ask(voices)
     assert [await ask(voices) for _ in range(4)] == [first] * 4
     assert reader.begun == [b"a"]
     assert counted == {"miss": 1, "hit": 4}
     assert first.id == f"recording-{PromptRecording(b'a').sha256()[:16]}"
-    assert reader.places_taken == 0
+    assert reader._under_way == 0
 
 
 async def test_another_file_transcript_or_language_is_another_recording() -> None:
-    reader = Reader()
-    reader.go.set()
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading(released=True)
     prompts = [("ab", "c", ""), ("a", "bc", ""), ("a", "b", "c"), ("ab", "", "c"), ("a", "b", "")]
     ids = [(await ask(voices, audio.encode(), transcript, language)).id for audio, transcript, language in prompts * 2]
     assert len(set(ids)) == len(prompts) == len(reader.begun)
@@ -122,8 +115,7 @@ async def test_memory_is_bounded_by_bytes(room: int, read_again: list[bytes]) ->
 
 
 async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end(counted: Counter[str]) -> None:
-    reader = Reader(most_at_once=1)
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading(most_at_once=1)
     asks = [ask(voices) for _ in range(10)]
     await until(lambda: counted.total() == 10)
     asks[0].cancel()  # the call that started the read
@@ -140,23 +132,20 @@ async def test_concurrent_calls_share_one_read_that_a_cancelled_one_does_not_end
 
 
 async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counter[str]) -> None:
-    reader = Reader(most_at_once=1)
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading(most_at_once=1)
     asks = [ask(voices) for _ in range(3)]
     await until(lambda: counted.total() == 3 and reader.begun)
     for each in asks:
         each.cancel()
     await asyncio.gather(*asks, return_exceptions=True)
-    await until(lambda: reader.ended == [b"a"])
-    await until(lambda: reader.places_taken == 0)
+    await until(lambda: reader.ended == [b"a"] and reader._under_way == 0)
     assert not voices._pending
     assert len(voices._cache) == 0
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
 
 
 async def test_a_call_during_the_cancellation_starts_a_new_read() -> None:
-    reader = Reader()
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading()
     lost = ask(voices)
     await until(lambda: reader.begun)
     reader.may_end.clear()
@@ -171,13 +160,12 @@ async def test_a_call_during_the_cancellation_starts_a_new_read() -> None:
     reader.go.set()
     assert await new is await joined
     assert len(reader.begun) == 2
-    assert (len(voices._cache), reader.places_taken) == (1, 0)
+    assert (len(voices._cache), reader._under_way) == (1, 0)
 
 
 async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[str]) -> None:
-    reader = Reader()
+    reader, voices = reading()
     reader.fault = InvalidRequest("the recording is silent")
-    voices = RecordedVoices(reader, 1 << 20)
     asks = [ask(voices) for _ in range(3)]
     await until(lambda: counted.total() == 3)
     reader.go.set()
@@ -192,8 +180,7 @@ async def test_a_refusal_reaches_all_callers_and_is_not_cached(counted: Counter[
 
 
 async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_loop() -> None:
-    reader = Reader()
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading()
     asked = ask(voices)
     await until(lambda: reader.begun)
     reader.fault = InvalidRequest("too late")
@@ -205,13 +192,11 @@ async def test_a_failure_without_waiting_callers_is_not_reported_by_the_event_lo
 
 
 async def test_only_a_reading_takes_a_place(counted: Counter[str]) -> None:
-    reader = Reader(most_at_once=1)
-    reader.go.set()
-    voices = RecordedVoices(reader, 1 << 20)
+    reader, voices = reading(most_at_once=1, released=True)
     await ask(voices, b"cached")
     reader.go.clear()
     first, second = ask(voices), ask(voices)
-    await until(lambda: reader.places_taken == 1 and counted.total() == 3)
+    await until(lambda: reader._under_way == 1 and counted.total() == 3)
     assert (await ask(voices, b"cached")).id
     with pytest.raises(Overloaded, match="1 of 1 recordings are being read; try again in 2 s") as caught:
         await ask(voices, b"other")

@@ -21,6 +21,7 @@ from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.sound import MOST_BYTES, Sound, trim_silence
 from services.frontend.recordings.wav_reader import read_wav
 from tests.fuzz.upload_seeds import seeds, voiced
+from tests.unit.frontend.models import until
 
 FILES = seeds()
 
@@ -131,9 +132,7 @@ async def test_a_decoder_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tm
 async def test_hanging_up_ends_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend(monkeypatch, tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 100")
     call = asyncio.create_task(decode(FILES["16.flac"]))
-    async with asyncio.timeout(5):
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-            await asyncio.sleep(0.01)
+    await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cosyserve.errors import InvalidRequest
 from services.frontend.analysis.incremental_sentences import Sentence
-from services.frontend.analysis.streaming import StreamingInput
-from services.frontend.analysis.whole_input import parts_of
+from services.frontend.analysis.input_text import StreamingInput, parts_of
 from services.frontend.segmentation.pauses import Pause
 from tests.unit.frontend.models import DEMO, TINY, analyzer
 
@@ -52,38 +51,43 @@ def outcome(fragments: list[str], model: str, *, partial: bool, **how: Any) -> l
     return [*heard, *reading.log.take()]
 
 
-def test_a_rate_splits_and_what_goes_on_in_mid_sentence_is_marked() -> None:
-    result = whole(
-        '<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>'
-    )
-    assert [(part.text.strip(), part.rate, part.continues) for part in result if isinstance(part, Sentence)] == [
-        ("Now.", 1.0, False),
-        ("slowly.", 0.75, True),
-        ("again.", 1.0, True),
-        ("Fast.", 1.25, False),
-    ]
-
-
-def test_sentences_and_paragraphs_end_what_has_no_mark() -> None:
-    result = whole("<speak><p>First</p><p><s>Second</s><s>Third</s></p>Fourth</speak>")
-    assert [(part.text, part.continues) for part in result if isinstance(part, Sentence)] == [
-        ("First.", False),
-        ("Second.", False),
-        ("Third.", False),
-        ("Fourth.", False),
-    ]
-
-
-def test_pauses_of_both_forms() -> None:
-    result = whole('<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>')
-    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in result] == [
-        "A.",
-        300,
-        200,
-        "b.",
-        1000,
-        "c.",
-    ]
+@pytest.mark.parametrize(
+    ("document", "parts"),
+    [
+        (
+            '<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>',
+            [
+                ("Now.", 1.0, False, "en"),
+                ("slowly.", 0.75, True, "en"),
+                ("again.", 1.0, True, "en"),
+                ("Fast.", 1.25, False, "en"),
+            ],
+        ),
+        (
+            "<speak><p>First</p><p><s>Second</s><s>Third</s></p>Fourth</speak>",
+            [(f"{text}.", 1.0, False, "en") for text in ("First", "Second", "Third", "Fourth")],
+        ),
+        (
+            '<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>',
+            [("A.", 1.0, False, "en"), 300, 200, ("b.", 1.0, False, "en"), 1000, ("c.", 1.0, False, "en")],
+        ),
+        (
+            '<speak>今天<lang xml:lang="en">12 dogs</lang>12<s xml:lang="de">12 Hunde</s></speak>',
+            [
+                ("今天。", 1.0, False, "zh"),
+                ("twelve dogs.", 1.0, True, "en"),
+                ("十二。", 1.0, True, "zh"),
+                ("12 Hunde.", 1.0, False, "de"),
+            ],
+        ),
+    ],
+    ids=["rates", "sentences and paragraphs", "pauses", "languages"],
+)
+def test_parts_have_their_rate_their_language_and_what_goes_on_is_marked(document: str, parts: list[object]) -> None:
+    assert [
+        part.milliseconds if isinstance(part, Pause) else (part.text.strip(), part.rate, part.continues, part.language)
+        for part in whole(document)
+    ] == parts
 
 
 def test_pronunciations_hold_in_documents_and_phonemes_of_the_document_win() -> None:
@@ -114,16 +118,6 @@ def test_pronunciations_hold_in_documents_and_phonemes_of_the_document_win() -> 
 )
 def test_what_is_spoken(document: str, spoken: str) -> None:
     assert texts(document) == [spoken]
-
-
-def test_languages_are_those_of_the_elements() -> None:
-    result = whole('<speak>今天<lang xml:lang="en">12 dogs</lang>12<s xml:lang="de">12 Hunde</s></speak>')
-    assert [(part.text, part.language) for part in result if isinstance(part, Sentence)] == [
-        ("今天。", "zh"),
-        ("twelve dogs.", "en"),
-        ("十二。", "zh"),
-        ("12 Hunde.", "de"),
-    ]
 
 
 def test_a_document_may_hold_control_tokens_where_they_are_allowed() -> None:

@@ -11,6 +11,7 @@ import pytest
 from cosyserve.errors import Overloaded
 from services.frontend.text import text_scheduler as module
 from services.frontend.text.text_scheduler import Caller, TextScheduler, yield_turn
+from tests.unit.frontend.models import until
 
 
 class Pieces:
@@ -35,9 +36,7 @@ class Pieces:
         """The work is under way and known to the scheduler when this returns."""
         before = self.known
         task = asyncio.create_task(self.scheduler.run(caller or Caller(), self.of(name, count)))
-        async with asyncio.timeout(10):
-            while self.known == before and not task.done():
-                await asyncio.sleep(0)
+        await until(lambda: self.known != before or task.done())
         return task
 
     @property
@@ -115,16 +114,12 @@ async def test_hanging_up_ends_the_work_where_it_gives_way_and_frees_the_turn() 
     pieces = Held()
     leaving, waiting = await pieces.start("leaves", 1_000_000), await pieces.start("waits", 5)
     pieces.open()
-    async with asyncio.timeout(10):
-        while "leaves" not in pieces.done:
-            await asyncio.sleep(0)
+    await until(lambda: "leaves" in pieces.done)
     leaving.cancel()
     assert await waiting == 5
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    async with asyncio.timeout(10):
-        while pieces.known or pieces.scheduler._calls:
-            await asyncio.sleep(0)
+    await until(lambda: not pieces.known and not pieces.scheduler._calls)
     assert len(pieces.done) < 1_000_000
     assert pieces.scheduler._free == 1
 
@@ -133,9 +128,7 @@ async def test_who_hangs_up_while_waiting_leaves_at_once() -> None:
     pieces = Held()
     leaving = await pieces.start("leaves", 5)
     leaving.cancel()
-    async with asyncio.timeout(10):
-        while pieces.scheduler._calls:
-            await asyncio.sleep(0)
+    await until(lambda: not pieces.scheduler._calls)
     pieces.open()
     assert await pieces.scheduler.run(Caller(), pieces.of("stays", 2)) == 2
     assert pieces.done == ["stays"] * 2

@@ -4,7 +4,7 @@ limits.
 
 import pytest
 
-from services.frontend.analysis.whole_input import parts_of
+from services.frontend.analysis.input_text import parts_of
 from services.frontend.text.characters import scripts_of, stretches
 from services.frontend.text.text_warnings import (
     LONGEST_LEFT_OUT,

@@ -1,9 +1,11 @@
-"""Voices: the layouts of spk2info.pt, refused files, and the set of presets."""
+"""Voices: the layouts of spk2info.pt, refused files, the set of presets; and a cut prompt: the
+decoder receives less of it, the speech-token model all of it, and the first hop is audible.
+"""
 
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import numpy as np
 import pytest
@@ -11,10 +13,12 @@ import torch
 
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.loading import read_tokenizer
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import PresetVoices
-from services.frontend.voices.speaker_file import read_voices
-from services.frontend.voices.voice import Voice
+from services.frontend.voices.speaker_file import cut_entry, entry_of, read_voices, voice_of
+from services.frontend.voices.voice import FIRST_HOP_TOKENS, LEAST_PROMPT_TOKENS, Voice, cut_of, tokens_before_sound
+from tools.model import cut_prompts
 
 TINY = Path(__file__).parents[3] / "golden" / "tiny"
 TOKENIZER = TextTokenizer(ModelDirectory(TINY))
@@ -86,7 +90,7 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({}, "voice 'v': field flow_embedding or embedding is missing"),
+        ({}, "field flow_embedding or embedding is missing"),
         ({"embedding": torch.zeros(1, 191)}, r"field embedding has shape \[1, 191\], expected \[1, 192\]"),
         ({"embedding": torch.full((1, 192), float("nan"))}, "field embedding is not finite"),
         (
@@ -111,9 +115,8 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
     ],
 )
 def test_a_bad_field_is_named(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
+    with pytest.raises(ModelError, match=rf"spk2info\.pt: voice 'v': .*{message}"):
         read(tmp_path, {"v": entry})
-    assert "spk2info.pt: voice 'v'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -133,26 +136,16 @@ class Hostile:
 
 def test_a_hostile_or_broken_pickle_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for content in (pickle.dumps({"v": Hostile()}), b"not a pickle", b""):
+    whole = (TINY / "spk2info.pt").read_bytes()
+    for content in (pickle.dumps({"v": Hostile()}), b"not a pickle", b"", whole[: len(whole) // 2]):
         (tmp_path / "spk2info.pt").write_bytes(content)
-        with pytest.raises(ModelError, match="not a file of plain tensors"):
+        with pytest.raises(ModelError, match=r"spk2info\.pt: not a file of plain tensors"):
             read_voices(ModelDirectory(tmp_path), TOKENIZER)
     assert not (tmp_path / "hostile-was-here").exists()
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
-    shutil.copy(TINY / "spk2info.pt", tmp_path)
-    content = (tmp_path / "spk2info.pt").read_bytes()
-    (tmp_path / "spk2info.pt").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ModelError, match=r"spk2info\.pt: not a file of plain tensors"):
-        read_voices(ModelDirectory(tmp_path), TOKENIZER)
-
-
 def test_no_file_means_no_voices(tmp_path: Path) -> None:
-    registry = PresetVoices(read_voices(ModelDirectory(tmp_path), TOKENIZER))
-    assert registry.all() == []
-    with pytest.raises(NotFound, match="no default; this server has no voices"):
-        registry.get("")
+    assert read_voices(ModelDirectory(tmp_path), TOKENIZER) == []
 
 
 def test_the_default_is_the_one_set_or_the_first() -> None:
@@ -163,9 +156,94 @@ def test_the_default_is_the_one_set_or_the_first() -> None:
         PresetVoices(voices, "d")
 
 
-def test_an_unknown_voice_is_answered_with_at_most_ten_names() -> None:
-    registry = PresetVoices([voice(f"v{number:02}") for number in range(12)])
-    with pytest.raises(NotFound, match=r"there is no voice 'x'; known: v00, .*, v09 and 2 more$"):
-        registry.get("x")
-    with pytest.raises(InvalidRequest, match="129 characters, allowed 1 to 128"):
-        registry.get("x" * 129)
+@pytest.mark.parametrize(
+    ("count", "asked", "error", "message"),
+    [
+        (0, "", NotFound, "no default; this server has no voices"),
+        # At most ten names.
+        (12, "x", NotFound, r"there is no voice 'x'; known: v00, .*, v09 and 2 more$"),
+        (12, "x" * 129, InvalidRequest, "129 characters, allowed 1 to 128"),
+    ],
+)
+def test_an_unknown_voice_is_answered_with_the_known_names(
+    count: int, asked: str, error: type[Exception], message: str
+) -> None:
+    registry = PresetVoices([voice(f"v{number:02}") for number in range(count)])
+    assert len(registry.all()) == count
+    with pytest.raises(error, match=message):
+        registry.get(asked)
+
+
+DEMO = Path(__file__).parents[4] / "models" / "demo"
+
+
+def prompted(tokens: int) -> Voice:
+    mel = np.arange(2 * tokens * 80, dtype="<f4")
+    return Voice("v", (1, 2), tuple(range(tokens)), mel.tobytes(), np.ones(192, "<f4").tobytes())
+
+
+@pytest.mark.parametrize("tokens", range(LEAST_PROMPT_TOKENS + 24, 200, 7))
+def test_a_cut_prompt_ends_one_first_hop_before_a_border(tokens: int) -> None:
+    left = tokens - cut_of(tokens)
+    assert 0 <= cut_of(tokens) <= 24
+    assert (left + FIRST_HOP_TOKENS) % 25 == 0
+    assert tokens_before_sound(left) == FIRST_HOP_TOKENS + 3
+    assert cut_of(left) == 0
+
+
+def test_two_seconds_stay() -> None:
+    assert [cut_of(tokens) for tokens in (0, 1, 49, 50, 54, 56, 74)] == [0, 0, 0, 0, 0, 1, 19]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "wanted"), [(50, 28), (57, 21), (59, 19), (60, 43), (61, 42), (64, 39), (65, 38), (74, 29)]
+)
+def test_a_first_hop_that_cannot_be_heard_costs_a_second_one(decoder: int, wanted: int) -> None:
+    assert tokens_before_sound(decoder) == wanted
+
+
+def test_the_decoder_is_shown_the_end_and_the_rest_stays() -> None:
+    whole, cut = prompted(61), prompted(61).cut(6)
+    assert (whole.decoder_tokens, cut.decoder_tokens) == (61, 55)
+    assert cut.prompt_mel == whole.prompt_mel[6 * 2 * 80 * 4 :]
+    assert cut.prompt_speech_tokens == whole.prompt_speech_tokens
+    assert cut.content_hash != whole.content_hash
+
+
+def test_more_than_the_prompt_cannot_be_cut() -> None:
+    with pytest.raises(ValueError, match="61 of 61 prompt tokens cannot be left out"):
+        prompted(61).cut(61)
+
+
+@pytest.mark.parametrize("size", [0, 4, 62 * 640])
+def test_a_mel_of_other_tokens_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match=r"prompt_mel has \d+ bytes, expected float32 \[2 n, 80\] with n from 1 to 61"):
+        Voice("v", (), tuple(range(61)), bytes(size), np.ones(192, "<f4").tobytes())
+
+
+def test_the_published_layout_holds_a_cut_voice() -> None:
+    cut, tokenizer = prompted(61).cut(6), MagicMock(__len__=Mock(return_value=10))
+    for entry in (entry_of(cut), cut_entry(entry_of(prompted(61))), cut_entry(entry_of(cut))):
+        assert voice_of("v", entry, tokenizer) == cut
+    tokenizer.encode.assert_not_called()
+
+
+def test_a_file_is_cut_and_says_what_it_gains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spk2info.pt").touch()
+    assert cut_prompts.main([str(tmp_path / "nowhere")]) == 1
+    torch.save({"a": entry_of(prompted(61)), "b": {"embedding": torch.ones(1, 192)}}, tmp_path / "spk2info.pt")
+    assert cut_prompts.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "a: 23 speech tokens before the first audible sample instead of 42\n"
+    result = torch.load(tmp_path / "spk2info.pt", weights_only=True)
+    assert (result["a"]["flow_prompt_speech_token"].shape, result["a"]["llm_prompt_speech_token"].shape) == (
+        (1, 55),
+        (1, 61),
+    )
+    assert list(result["b"]) == ["embedding"]
+
+
+def test_the_bundled_voices_are_cut() -> None:
+    directory = ModelDirectory(DEMO)
+    for each in read_voices(directory, read_tokenizer(directory)):
+        assert tokens_before_sound(each.decoder_tokens) == FIRST_HOP_TOKENS + 3
+        assert cut_of(each.decoder_tokens) == 0

@@ -36,10 +36,13 @@ def test_what_rounds_alike_is_equal() -> None:
     assert identity() == identity(max_sequences=3, max_positions=512, batch_invariant=True)
 
 
-def test_fused_steps_say_what_they_round_by() -> None:
-    texts = [
-        fused_precision_text(settings(max_sequences=16), False),
-        fused_precision_text(settings(max_sequences=16), True),
-        fused_precision_text(settings(max_sequences=16, gpu_precision="float32"), False),
-    ]
-    assert texts == ["bfloat16, fused, batches of up to 16 rows", "bfloat16, fused", "float32, fused"]
+@pytest.mark.parametrize(
+    ("precision", "batch_invariant", "text"),
+    [
+        ("bfloat16", False, "bfloat16, fused, batches of up to 16 rows"),
+        ("bfloat16", True, "bfloat16, fused"),
+        ("float32", False, "float32, fused"),
+    ],
+)
+def test_fused_steps_say_what_they_round_by(precision: str, batch_invariant: bool, text: str) -> None:
+    assert fused_precision_text(settings(max_sequences=16, gpu_precision=precision), batch_invariant) == text

@@ -18,7 +18,7 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.generation.config import LengthBounds, read_config
+from services.llm.generation.config import read_config
 from tests.unit.llm.tiny_llm import TINY
 
 Tensors = dict[str, torch.Tensor]
@@ -172,14 +172,20 @@ def bounds(least: object, most: object) -> str:
     return f"    min_token_text_ratio: {least}\n    max_token_text_ratio: {most}\n"
 
 
-def test_bounds_of_length_are_read_from_the_yaml(copy: Path) -> None:
-    lengths = read_config(ModelDirectory(copy)).lengths
-    assert lengths == LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20)
-    assert lengths.longest(1) == 20
-    lengths = read_config(ModelDirectory(with_llm_keys(copy, bounds(0.6, 4)))).lengths
-    assert lengths == LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=4)
-    lengths = read_config(ModelDirectory(with_llm_keys(copy, "    shortest_limit: 50\n"))).lengths
-    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == [50, 50, 60, 4000, 4096]
+@pytest.mark.parametrize(
+    ("keys", "ratios", "longest"),
+    [
+        ("", (2, 20), [20, 40, 60, 4000, 4096]),
+        (bounds(0.6, 4), (0.6, 4), [4, 8, 12, 800, 1200]),
+        ("    shortest_limit: 50\n", (2, 20), [50, 50, 60, 4000, 4096]),
+    ],
+)
+def test_bounds_of_length_are_read_from_the_yaml(
+    copy: Path, keys: str, ratios: tuple[float, float], longest: list[int]
+) -> None:
+    lengths = read_config(ModelDirectory(with_llm_keys(copy, keys))).lengths
+    assert (lengths.min_token_text_ratio, lengths.max_token_text_ratio) == ratios
+    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == longest
 
 
 @pytest.mark.parametrize(

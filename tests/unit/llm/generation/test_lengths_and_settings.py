@@ -10,7 +10,7 @@ from services.llm.generation.outbox import Outbox
 from services.llm.generation.request import FinishReason, Grouping, Hop, Prompt
 from services.llm.generation.requested_script import longest_arriving_text, positions_of_whole_text
 from services.llm.settings import LlmSettings
-from tests.unit.llm.generation.test_interleaved_text import CONFIG
+from tests.unit.llm.generation.test_scripts import CONFIG
 
 PREFIX = "COSYSERVE_LLM_"
 GOOD = {"LISTEN": "127.0.0.1:0", "MODEL": "models/demo"}
@@ -62,14 +62,19 @@ def test_arriving_text_is_limited_to_what_its_slot_holds() -> None:
         longest_arriving_text(CONFIG, Prompt((), tuple(range(90))), 100)
 
 
-def test_hops_leave_when_full_and_the_rest_with_the_outcome() -> None:
-    sent: list[Hop | Exception] = []
-    outbox = Outbox(sent.append, Grouping(first=2, rest=3))
+def sent(tokens: int, last: int | None = None) -> list[Hop]:
+    """The hops of so many tokens. last: with which the sentence is known to end."""
+    hops: list[Hop] = []
+    outbox = Outbox(hops.append, Grouping(first=2, rest=3))
     outbox.prefilled(0, 9)
-    for token in range(6):
-        outbox.add(token, last=False)
-    outbox.finish(FinishReason.END_OF_SPEECH, 6)
-    hops = [hop for hop in sent if isinstance(hop, Hop)]
+    for token in range(tokens):
+        outbox.add(token, last=token == last)
+    outbox.finish(FinishReason.END_OF_SPEECH, tokens)
+    return hops
+
+
+def test_hops_leave_when_full_and_the_rest_with_the_outcome() -> None:
+    hops = sent(6)
     assert [hop.tokens for hop in hops] == [[0, 1], [2, 3, 4], [5]]
     assert [[timing.name for timing in hop.timings] for hop in hops] == [
         ["llm.queue", "llm.prefill", "llm.first_hop"],
@@ -80,10 +85,4 @@ def test_hops_leave_when_full_and_the_rest_with_the_outcome() -> None:
 
 
 def test_a_last_token_that_fills_its_hop_travels_with_the_outcome() -> None:
-    sent: list[Hop | Exception] = []
-    outbox = Outbox(sent.append, Grouping(first=2))
-    outbox.prefilled(0, 9)
-    outbox.add(1, last=False)
-    outbox.add(2, last=True)
-    outbox.finish(FinishReason.LENGTH, 2)
-    assert len(sent) == 1
+    assert len(sent(2, last=1)) == 1

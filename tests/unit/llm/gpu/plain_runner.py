@@ -3,7 +3,7 @@ CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -12,18 +12,10 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.generation.script import Input, Table, speech_inputs
-from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, tiles_of
-from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.layout import CHUNK, PAGE, TILE, ReadDecisions, Stretch, tiles_of
+from services.llm.gpu.slots import NON_FINITE, NOTHING, Column, Flag
 
 POSITIONS = 2048
-
-
-@dataclass(frozen=True)
-class Decisions:
-    decisions: list[int]
-
-    def read(self) -> list[int]:
-        return self.decisions
 
 
 class PlainRunner:
@@ -72,10 +64,10 @@ class PlainRunner:
         assert self.caches[slot].length == state[Column.LENGTH]
         self.state[slot] = list(state)
 
-    def step(self, slots: Sequence[int]) -> Decisions:
+    def step(self, slots: Sequence[int]) -> ReadDecisions:
         self.order.append("step")
         self.steps.append(tuple(slots))
-        return Decisions([self._decide(slot) for slot in slots])
+        return partial(list, [self._decide(slot) for slot in slots])
 
     def close(self) -> None:
         pass

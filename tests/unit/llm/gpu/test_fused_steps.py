@@ -6,7 +6,9 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,17 +16,14 @@ import torch
 from cosyserve.errors import SettingsError
 from services.llm.backends import torch_backend
 from services.llm.backends.torch_backend import TorchBackend
-from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
-from services.llm.generation.whole_text import WholeText
-from services.llm.gpu.kv_slots import KvSlot, KvSlotPool
+from services.llm.generation.script import WholeText
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
-from services.llm.gpu.state_table import Column, Flag, state_row
-from services.llm.gpu.suitability import check
-from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
+from services.llm.gpu.slots import Column, Flag, KvSlot, KvSlotPool, state_row
+from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, check, depth, once, tuning
 from tests.unit.llm.tiny_llm import PROMPT, model, sentence, settings, tokens, tokens_alone
 
 CONFIG = model().config
@@ -63,26 +62,27 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", None)
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", None)
 
 
 def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
 
 
-def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def start_raises(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
+    start = Mock(side_effect=error)
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", SimpleNamespace(start_engine=start))
 
-    def start_engine(*parts: object, **settings: object) -> Engine:
-        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
 
-    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
+NO_COMPILER = RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+NO_MEMORY = SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit next to the weights")
 
 
 OBSTACLES = [
     (without_triton, r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"),
     (older_than_ampere, "fused steps need a GPU of compute capability 8.0, this one has 7.5; set"),
-    (without_compiler, r"cannot be compiled here \(Failed to find C compiler.*; set"),
+    (partial(start_raises, NO_COMPILER), r"cannot be compiled here \(Failed to find C compiler.*; set"),
 ]
 
 
@@ -108,12 +108,7 @@ async def test_what_fused_steps_lack_is_reported_and_the_readable_engine_serves_
 
 @pytest.mark.usefixtures("on_a_gpu")
 def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-
-    def start_engine(*parts: object, **settings: object) -> Engine:
-        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit next to the weights")
-
-    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
+    start_raises(NO_MEMORY, monkeypatch)
     with pytest.raises(SettingsError, match="KV_BUDGET"):
         TorchBackend.load(settings(device="auto"))
 

@@ -22,7 +22,7 @@ from services.llm.gpu.decode import DecodeStep, Memory
 from services.llm.gpu.layout import PAGE, Stretch
 from services.llm.gpu.packing import PackedModel, pack
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.state_table import NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.slots import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
 from tests.unit.llm.tiny_llm import model
 
@@ -79,13 +79,7 @@ def cached(model: SpeechTokenModel, tokens: list[int]) -> tuple[SequenceCache, T
 
 @pytest.fixture
 def plain() -> SpeechTokenModel:
-    on_cpu = model()
-    moved = {name: value.to(DEVICE) for name, value in vars(on_cpu).items() if isinstance(value, torch.Tensor)}
-    layers = tuple(
-        type(layer)(**{name: value.to(DEVICE) for name, value in vars(layer).items()}) for layer in on_cpu.layers
-    )
-    tables = (on_cpu.tables[0].to(DEVICE), on_cpu.tables[1].to(DEVICE), on_cpu.tables[2].to(DEVICE))
-    return SpeechTokenModel(config=on_cpu.config, tables=tables, layers=layers, **moved)
+    return model(DEVICE)
 
 
 def reserved(packed: PackedModel) -> Memory:

@@ -41,18 +41,14 @@ def test_the_path_is_the_best_of_all(seed: int) -> None:
     ways = [way for way in itertools.product(range(5), repeat=6) if all(a <= b for a, b in itertools.pairwise(way))]
     best = max(ways, key=lambda way: score(of, ids, tokens, way))
     starts = of.starts(tuple(ids), tokens)
-    assert starts is not None
     assert starts == sorted(starts)
     aligned = tuple(int(place) for place in np.searchsorted(starts, np.arange(6), side="right") - 1)
     assert score(of, ids, tokens, aligned) == pytest.approx(score(of, ids, tokens, best), rel=1e-6)
 
 
 def test_too_few_tokens_have_no_path() -> None:
-    of = table()
-    assert of.starts((1,) * (2 * MOST_SKIPPED + 3), [0]) is None
-    assert of.starts((1,), []) is None
-    assert of.starts((), [1]) is None
-    assert of.starts((1, 2), [7000, 1]) is None
+    for ids, tokens in (((1,) * (2 * MOST_SKIPPED + 3), [0]), ((1,), []), ((), [1]), ((1, 2), [7000, 1])):
+        assert table().starts(ids, tokens) is None
 
 
 def test_a_single_id_begins_at_once() -> None:
@@ -61,20 +57,20 @@ def test_a_single_id_begins_at_once() -> None:
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     of, path = table(), tmp_path / FILE
-    np.savez(path, digits=of.digits, stay=of.stay, leave=of.leave, skip=of.skip)
+    np.savez(path, **vars(of))
     read = AlignmentTable.read(path, VOCABULARY)
     assert np.array_equal(read.digits, of.digits)
     with pytest.raises(ModelError, match=r"alignment\.npz: digits has shape \(6, 8, 3\), expected \(7, 8, 3\)"):
         AlignmentTable.read(path, VOCABULARY + 1)
-    np.savez(path, digits=of.digits, stay=of.stay, leave=of.leave)
-    with pytest.raises(ModelError, match=r"alignment\.npz: not a readable alignment table"):
-        AlignmentTable.read(path, VOCABULARY)
-    np.savez(path, digits=of.digits * np.nan, stay=of.stay, leave=of.leave, skip=of.skip)
-    with pytest.raises(ModelError, match="not finite"):
-        AlignmentTable.read(path, VOCABULARY)
-    path.write_bytes(b"PK\x03\x04 and no more")
-    with pytest.raises(ModelError, match="not a readable"):
-        AlignmentTable.read(path, VOCABULARY)
+    damages = {
+        r"alignment\.npz: not a readable alignment table": lambda: np.savez(path, digits=of.digits, stay=of.stay),
+        "not finite": lambda: np.savez(path, **vars(of) | {"digits": of.digits * np.nan}),
+        "not a readable": lambda: path.write_bytes(b"PK\x03\x04 and no more"),
+    }
+    for message, damage in damages.items():
+        damage()
+        with pytest.raises(ModelError, match=message):
+            AlignmentTable.read(path, VOCABULARY)
 
 
 IDS, TOKENS = 6, 6
@@ -147,6 +143,5 @@ def test_a_long_vowel_is_no_repetition() -> None:
 
 
 def test_what_is_too_short_has_no_gain() -> None:
-    assert step_back_gain(table(), (1,) * (FEWEST_IDS - 1), [1, 2, 3]) == -np.inf
-    assert step_back_gain(table(), (1,) * FEWEST_IDS, [1]) == -np.inf
-    assert step_back_gain(table(), (1,) * 30, [1, 2]) == -np.inf
+    for ids, tokens in ((FEWEST_IDS - 1, [1, 2, 3]), (FEWEST_IDS, [1]), (30, [1, 2])):
+        assert step_back_gain(table(), (1,) * ids, tokens) == -np.inf

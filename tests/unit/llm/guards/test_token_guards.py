@@ -1,9 +1,11 @@
 """Token guards: what is a fault, what is not, and that the cutting into hops does not matter."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
-from cosyserve.errors import Absurd, PromptSpoken, Runaway, TooShort
+from cosyserve.errors import Absurd, CosyserveError, PromptSpoken, Runaway, TooShort
 from cosyserve.telemetry import Timing
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import FinishReason, Hop, Outcome, Prompt
@@ -27,14 +29,19 @@ def ended(reason: FinishReason = FinishReason.END_OF_SPEECH) -> Hop:
     return Hop([], (), Outcome(reason, 0, NEVER, NEVER, NEVER))
 
 
-def is_repetition(tokens: list[int], cut: int, prompt: list[int] = PROMPT) -> bool:
+def fault(tokens: list[int], cut: int, prompt: list[int] = PROMPT) -> CosyserveError | None:
+    """What the guards raise for these tokens, `cut` at a time."""
     of = guards(prompt)
     try:
         for at in range(0, len(tokens), cut):
             of.see(tokens[at : at + cut])
-    except PromptSpoken:
-        return True
-    return False
+    except CosyserveError as error:
+        return error
+    return None
+
+
+def is_repetition(tokens: list[int], cut: int, prompt: list[int] = PROMPT) -> bool:
+    return type(fault(tokens, cut, prompt)) is PromptSpoken
 
 
 @pytest.mark.parametrize("cut", [1, 7, 25, 1000])
@@ -79,18 +86,10 @@ def test_a_held_sound_against_a_long_prompt_of_it_is_distinguished_at_once(token
 
 @pytest.mark.parametrize("cut", [1, 7, 25, 1000])
 def test_one_token_for_two_seconds_is_no_speech(cut: int) -> None:
-    def verdict(tokens: list[int]) -> str:
-        of = guards([])
-        try:
-            for at in range(0, len(tokens), cut):
-                of.see(tokens[at : at + cut])
-        except Absurd as error:
-            return error.message
-        return ""
-
-    assert verdict(OTHER[:30] + [9] * LONGEST_RUN + OTHER[30:] + [9] * LONGEST_RUN) == ""
-    assert verdict(OTHER[:30] + [9] * (LONGEST_RUN + 1)) == "speech token 9 came 51 times in a row, 2 s of one sound"
-    assert verdict([9] * 1000).startswith("speech token 9 came 51 times")
+    assert fault(OTHER[:30] + [9] * LONGEST_RUN + OTHER[30:] + [9] * LONGEST_RUN, cut, []) is None
+    for tokens in (OTHER[:30] + [9] * (LONGEST_RUN + 1), [9] * 1000):
+        found = fault(tokens, cut, [])
+        assert (type(found), str(found)) == (Absurd, "speech token 9 came 51 times in a row, 2 s of one sound")
 
 
 @pytest.mark.parametrize(
@@ -107,10 +106,7 @@ def test_words_of_the_prompt_that_the_text_has_too_may_sound_alike(
     prompt_text: tuple[int, ...], is_asked_for: bool
 ) -> None:
     """Three text ids are as many as are said in 20 speech tokens, with 2 to 20 tokens for each."""
-    if is_asked_for:
-        guards(PROMPT, prompt_text).see(PROMPT)
-        return
-    with pytest.raises(PromptSpoken):
+    with nullcontext() if is_asked_for else pytest.raises(PromptSpoken):
         guards(PROMPT, prompt_text).see(PROMPT)
 
 
@@ -133,10 +129,8 @@ def test_replayed_tokens_count() -> None:
 def test_the_fewest_tokens_that_may_be_are_too_few(tokens: int, is_short: bool) -> None:
     of = guards([])
     of.see(OTHER[:tokens])
-    if not is_short:
-        of.end(ended())
-        return
-    with pytest.raises(TooShort, match=f"{tokens} speech tokens for 10 text ids"):
+    too_short = pytest.raises(TooShort, match=f"{tokens} speech tokens for 10 text ids")
+    with too_short if is_short else nullcontext():
         of.end(ended())
 
 

@@ -13,7 +13,7 @@ import multiprocessing
 import time
 import types
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +84,6 @@ class AdapterLogitsProcessor:
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self.of: dict[int, functools.partial[Logits]] = {}
 
-    def new_req_logits_processor(self, params: SamplingParams) -> Any:
-        raise NotImplementedError
-
     def add(self, index: int, params: SamplingParams, output_ids: list[int]) -> None:
         processor = self.new_req_logits_processor(params)
         if processor is not None:
@@ -143,18 +140,6 @@ class ModelRegistry:
         cls.models[architecture] = model
 
 
-@dataclass
-class CompletionOutput:
-    token_ids: list[int]
-    finish_reason: str | None
-
-
-@dataclass
-class RequestOutput:
-    outputs: list[CompletionOutput] = field(default_factory=list)
-    finished: bool = False
-
-
 class AsyncLLM:
     with_core = False
 
@@ -202,7 +187,7 @@ class AsyncLLM:
 
     async def generate(
         self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str
-    ) -> AsyncGenerator[RequestOutput]:
+    ) -> AsyncGenerator[types.SimpleNamespace]:
         assert sampling_params.output_kind is RequestOutputKind.DELTA
         assert sampling_params.temperature == 0.0
         assert not sampling_params.detokenize
@@ -246,7 +231,8 @@ class AsyncLLM:
                 if isinstance(what, Exception):
                     raise RuntimeError(f"EngineGenerateError: {what}")
                 reason = ("stop" if what in stops else "length") if last else None
-                yield RequestOutput([CompletionOutput([what], reason)], last)
+                completion = types.SimpleNamespace(token_ids=[what], finish_reason=reason)
+                yield types.SimpleNamespace(outputs=[completion], finished=last)
         finally:
             if not last:
                 self.engine.abort(request)

@@ -14,7 +14,7 @@ import torch
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.file_lock import is_locked
 from cosyserve.spec import END_OF_SPEECH
-from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
+from services.llm.generation.request import Grouping, Hop, Profile, Prompt, Sampling
 from services.llm.hosted import conversion, hosted_backend
 from services.llm.hosted.hosted_backend import MOST_FAILED_RUNS, HostedBackend
 from tests.unit.llm.hosted.hosts import SEAMS, backend_of, engine_of, first_row, host, hosted, library, load
@@ -33,10 +33,18 @@ async def ours(
         yield backend
 
 
+async def rest_of(stream: AsyncIterator[Hop]) -> list[Hop]:
+    return [hop async for hop in stream]
+
+
 async def idle(backend: HostedBackend) -> None:
     """Until nothing runs; the test's own time limit is the bound."""
     while engine_of(backend).active or backend.admission.admitted:
         await asyncio.sleep(0.001)
+
+
+def broken(row: torch.Tensor) -> torch.Tensor:
+    raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("by_task", [False, True])
@@ -45,12 +53,7 @@ async def test_a_cancelled_sentence_is_aborted_and_computes_no_more(ours: Hosted
     for _ in range(3):
         await anext(stream)
     if by_task:
-
-        async def read() -> None:
-            async for _ in stream:
-                pass
-
-        reader = asyncio.create_task(read())
+        reader = asyncio.create_task(rest_of(stream))
         await asyncio.sleep(0.01)
         reader.cancel()
         await asyncio.wait([reader])
@@ -66,8 +69,7 @@ async def test_a_cancelled_sentence_is_aborted_and_computes_no_more(ours: Hosted
 async def test_the_first_hop_is_empty_and_comes_before_any_work(ours: HostedBackend) -> None:
     engine_of(ours).hold.clear()
     async with contextlib.aclosing(ours.generate(sentence(1))) as stream:
-        assert (await anext(stream)).tokens == []
-        assert engine_of(ours).steps == 0
+        assert ((await anext(stream)).tokens, engine_of(ours).steps) == ([], 0)
     engine_of(ours).hold.set()
 
 
@@ -88,7 +90,7 @@ async def test_one_too_many_is_refused_and_comes_in_later(ours: HostedBackend) -
     for stream in open_text:
         await stream.aclose()
     for stream in streams:
-        assert [hop async for hop in stream]
+        assert await rest_of(stream)
     assert await tokens(ours, sentence(4))
     assert engine_of(ours).most_at_once <= 2
 
@@ -100,11 +102,7 @@ async def never() -> AsyncIterator[list[int]]:
 
 async def test_non_finite_numbers_end_that_sentence_alone(ours: HostedBackend) -> None:
     rows = itertools.count()
-
-    def spoil(row: torch.Tensor) -> torch.Tensor:
-        return torch.full_like(row, torch.nan) if next(rows) == 5 else row
-
-    engine_of(ours).spoil = spoil
+    engine_of(ours).spoil = lambda row: torch.full_like(row, torch.nan) if next(rows) == 5 else row
     with pytest.raises(NonFinite, match="at token 5"):
         await tokens(ours, sentence(1, words=4))
     await idle(ours)
@@ -116,10 +114,6 @@ async def test_an_engine_that_fails_again_and_again_is_given_up(
 ) -> None:
     faults: list[str] = []
     async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=faults.append) as ours:
-
-        def broken(row: torch.Tensor) -> torch.Tensor:
-            raise ZeroDivisionError
-
         engine_of(ours).spoil = broken
         for _ in range(MOST_FAILED_RUNS):
             assert not faults
@@ -131,9 +125,6 @@ async def test_an_engine_that_fails_again_and_again_is_given_up(
 
 
 async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(row: torch.Tensor) -> torch.Tensor:
-        raise ZeroDivisionError
-
     for _ in range(MOST_FAILED_RUNS + 1):
         engine_of(ours).spoil = broken
         with pytest.raises(InternalFault, match="the speech-token engine failed"):
@@ -183,14 +174,17 @@ async def test_closing_ends_running_waiting_and_open_sentences(ours: HostedBacke
 
 
 async def test_impossible_requests_are_refused_before_any_work(ours: HostedBackend) -> None:
-    with pytest.raises(InvalidRequest, match="98 ids, which with this prompt"):
-        await tokens(ours, sentence(1, prompt=PROMPT, text=(1,) * 98))
-    with pytest.raises(InvalidRequest, match="profile upstream feeds inputs twice"):
-        await tokens(ours, sentence(1, text=arriving([1]), sampling=Sampling(profile=Profile.UPSTREAM)))
-    with pytest.raises(InvalidRequest, match="text has 0 ids"):
-        await tokens(ours, sentence(1, text=arriving()))
-    with pytest.raises(InvalidRequest, match="text has more than"):
-        await tokens(ours, sentence(1, prompt=Prompt(), text=arriving([1] * 200)))
+    impossible = {
+        "98 ids, which with this prompt": sentence(1, prompt=PROMPT, text=(1,) * 98),
+        "profile upstream feeds inputs twice": sentence(
+            1, text=arriving([1]), sampling=Sampling(profile=Profile.UPSTREAM)
+        ),
+        "text has 0 ids": sentence(1, text=arriving()),
+        "text has more than": sentence(1, prompt=Prompt(), text=arriving([1] * 200)),
+    }
+    for message, wanted in impossible.items():
+        with pytest.raises(InvalidRequest, match=message):
+            await tokens(ours, wanted)
     assert engine_of(ours).active == 0
     assert ours.admission.admitted == 0
 
@@ -201,9 +195,8 @@ async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: Hosted
         return row
 
     engine_of(ours).spoil = endless
-    received = await hops(ours, sentence(1, words=2))
-    assert received[-1].outcome is not None
-    assert (received[-1].outcome.reason.value, received[-1].outcome.tokens) == ("length", 40)
+    outcome = (await hops(ours, sentence(1, words=2)))[-1].outcome
+    assert (outcome.reason.value, outcome.tokens) == ("length", 40)
 
 
 @pytest.mark.parametrize("kind", SEAMS)

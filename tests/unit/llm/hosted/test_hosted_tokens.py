@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
+from services.llm.generation.request import Grouping, Hop, Profile, Prompt, Sampling
 from tests.unit.llm.hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
 
 TEXT = list(range(20, 33))
+
+
+def contents(received: list[Hop]) -> list[tuple[list[int], list[str]]]:
+    """Tokens and names of the timings of each hop."""
+    return [(hop.tokens, [timing.name for timing in hop.timings]) for hop in received]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -28,16 +33,11 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(
                     seed, words=2 + seed % 3, sampling=Sampling(seed=seed << 30, sentence_index=seed, profile=profile)
                 )
                 received, theirs = await hops(ours, wanted), await hops(torch, wanted)
-                assert [hop.tokens for hop in received] == [hop.tokens for hop in theirs]
-                assert received[-1].outcome is not None
-                assert theirs[-1].outcome is not None
+                assert contents(received) == contents(theirs)
                 assert (received[-1].outcome.reason, received[-1].outcome.tokens) == (
                     theirs[-1].outcome.reason,
                     theirs[-1].outcome.tokens,
                 )
-                assert [timing.name for hop in received for timing in hop.timings] == [
-                    timing.name for hop in theirs for timing in hop.timings
-                ]
 
 
 @pytest.mark.parametrize("kind", SEAMS)
@@ -72,14 +72,9 @@ async def test_a_replay_continues_as_the_uninterrupted_sentence(
         whole = await tokens(torch, sentence(9, prompt=PROMPT))
         streamed = await tokens(torch, sentence(9, prompt=PROMPT, text=arriving(TEXT)))
         for replayed in (1, len(whole) // 2, len(whole)):
-            received = await hops(
-                ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:replayed]), grouping=Grouping(first=400, rest=5))
-            )
-            theirs = await hops(
-                torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:replayed]), grouping=Grouping(first=400, rest=5))
-            )
-            assert [hop.tokens for hop in received] == [hop.tokens for hop in theirs]
-            assert received[-1].outcome is not None
+            wanted = sentence(9, prompt=PROMPT, replay=tuple(whole[:replayed]), grouping=Grouping(first=400, rest=5))
+            received = await hops(ours, wanted)
+            assert contents(received) == contents(await hops(torch, wanted))
             assert received[-1].outcome.tokens == len(whole)
         for replayed in (1, 16, len(streamed)):
             taken_over = sentence(9, prompt=PROMPT, text=arriving(TEXT), replay=tuple(streamed[:replayed]))
@@ -93,12 +88,9 @@ async def test_an_end_that_is_left_out_of_the_output_is_an_end(
     async with backend() as torch, hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).end_in_output = False
         for seed in (1, 2):
-            assert await hops_of(ours, seed) == await hops_of(torch, seed)
-
-
-async def hops_of(source: object, seed: int) -> list[list[int]]:
-    whole = [hop.tokens for hop in await hops(source, sentence(seed))]  # type: ignore[arg-type]
-    return whole + [hop.tokens for hop in await hops(source, sentence(seed, text=arriving(TEXT)))]  # type: ignore[arg-type]
+            for changes in (dict, lambda: {"text": arriving(TEXT)}):
+                received, theirs = [await hops(on, sentence(seed, **changes())) for on in (ours, torch)]
+                assert contents(received) == contents(theirs)
 
 
 VLLM_KINDS = [kind for kind in KINDS if kind != "tensorrt_llm"]

@@ -11,10 +11,9 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SP
 from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, Scores, SeededDraw
-from services.llm.generation.script import Script
-from services.llm.generation.whole_text import WholeText
+from services.llm.generation.script import Script, WholeText
 from services.llm.hosted.run_sampler import NOT_FINITE, RunSampler
-from tests.unit.llm.generation.test_interleaved_text import CONFIG
+from tests.unit.llm.generation.test_scripts import CONFIG
 
 PROMPT = Prompt((1, 2, 3, 4, 5, 6), tuple(range(20)))
 LIKELY = [3, 4, 5, END_OF_SPEECH, FILL, RESERVED_SPEECH]

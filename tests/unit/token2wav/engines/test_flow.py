@@ -13,8 +13,7 @@ from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.flow.flow import VoicePrompt
-from services.token2wav.inputs.cancellation import Cancelled
-from services.token2wav.inputs.request import Profile
+from services.token2wav.inputs.request import Cancelled, Profile
 from tests.unit.token2wav.engines.engines import onnx_backend
 from tests.unit.token2wav.speaking import GOLDEN
 

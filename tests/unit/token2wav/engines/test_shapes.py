@@ -23,9 +23,8 @@ from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
 from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS, Growth, Hops, Profile
-from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import load_weights, read_config
 from tests.unit.token2wav.speaking import GOLDEN
 
 PROMPT_SECONDS = 30

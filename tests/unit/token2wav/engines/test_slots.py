@@ -16,7 +16,7 @@ from services.token2wav.engines import slots as slots_module
 from services.token2wav.engines.runtime import Port, Shape, Shapes, check_tensors
 from services.token2wav.engines.shapes import USUAL_TOKENS, padded
 from services.token2wav.engines.slots import MOST_SHAPES, RUNS_BEFORE_GRAPH, Slots
-from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Cancelled
 
 CPU = torch.device("cpu")
 
@@ -78,9 +78,11 @@ def test_results_come_through_addresses() -> None:
     assert run(Slots(CPU, 1), Doubling(), 2, 1.5).tolist() == [[3.0] * 3] * 2
 
 
-def test_who_finds_no_slot_waits_and_is_served() -> None:
+def test_who_finds_no_slot_waits_and_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = threading.Event()
-    slots, engine = Slots(CPU, 2, waited.set), Doubling()
+    slots, engine = Slots(CPU, 2), Doubling()
+    wait = slots._changed.wait
+    monkeypatch.setattr(slots._changed, "wait", lambda: waited.set() or wait())
     held, release, made = threading.Barrier(3), threading.Event(), []
 
     def hold() -> None:
@@ -160,7 +162,6 @@ def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
     """Each block is another length to every engine; the next sentence has the same lengths and
     replays the recorded graphs.
     """
-    queues.clear()
     slots, engines = Slots(CPU, 1, stream=Queue), [Doubling() for _ in range(4)]
     blocks = sorted({padded(tokens) for tokens in range(1, USUAL_TOKENS + 1)})
     for _ in range(RUNS_BEFORE_GRAPH + 1):
@@ -172,7 +173,6 @@ def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
 
 
 def test_what_goes_has_ended_and_large_buffers_make_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    queues.clear()
     slots, engine = Slots(CPU, 1, stream=Queue), Doubling()
     # a row: three floats in, three out, a byte
     monkeypatch.setattr(slots_module, "MOST_BYTES", 3 * 25)
@@ -251,8 +251,12 @@ class Queue:
 queues: list[Queue] = []
 
 
-def test_a_shape_is_recorded_once_and_then_replayed() -> None:
+@pytest.fixture(autouse=True)
+def _no_queues() -> None:
     queues.clear()
+
+
+def test_a_shape_is_recorded_once_and_then_replayed() -> None:
     slots, engine = Slots(CPU, 1, stream=Queue), Doubling()
     for value in range(6):
         assert run(slots, engine, 2, float(value)).sum() == 12 * value
@@ -273,7 +277,6 @@ def test_a_shape_is_recorded_once_and_then_replayed() -> None:
 
 
 def test_what_cannot_be_recorded_never_is() -> None:
-    queues.clear()
     slots, engine = Slots(CPU, 1, stream=Queue), Doubling()
     engine.recordable = False
     for _ in range(5):
@@ -282,7 +285,6 @@ def test_what_cannot_be_recorded_never_is() -> None:
 
 
 def test_every_slot_has_its_stream() -> None:
-    queues.clear()
     slots, engine = Slots(CPU, 3, stream=Queue), Doubling()
     with slots.lease() as first, slots.lease() as second, slots.lease() as third:
         handles = [slot.stream.handle for slot in (first, second, third)]

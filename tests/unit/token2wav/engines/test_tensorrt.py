@@ -1,5 +1,6 @@
 """`services.token2wav.engines.tensorrt` and the tool that builds plans, over a fake tensorrt that
-checks the rules and computes.
+checks the rules and computes. Of ONNX Runtime for a GPU, a wheel without CUDA and a wheel that
+would silently compute on the CPU are refused.
 """
 
 import asyncio
@@ -8,14 +9,19 @@ import io
 import re
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+import torch
 
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES
+from services.token2wav.engines.onnx_runtime import OnnxEngine
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
@@ -25,8 +31,10 @@ from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
+from tools.model.graphs.execute import on_cuda
 from tools.model.graphs.graph import Precision
 from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, Progress, build_plan
+from tools.model.verify import main
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +45,17 @@ def _library(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engines")
+
+
+@pytest.fixture
+def pitch_plan(cache: Path) -> Path:
+    trt_backend(cache)
+    return next(cache.glob("token2wav.pitch-*/pitch.plan"))
+
+
+@pytest.fixture
+def pitch(pitch_plan: Path) -> TensorRTEngine:
+    return TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4))
 
 
 def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -108,46 +127,38 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
 
 
-def test_a_plan_with_other_profiles_is_refused(cache: Path, tmp_path: Path) -> None:
-    trt_backend(cache)
-    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+def test_a_plan_with_other_profiles_is_refused(pitch_plan: Path) -> None:
     with pytest.raises(ModelError, match=r"profile 0 takes mel from .* needed is"):
-        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 9))
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 9))
     with pytest.raises(ModelError, match="1 profiles, 2 are needed"):
-        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4) * 2)
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4) * 2)
 
 
-def test_shapes_outside_of_the_plan_are_refused_before_the_call(cache: Path) -> None:
-    trt_backend(cache)
-    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
-    assert engine.refusal({"mel": (5, 80, 20)}).startswith("no profile of the plan covers")
+def test_shapes_outside_of_the_plan_are_refused_before_the_call(pitch: TensorRTEngine) -> None:
+    assert pitch.refusal({"mel": (5, 80, 20)}).startswith("no profile of the plan covers")
     with pytest.raises(InternalFault, match="no profile of the plan covers"):
-        engine.context({"mel": (5, 80, 20)}, 0)
+        pitch.context({"mel": (5, 80, 20)}, 0)
 
 
-def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(cache: Path) -> None:
-    trt_backend(cache)
-    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
+def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(pitch: TensorRTEngine) -> None:
     record.no_profile = True
     with pytest.raises(
         InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"
     ):
-        engine.context({"mel": (1, 80, 50)}, 0)
+        pitch.context({"mel": (1, 80, 50)}, 0)
     record.no_profile, record.no_scratch = False, True
     with pytest.raises(
         InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"
     ):
-        engine.context({"mel": (1, 80, 50)}, 0)
+        pitch.context({"mel": (1, 80, 50)}, 0)
     record.no_scratch = False
-    assert engine.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
+    assert pitch.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
 
 
-def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(cache: Path) -> None:
-    trt_backend(cache)
-    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(pitch_plan: Path) -> None:
     record.host_code.clear()
-    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4))
-    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4), host_code=True)
+    for host_code in (False, True):
+        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4), host_code=host_code)
     assert record.host_code == [False, True]
 
 
@@ -247,3 +258,39 @@ def test_the_published_estimator_has_a_profile_of_its_own() -> None:
     assert isinstance(usual, Shapes)
     assert "attention" not in usual.most
     assert (usual.most["x"][0], longest.most["x"][0]) == (2, 2)
+
+
+CUDA = "CUDAExecutionProvider"
+on_a_cpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), reason="this wheel has CUDA")
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "negative", [x], [y])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+
+
+@on_a_cpu
+def test_a_wheel_for_cpus_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(model, str(tmp_path / "graph.onnx"))
+    with pytest.raises(SettingsError, match=f"has no {CUDA}: pip install onnxruntime-gpu"):
+        OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
+    assert main([str(GOLDEN), "--runtime", "cuda"]) == 1
+    assert f"has no {CUDA}: pip install onnxruntime-gpu" in capsys.readouterr().err
+
+
+@on_a_cpu
+def test_falling_back_to_the_cpu_unasked_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, "CPUExecutionProvider"])
+    onnx.save(model, str(tmp_path / "graph.onnx"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+            OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
+        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+            on_cuda()(model)

@@ -1,4 +1,6 @@
-"""The parts of the flow against the compatibility specification."""
+"""The parts of the flow against the compatibility specification; blocks off the grid and values
+that are not finite are refused.
+"""
 
 import shutil
 from pathlib import Path
@@ -8,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.errors import ModelError
+from cosyserve.errors import InternalFault, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow import solver
 from services.token2wav.flow.encoder import relative_positions
-from services.token2wav.flow.flow import VoicePrompt, load_flow
+from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
 from services.token2wav.flow.stream_cache import CachedPass, FlowState, StreamCache, chunk_mask
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
@@ -175,3 +177,30 @@ def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
     turned_down = load_flow(ModelDirectory(tmp_path / "model"), CPU)
     assert torch.equal(plain.noise, solver.noise_table().T)
     assert torch.equal(turned_down.noise, 0.25 * solver.noise_table().T)
+
+
+@pytest.fixture(scope="module")
+def flow() -> Flow:
+    return load_flow(TINY, CPU)
+
+
+def voice(mel: float = 0.0) -> VoicePrompt:
+    return VoicePrompt(torch.arange(4), torch.full((8, 80), mel), torch.ones(192))
+
+
+@pytest.mark.parametrize(("count", "ahead"), [(26, 3), (25, 4), (24, 1)])
+def test_blocks_keep_to_the_grid(flow: Flow, count: int, ahead: int) -> None:
+    with pytest.raises(InternalFault, match=f"a block of {count} tokens with {ahead} behind it"):
+        flow.blocks([flow.start(voice())], [torch.arange(count)], [torch.arange(ahead)])
+
+
+def test_nothing_follows_a_short_block(flow: Flow) -> None:
+    state = flow.start(voice())
+    flow.blocks([state], [torch.arange(7)], [torch.arange(0)])
+    with pytest.raises(InternalFault, match="a block after the last"):
+        flow.blocks([state], [torch.arange(25)], [torch.arange(3)])
+
+
+def test_a_whole_pass_that_is_not_finite_is_a_fault(flow: Flow) -> None:
+    with pytest.raises(InternalFault, match="not finite"):
+        flow.prefix(voice(torch.inf), torch.arange(5), streaming=False, final=True)

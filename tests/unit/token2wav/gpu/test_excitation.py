@@ -16,9 +16,8 @@ from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.gpu.device.launcher import Launcher, ceil
 from services.token2wav.gpu.kernels.excitation import excitation
-from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.source import Source
-from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.weights import load_weights, read_config
 
 TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
 SEED, SENTENCE = 0xFEDCBA9876543210, 7

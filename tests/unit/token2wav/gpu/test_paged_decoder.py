@@ -155,6 +155,11 @@ class Setup:
                     open_streams.remove(at)
         return made
 
+    def check(self, states: list[PagedState], tokens: list[NDArray[np.int64]], hop: int = 25) -> None:
+        """Every stream gets its own samples."""
+        for state, said, pieces in zip(states, tokens, self.speak(states, tokens, hop), strict=True):
+            np.testing.assert_array_equal(np.concatenate(pieces), wanted(state, said))
+
 
 def wanted(state: PagedState, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
     ids = [*state.prompt.tolist(), *tokens.tolist()]
@@ -172,11 +177,9 @@ def test_every_stream_gets_its_own_samples_and_gives_all_back(hop: int) -> None:
     lengths = [(0, 25), (87, 60), (30, 1), (24, 26), (50, 101), (3, 22), (130, 40)]
     states = [setup.start(prompt, seed=at) for at, (prompt, _) in enumerate(lengths)]
     tokens = [some(count, 100 + at) for at, (_, count) in enumerate(lengths)]
-    made = setup.speak(states, tokens, hop)
-    for state, said, pieces in zip(states, tokens, made, strict=True):
-        np.testing.assert_array_equal(np.concatenate(pieces), wanted(state, said))
+    setup.check(states, tokens, hop)
     assert setup.decoder._pages.free < 199
-    del states, state
+    del states
     assert setup.decoder._pages.free == 199
     assert len(setup.decoder._slots._free) == 19
 
@@ -198,7 +201,7 @@ def test_a_kept_prompt_is_not_made_again_and_its_pages_are_shared() -> None:
     second = setup.start(87, "v")
     assert (second.prompt_cached, second.position, second.bytes) == (True, 75, 0)
     said = some(20, 2)
-    np.testing.assert_array_equal(np.concatenate(setup.speak([second], [said])[0]), wanted(second, said))
+    setup.check([second], [said])
     assert setup.flow.made[5:] == [3, 4]
     assert first.pages[:3] == second.pages[:3]
     del first, second
@@ -214,19 +217,17 @@ def test_streams_of_a_voice_that_begin_together_make_its_prompt_once() -> None:
     assert all(isinstance(result, Decoded) for result in results)
     assert setup.flow.made == [0, 1, 2]
     said = [some(30, at) for at in range(3)]
-    for state, tokens, pieces in zip(states, said, setup.speak(states, said), strict=True):
-        np.testing.assert_array_equal(np.concatenate(pieces), wanted(state, tokens))
+    setup.check(states, said)
 
 
 def test_without_room_a_sentence_is_made_again_and_sounds_the_same() -> None:
     setup = Setup(pages=6, prompt_pages=0)
     states = [setup.start(30, seed=at) for at in range(3)]
     said = [some(70, 10 + at) for at in range(3)]
-    for state, tokens, pieces in zip(states, said, setup.speak(states, said), strict=True):
-        np.testing.assert_array_equal(np.concatenate(pieces), wanted(state, tokens))
+    setup.check(states, said)
     assert setup.decoder.recomputed > 0
     assert any(state.recomputing and not state.pages for state in states)
-    del states, state
+    del states
     assert setup.decoder._pages.free == 5
 
 
@@ -235,7 +236,7 @@ def test_a_stream_from_a_kept_prompt_is_made_again_in_its_own_voice() -> None:
     setup.speak([setup.start(87, "v")], [some(1, 1)])
     state, said = setup.start(87, "v"), some(100, 2)
     assert state.prompt_cached
-    np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
+    setup.check([state], [said])
     assert state.recomputing
     *voiced, silent = setup.flow.conditions[:5]
     spoken = np.zeros((200, 80), np.float32)
@@ -249,7 +250,7 @@ def test_a_kept_prompt_makes_room_for_a_stream() -> None:
     setup.speak([setup.start(130, "v")], [some(1, 1)])
     assert (setup.decoder.prompts.states, setup.decoder._pages.free) == (1, 2)
     state, said = setup.start(0), some(100, 2)
-    np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
+    setup.check([state], [said])
     assert setup.decoder.prompts.evictions == 1
     assert not state.recomputing
 
@@ -259,7 +260,7 @@ def test_a_kept_prompt_stays_where_its_pages_would_not_be_room_enough() -> None:
     setup.speak([setup.start(130, "v")], [some(1, 1)])
     speaking = setup.start(130, "v")
     state, said = setup.start(0), some(100, 2)
-    np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
+    setup.check([state], [said])
     assert state.recomputing
     assert (setup.decoder.prompts.evictions, speaking.position) == (0, 125)
 

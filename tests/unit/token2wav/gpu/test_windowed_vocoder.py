@@ -20,9 +20,8 @@ from services.token2wav.gpu.device.launcher import MANY, SOUND_TILES, Launcher, 
 from services.token2wav.gpu.windowed_vocoder.convolutions import Convolution
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from services.token2wav.gpu.windowed_vocoder.windows import Render, WindowShape, batches
-from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.weights import expected_tensors
+from services.token2wav.vocoder.weights import VocoderConfig, expected_tensors, read_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 CPU = torch.device("cpu")

@@ -1,4 +1,6 @@
-"""Order, limits and endings of streams, with the fake engine."""
+"""Order, limits and endings of streams, with the fake engine; what a stream reserves when it is
+admitted, what is counted for it later, and the limit of the prompt cache.
+"""
 
 import asyncio
 import queue
@@ -6,18 +8,22 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.decoders.interface import Decoded, StepInput
+from services.token2wav.decoders.prompt_cache import PromptCache
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.hop_audio import HopAudio
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import StreamSlot
+from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, until, voice
 
@@ -43,9 +49,9 @@ def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
     return Sentence(voice(prompt), seed=seed)
 
 
-def arrivals(batcher: Batcher, seed: int) -> tuple[StreamSlot, "queue.Queue[HopAudio | Exception]"]:
+def arrivals(batcher: Batcher, wanted: Sentence) -> tuple[StreamSlot, "queue.Queue[HopAudio | Exception]"]:
     inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-    return batcher.open(sentence(seed), inbox.put), inbox
+    return batcher.open(wanted, inbox.put), inbox
 
 
 async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
@@ -78,13 +84,11 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
 
     decoder = Gated(widest_step=1)
     async with batching({Profile.CONTINUOUS: decoder, Profile.OFFLINE: decoder}) as batcher:
-        slots = []
-        for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS)):
-            inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-            slots.append(
-                (batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox)
-            )
-        block, _ = arrivals(batcher, 4)
+        slots = [
+            arrivals(batcher, Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)))
+            for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS))
+        ]
+        block, _ = arrivals(batcher, sentence(4))
         batcher.feed(block, np.zeros(28, np.int64))
         for slot, _ in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
@@ -99,7 +103,7 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
 async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_with_it() -> None:
     decoder = Recording(widest_step=8)
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        slots = [arrivals(batcher, seed)[0] for seed in (1, 2)]
+        slots = [arrivals(batcher, sentence(seed))[0] for seed in (1, 2)]
         for slot in slots:
             batcher.feed(slot, np.zeros(100, np.int64))
         await until(lambda: all(slot.unread_hops == 2 for slot in slots))
@@ -108,7 +112,7 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
             for slot, left in zip(slots, (9.0, 0.01), strict=True):
                 slot.plays_until = time.monotonic() + left
                 batcher.taken(slot)
-            new = arrivals(batcher, 3)[0]
+            new = arrivals(batcher, sentence(3))[0]
             batcher.feed(new, np.zeros(28, np.int64))
         await until(lambda: any(1 in met for met in decoder.met[before:]))
     after = decoder.met[before:]
@@ -120,8 +124,7 @@ async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else
     async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
         batcher._costs.add(1, 0.0)
-        inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-        slot = batcher.open(sentence(2, prompt=87), inbox.put)
+        slot, inbox = arrivals(batcher, sentence(2, prompt=87))
         batcher.feed(slot, np.zeros(16, np.int64))
         await until(lambda: slot.held is not None)
         await asyncio.sleep(0.05)
@@ -132,7 +135,7 @@ async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else
 async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held() -> None:
     async with batching({Profile.CONTINUOUS: Recording()}, max_streams=2, hold_seconds=5.0) as batcher:
         batcher._pace.add(1, 0.15)
-        arrivals(batcher, 1)
+        arrivals(batcher, sentence(1))
         slot = batcher.open(sentence(2, prompt=87), lambda _: None)
         batcher.feed(slot, np.zeros(16, np.int64))
         await until(lambda: slot.held is not None)
@@ -215,7 +218,7 @@ async def _alone(seed: int) -> bytes:
 async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
-        slot, inbox = arrivals(batcher, seed=3)
+        slot, inbox = arrivals(batcher, sentence(3))
         batcher.feed(slot, np.zeros(200, np.int64))
         made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
         await speak(batcher, sentence(4), tokens(50))
@@ -318,3 +321,112 @@ async def test_nothing_of_a_stream_is_left_when_it_is_over() -> None:
             await stream.feed(tokens(60))
         await until(lambda: all(state() is None for state in states))
         assert len(states) >= 1
+
+
+KIB = 1024
+
+
+async def test_what_is_promised_counts_before_it_is_held() -> None:
+    """A prompt of 20 and a reserve of 30 tokens claim 51 KiB each; two fit into 110 KiB though they
+    hold 42 KiB.
+    """
+    async with (
+        batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=110 * KIB, reserve_tokens=30) as batcher,
+        AcousticStream(batcher, Sentence(voice(20))),
+    ):
+        async with AcousticStream(batcher, Sentence(voice(20))):
+            assert batcher.stats().state_bytes == 42 * KIB
+            with pytest.raises(
+                Overloaded,
+                match=f"claim {102 * KIB} of {110 * KIB} bytes of decoder state and this one needs {51 * KIB}",
+            ):
+                AcousticStream(batcher, Sentence(voice(20)))
+        AcousticStream(batcher, Sentence(voice(20))).close()
+
+
+async def test_streams_within_their_reserve_stay_within_the_budget() -> None:
+    limit = 3 * 101 * KIB
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=limit, reserve_tokens=100) as batcher:
+        heard = await asyncio.gather(*(speak(batcher, Sentence(voice(0), seed=seed), tokens(100)) for seed in range(3)))
+        assert batcher.stats().peak_state_bytes <= limit
+    assert [len(sound) for sound in heard] == [100 * 960 * 2] * 3
+
+
+async def test_one_stream_alone_is_always_admitted() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=1, reserve_tokens=1000) as batcher:
+        assert len(await speak(batcher, Sentence(voice(20)), tokens(60))) == 60 * 960 * 2
+
+
+def test_a_stream_that_grows_by_tokens_says_how_much() -> None:
+    """25 tokens more are at least what the decoder says a token takes, within what the vocoder
+    keeps besides.
+    """
+    decoder = torch_backend().decoders[Profile.CONTINUOUS]
+    state = decoder.start(Sentence(voice(0)))
+    held = []
+    for end in (25, 50, 75):
+        # No more tokens than this block needs: none is begun before it is asked for.
+        decoder.step([StepInput(state, np.asarray(tokens(end + 3)), end, final=False)])
+        held.append(state.bytes)
+    assert held[2] - held[1] == pytest.approx(25 * decoder.token_bytes, rel=0.02)
+
+
+def begun(decoder: ContinuousDecoder, key: str, seed: int = 0) -> ContinuousState:
+    """A stream that has done the first 25 tokens of its prompt."""
+    state = decoder.start(Sentence(voice(30, key=key), seed=seed))
+    if state.position == 0:
+        decoder.step([StepInput(state, np.zeros(0, np.int64), 25, final=False)])
+    assert state.position == 25
+    return state
+
+
+def test_state_that_the_prompt_cache_dropped_counts_with_the_streams_that_use_it() -> None:
+    size = begun(torch_backend().decoders[Profile.CONTINUOUS], "a").flow.bytes  # type: ignore[arg-type]
+    decoder = torch_backend(prompt_cache_bytes=size).decoders[Profile.CONTINUOUS]
+    assert isinstance(decoder, ContinuousDecoder)
+    first, second = begun(decoder, "a"), begun(decoder, "a", seed=1)
+    shared = first.bytes
+    assert first.bytes == second.bytes < size
+    other = begun(decoder, "b")
+    assert other.bytes == shared
+    assert first.bytes == second.bytes == shared + size
+
+
+@dataclass(eq=False)
+class Kept:
+    bytes: int
+
+
+def kept(size: int) -> Any:
+    return cast(Any, Kept(size))
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache, states = PromptCache(100), {name: kept(40) for name in "abc"}
+    cache.put("a", states["a"])
+    cache.put("b", states["b"])
+    assert cache.get("a") is states["a"]
+    cache.put("c", states["c"])
+    assert [name in cache for name in "abc"] == [True, False, True]
+    assert cache.bytes == 80
+
+
+def test_what_does_not_fit_at_all_is_not_kept() -> None:
+    cache = PromptCache(100)
+    cache.put("small", kept(10))
+    cache.put("large", kept(101))
+    assert cache.get("large") is None
+    assert cache.get("small") is not None
+
+
+def test_a_name_covers_the_content_and_no_name_means_not_kept() -> None:
+    assert voice(30).state_key == ""
+    assert voice(30, key="v").state_key == voice(30, key="v").state_key
+    assert len({voice(30, key="v").state_key, voice(31, key="v").state_key, voice(30, key="w").state_key}) == 3
+
+
+def test_bytes_cannot_move_between_the_parts_of_a_name() -> None:
+    long, short = (
+        Voice(np.zeros(n, np.int64), np.zeros((0, 80), np.float32), np.zeros(192, np.float32)) for n in (2, 1)
+    )
+    assert replace(long, key="v").state_key != replace(short, key="v" + 8 * chr(0)).state_key

@@ -110,15 +110,11 @@ def _ends(following: str) -> bool:
 
 
 def _stop(match: re.Match[str]) -> str:
-    if match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and match.end() < len(
-        match.string
-    ):
-        return ""
-    return "." if _ends(_following(match)) else ""
+    mark_follows = match.string[match.end() : match.end() + 1] in (",", ";", ":", ")", "?", "!", ".")
+    return "." if not mark_follows and _ends(_following(match)) else ""
 
 
 def _previous_word(match: re.Match[str]) -> str:
-    """The previous word."""
     above = re.search(r"([A-Za-z0-9'’]+)[ ]$", match.string[max(0, match.start() - 24) : match.start()])
     return above[1] if above else ""
 

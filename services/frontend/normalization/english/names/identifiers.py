@@ -124,17 +124,11 @@ _AIRLINES = (
 )
 
 
-def spelled(code: str, *, amounts: bool = False) -> str:
-    """Letters and figures one by one: `"X7K29"` as X seven K two nine. amounts: figures of up to
-    three digits in their short form.
-    """
-    words = []
-    for part in _MIXED.findall(code):
-        if part[0].isdigit():
-            words.append(numerals.short(part) if amounts and len(part) < 4 else numerals.digits(part))
-        else:
-            words.append(" ".join(part.upper()))
-    return " ".join(words)
+def spelled(code: str) -> str:
+    """Letters and figures one by one: `"X7K29"` as X seven K two nine."""
+    return " ".join(
+        numerals.digits(part) if part[0].isdigit() else " ".join(part.upper()) for part in _MIXED.findall(code)
+    )
 
 
 def _code(match: re.Match[str]) -> str:

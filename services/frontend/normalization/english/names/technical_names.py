@@ -5,8 +5,7 @@ flags and keys, and words separated by a slash.
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.numbers.units import PER
-from services.frontend.normalization.english.unit_names import NAMES
+from services.frontend.normalization.english.numbers.units import NAMES, PER
 from services.frontend.text.rules import Rule
 
 _BRANDS = frozenset(["ebay", "iphone", "ipad", "ipod", "imac", "icloud", "imessage", "itunes", "youtube", "paypal"])

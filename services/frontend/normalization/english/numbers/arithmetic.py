@@ -134,7 +134,8 @@ def _slash(match: re.Match[str]) -> str:
     if (left == right and left > 1) or (right in (2, 4, 8, 16) and _RHYTHM.match(match.string, match.end())):
         return f"{numerals.cardinal(above)} {numerals.cardinal(below)}"
     if _PRESSURE.search(before) or (left > right and left >= 80 and 40 <= right <= 140):
-        return f"{_hundreds(above)} over {numerals.cardinal(below)}"
+        hundreds = numerals.short(above) if len(above) == 3 else numerals.cardinal(above)
+        return f"{hundreds} over {numerals.cardinal(below)}"
     if _COUNTED.search(before):
         return f"{numerals.cardinal(above)} of {numerals.cardinal(below)}"
     marked = _MARKED.search(before) is not None or _JUDGED.match(match.string, match.end()) is not None
@@ -151,10 +152,6 @@ def _slash(match: re.Match[str]) -> str:
             else f"{numerals.cardinal(above)} over {numerals.cardinal(below)}"
         )
     return spoken_quantity(match[0])
-
-
-def _hundreds(written: str) -> str:
-    return numerals.short(written) if len(written) == 3 else numerals.cardinal(written)
 
 
 def _years(match: re.Match[str]) -> str:

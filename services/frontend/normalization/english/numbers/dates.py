@@ -45,6 +45,13 @@ def _ordinal(day: str) -> str:
     return numerals.ordinal(day.lstrip("0"))
 
 
+def _in_year(year: str | None) -> str:
+    """The year of four digits, or of its last two, after a blank; empty where there is none."""
+    if not year:
+        return ""
+    return f" {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
+
+
 def _month_first(match: re.Match[str]) -> str:
     other = f"{month_of(match['month2'])} " if match["month2"] else ""
     until = f" to {other}{_ordinal(match['last'])}" if match["last"] else ""
@@ -54,16 +61,13 @@ def _month_first(match: re.Match[str]) -> str:
 
 def _day_first(match: re.Match[str]) -> str:
     first = f"{_ordinal(match['first'])} to " if match["first"] else ""
-    year = f" {numerals.year(match['year'])}" if match["year"] else ""
-    return f"the {first}{_ordinal(match['day'])} of {month_of(match['month'])}{year}"
+    return f"the {first}{_ordinal(match['day'])} of {month_of(match['month'])}{_in_year(match['year'])}"
 
 
 def _of(year: str, month: str, day: str, written: str) -> str:
     """A date in figures; an invalid one stays unchanged."""
-    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
-        return written
-    spoken = "" if not year else f" {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
-    return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{spoken}"
+    is_date = 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+    return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{_in_year(year)}" if is_date else written
 
 
 def _slashed(match: re.Match[str]) -> str:
@@ -76,29 +80,22 @@ def _slashed(match: re.Match[str]) -> str:
 def _month_and_day(match: re.Match[str]) -> str:
     month, day = int(match["month"]), int(match["day"])
     before = match.string[max(0, match.start() - 16) : match.start()]
-    fraction = month < day and day <= 12 and not _IS_DATED.search(before)
-    if (
-        not 1 <= month <= 12
-        or not 1 <= day <= 31
-        or month == day
-        or fraction
-        or _MEASURED.match(match.string, match.end())
-    ):
-        return match[0]
-    if not _IS_DATED.search(before) and not (month > day or day > 16):
-        return match[0]
-    return f"{MONTHS[month - 1]} {_ordinal(match['day'])}"
+    is_date = (
+        1 <= month <= 12
+        and 1 <= day <= 31
+        and month != day
+        and not _MEASURED.match(match.string, match.end())
+        and (month > day or day > 16 or _IS_DATED.search(before))
+    )
+    return f"{MONTHS[month - 1]} {_ordinal(match['day'])}" if is_date else match[0]
 
 
 def _quarter(match: re.Match[str]) -> str:
-    year = match["year"]
-    spoken = "" if not year else f" {numerals.year(year)}" if len(year) == 4 else f" {numerals.pair(year)}"
-    return f"{match['letter']} {numerals.cardinal(match['number'])}{spoken}"
+    return f"{match['letter']} {numerals.cardinal(match['number'])}{_in_year(match['year'])}"
 
 
 def _fiscal_year(match: re.Match[str]) -> str:
-    year = match["year"]
-    return f"fiscal year {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
+    return f"fiscal year{_in_year(match['year'])}"
 
 
 _TAIL = (

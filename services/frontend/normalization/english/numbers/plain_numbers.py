@@ -82,27 +82,24 @@ def _dotted(match: re.Match[str]) -> str:
 
 
 def _whole(match: re.Match[str]) -> str:
-    number = match[0]
+    number, text = match[0], match.string
     if number[0] == "0" and number.strip("0") and len(number) > 1:
         return numerals.with_oh(number) if number.startswith("00") else numerals.digits(number)
     if len(number) == 4 and "11" <= number[:2] <= "20" and not (number[:2] == "20" and number[2] > "6"):
-        text = match.string
         in_a_year = _IN_A_YEAR.search(text[max(0, match.start() - 12) : match.start()])
         if in_a_year or number.endswith(("50", "00")) or not _COUNTED.match(text, match.end()):
             return numerals.year(number)
-    if number[:2] == "10" and len(number) == 4 and number[2] != "0":
-        text = match.string
-        if _LONG_AGO.search(text[max(0, match.start() - 8) : match.start()]) or re.match(
-            r" (?:AD|CE|BC|was the year)\b", text[match.end() : match.end() + 13]
-        ):
-            return f"ten {numerals.pair(number[2:])}"
+    long_ago = _LONG_AGO.search(text[max(0, match.start() - 8) : match.start()]) or re.match(
+        r" (?:AD|CE|BC|was the year)\b", text[match.end() : match.end() + 13]
+    )
+    if number[:2] == "10" and len(number) == 4 and number[2] != "0" and long_ago:
+        return f"ten {numerals.pair(number[2:])}"
     return numerals.cardinal(number)
 
 
 def _of_letters(match: re.Match[str]) -> str:
     """Letters and figures in one word: a type, a vitamin, a seat (`B12`, `MP3`, `4B`, `H1N1`)."""
-    parts = re.findall(r"[A-Za-z]+|[0-9]+", match[0])
-    return " ".join(numerals.short(part) if part.isdigit() else part for part in parts)
+    return re.sub("[0-9]+", lambda figures: f" {numerals.short(figures[0])} ", match[0]).strip()
 
 
 def _scaled(match: re.Match[str]) -> str:

@@ -3,8 +3,8 @@
 import re
 
 from services.frontend.normalization.english import numerals
+from services.frontend.normalization.english.numbers.units import NAMES
 from services.frontend.normalization.english.numerals import NUMBER
-from services.frontend.normalization.english.unit_names import NAMES
 from services.frontend.text.rules import Rule, any_of
 
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
@@ -67,12 +67,8 @@ def _of_ten(match: re.Match[str]) -> str:
 
 
 def _formula(match: re.Match[str]) -> str:
-    words = []
-    for part in re.findall(r"[A-Z][a-z]?|[0-9]+|[()]", match[0].rstrip(_CHARGES).translate(_DOWN)):
-        if part.isdigit():
-            words.append(numerals.cardinal(part))
-        elif part.isalpha():
-            words.append(" ".join(part.upper()))
+    parts = re.findall(r"[A-Z][a-z]?|[0-9]+", match[0].rstrip(_CHARGES).translate(_DOWN))
+    words = [numerals.cardinal(part) if part.isdigit() else " ".join(part.upper()) for part in parts]
     charge = match[0][len(match[0].rstrip(_CHARGES)) :].translate(_UP)
     words += [_CHARGE.get(sign) or numerals.cardinal(sign) for sign in charge]
     return " ".join(words)

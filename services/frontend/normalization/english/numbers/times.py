@@ -44,9 +44,7 @@ def _stop(match: re.Match[str]) -> str:
 
 
 def _time(match: re.Match[str]) -> str:
-    first = ""
-    if match["first"]:
-        first = f"{_clock(match['first'])}{_half(match['half1'])} to "
+    first = f"{_clock(match['first'])}{_half(match['half1'])} to " if match["first"] else ""
     return f"{first}{_clock(match['clock'])}{_half(match['half'])}{_stop(match)}"
 
 

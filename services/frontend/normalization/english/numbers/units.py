@@ -1,39 +1,86 @@
-"""Figures with a unit: `2.4m`, `15-18°C`, `a 20 A fuse`, `5 ft 11 in`, `9.8 m/s²`."""
+"""Units of measurement with their singular and plural, and figures with a unit: `2.4m`, `15-18°C`,
+`a 20 A fuse`, `5 ft 11 in`, `9.8 m/s²`.
+"""
 
 import re
 
 from services.frontend.normalization.english.numerals import ALONE, NUMBER, QUANTITY, is_singular, spoken_quantity
-from services.frontend.normalization.english.unit_names import LENGTHS, NAMES, POWERS
 from services.frontend.text.rules import Rule, any_of
 
+_REGULAR = {
+    "mm": "millimeter", "cm": "centimeter", "dm": "decimeter", "m": "meter", "km": "kilometer", "µm": "micrometer",
+    "μm": "micrometer", "um": "micrometer", "nm": "nanometer", "yd": "yard", "yds": "yard", "mi": "mile", "mil": "mil",
+    "mg": "milligram", "µg": "microgram", "μg": "microgram", "mcg": "microgram", "g": "gram", "kg": "kilogram",
+    "kgs": "kilogram", "kgf": "kilogram force", "lb": "pound", "lbs": "pound", "oz": "ounce", "ml": "milliliter",
+    "mL": "milliliter", "cl": "centiliter", "cL": "centiliter", "dl": "deciliter", "dL": "deciliter", "l": "liter",
+    "L": "liter", "µL": "microliter", "μL": "microliter", "fl oz": "fluid ounce", "fl. oz": "fluid ounce",
+    "gal": "gallon", "qt": "quart", "pt": "pint", "tsp": "teaspoon", "tsps": "teaspoon", "tbsp": "tablespoon",
+    "tbsps": "tablespoon", "Tbsp": "tablespoon", "TBSP": "tablespoon", "tbs": "tablespoon", "Tsp": "teaspoon",
+    "ms": "millisecond", "msec": "millisecond", "µs": "microsecond", "μs": "microsecond", "us": "microsecond",
+    "ns": "nanosecond", "ps": "picosecond", "s": "second", "sec": "second", "secs": "second", "min": "minute",
+    "mins": "minute", "h": "hour", "hr": "hour", "hrs": "hour", "wk": "week", "wks": "week", "mo": "month",
+    "mos": "month", "yr": "year", "yrs": "year", "kn": "knot", "kt": "knot", "kts": "knot", "B": "byte",
+    "kB": "kilobyte", "KB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "PB": "petabyte",
+    "EB": "exabyte", "KiB": "kibibyte", "MiB": "mebibyte", "GiB": "gibibyte", "TiB": "tebibyte", "Kb": "kilobit",
+    "kb": "kilobit", "Mb": "megabit", "Gb": "gigabit", "V": "volt", "mV": "millivolt", "kV": "kilovolt",
+    "MV": "megavolt", "A": "amp", "mA": "milliamp", "µA": "microamp", "μA": "microamp", "kA": "kiloamp", "W": "watt",
+    "mW": "milliwatt", "kW": "kilowatt", "MW": "megawatt", "GW": "gigawatt", "TW": "terawatt", "Wh": "watt hour",
+    "kWh": "kilowatt hour", "MWh": "megawatt hour", "GWh": "gigawatt hour", "TWh": "terawatt hour",
+    "mAh": "milliamp hour", "Ah": "amp hour", "kVA": "kilovolt amp", "VA": "volt amp", "Ω": "ohm", "kΩ": "kilohm",
+    "MΩ": "megohm", "mΩ": "milliohm", "F": "farad", "pF": "picofarad", "nF": "nanofarad", "µF": "microfarad",
+    "μF": "microfarad", "mF": "millifarad", "H": "henry", "mH": "millihenry", "µH": "microhenry", "μH": "microhenry",
+    "dB": "decibel", "dBA": "A-weighted decibel", "Pa": "pascal", "kPa": "kilopascal", "hPa": "hectopascal",
+    "MPa": "megapascal", "GPa": "gigapascal", "mbar": "millibar", "atm": "atmosphere", "J": "joule", "kJ": "kilojoule",
+    "MJ": "megajoule", "cal": "calorie", "kcal": "kilocalorie", "eV": "electron volt", "keV": "kilo electron volt",
+    "MeV": "mega electron volt", "GeV": "giga electron volt", "N": "newton", "kN": "kilonewton", "Nm": "newton meter",
+    "N·m": "newton meter", "lm": "lumen", "mol": "mole", "mmol": "millimole", "ha": "hectare", "ac": "acre",
+    "px": "pixel", "MP": "megapixel", "rad": "radian", "Bq": "becquerel", "Sv": "sievert", "mSv": "millisievert",
+    "ct": "carat", "pkg": "package", "pkgs": "package", "doz": "dozen", "qts": "quart", "pts": "point",
+    "gals": "gallon", "T": "tesla", "mT": "millitesla", "K": "kelvin", "ly": "light year", "pc": "parsec",
+    "AU": "astronomical unit", "t": "ton", "°": "degree",
+}  # fmt: skip
+_IRREGULAR = {
+    "ft": ("foot", "feet"), "Hz": ("hertz", "hertz"), "kHz": ("kilohertz", "kilohertz"),
+    "MHz": ("megahertz", "megahertz"), "GHz": ("gigahertz", "gigahertz"), "THz": ("terahertz", "terahertz"),
+    "lx": ("lux", "lux"), "bar": ("bar", "bar"), "psi": ("pound per square inch", "pounds per square inch"),
+    "mph": ("mile per hour", "miles per hour"), "MPH": ("mile per hour", "miles per hour"),
+    "kph": ("kilometer per hour", "kilometers per hour"), "kmh": ("kilometer per hour", "kilometers per hour"),
+    "km/hr": ("kilometer per hour", "kilometers per hour"), "mpg": ("mile per gallon", "miles per gallon"),
+    "fps": ("frame per second", "frames per second"), "FPS": ("frame per second", "frames per second"),
+    "rpm": ("revolution per minute", "revolutions per minute"),
+    "RPM": ("revolution per minute", "revolutions per minute"), "bpm": ("beat per minute", "beats per minute"),
+    "BPM": ("beat per minute", "beats per minute"), "ppm": ("part per million", "parts per million"),
+    "ppb": ("part per billion", "parts per billion"), "dpi": ("dot per inch", "dots per inch"),
+    "ppi": ("pixel per inch", "pixels per inch"), "bps": ("bit per second", "bits per second"),
+    "kbps": ("kilobit per second", "kilobits per second"), "Kbps": ("kilobit per second", "kilobits per second"),
+    "Mbps": ("megabit per second", "megabits per second"), "Gbps": ("gigabit per second", "gigabits per second"),
+    "hp": ("horsepower", "horsepower"), "HP": ("horsepower", "horsepower"),
+    "mmHg": ("millimeter of mercury", "millimeters of mercury"), "lb-ft": ("pound foot", "pound feet"),
+    "wpm": ("word per minute", "words per minute"), "sq ft": ("square foot", "square feet"),
+    "sq. ft": ("square foot", "square feet"), "sqft": ("square foot", "square feet"),
+    "cu ft": ("cubic foot", "cubic feet"), "cu. ft": ("cubic foot", "cubic feet"),
+    "sq m": ("square meter", "square meters"), "sq mi": ("square mile", "square miles"),
+    "sq km": ("square kilometer", "square kilometers"), "sq in": ("square inch", "square inches"),
+    "sq yd": ("square yard", "square yards"), "cc": ("cubic centimeter", "cubic centimeters"), "BTU": ("BTU", "BTU"),
+    "IU": ("IU", "IU"), "㎡": ("square meter", "square meters"), "㎏": ("kilogram", "kilograms"),
+    "㎞": ("kilometer", "kilometers"), "㎝": ("centimeter", "centimeters"), "㎜": ("millimeter", "millimeters"),
+    "°C": ("degree Celsius", "degrees Celsius"), "° C": ("degree Celsius", "degrees Celsius"),
+    "°F": ("degree Fahrenheit", "degrees Fahrenheit"), "° F": ("degree Fahrenheit", "degrees Fahrenheit"),
+    "℃": ("degree Celsius", "degrees Celsius"), "℉": ("degree Fahrenheit", "degrees Fahrenheit"),
+    "%": ("percent", "percent"), "‰": ("per mille", "per mille"), "st": ("stone", "stone"),
+}  # fmt: skip
+NAMES = {
+    symbol: (name, f"{name}es" if name.endswith("ch") else f"{name}s") for symbol, name in _REGULAR.items()
+} | _IRREGULAR
+NAMES["H"] = ("henry", "henries")
+POWERS = {"²": "square ", "2": "square ", "^2": "square ", "³": "cubic ", "3": "cubic ", "^3": "cubic "}
+LENGTHS = ("mm", "cm", "dm", "m", "km", "µm", "μm", "nm", "ft", "yd", "mi", "in")
+"""These have squares and cubes."""
 _UNCLEAR = {
-    "B",
-    "T",
-    "K",
-    "H",
-    "F",
-    "N",
-    "us",
-    "ac",
-    "pc",
-    "ct",
-    "t",
-    "A",
-    "in",
-    "st",
-    "mil",
-    "kt",
-    "pts",
-    "MP",
-    "AU",
-    "HP",
-    "ps",
-    "rad",
-    "mos",
-    "g",
-}
-"""Ambiguous symbols: only in the contexts below, or before `per`.
-"""
+    "B", "T", "K", "H", "F", "N", "us", "ac", "pc", "ct", "t", "A", "in", "st", "mil", "kt", "pts", "MP", "AU", "HP",
+    "ps", "rad", "mos", "g",
+}  # fmt: skip
+"""Ambiguous symbols: only in the contexts below, or before `per`."""
 _CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
 PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
     "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour",
@@ -85,37 +132,32 @@ def _attributive(match: re.Match[str]) -> bool:
     """Whether the measure precedes the noun that it describes: a 5 km run, a 15-oz can."""
     if match["joint"] == "-":
         return re.match(r"[ -][a-z]{3}", match.string[match.end() : match.end() + 4]) is not None
-    if not _NOUN_FOLLOWS.match(match.string, match.end()):
-        return False
-    return _ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start()) is not None
+    one_of_them = _ONE_OF_THEM.search(match.string, max(0, match.start() - 20), match.start())
+    return one_of_them is not None and _NOUN_FOLLOWS.match(match.string, match.end()) is not None
+
+
+def _amounts(match: re.Match[str], between: str = "to") -> str:
+    """The amount, after the lower end of its range where there is one."""
+    low = f"{spoken_quantity(match['low'])} {between} " if match["low"] else ""
+    return low + spoken_quantity(match["high"])
 
 
 def _measure(match: re.Match[str]) -> str:
     one, many = _names(match)
-    low = f"{spoken_quantity(match['low'])} to " if match["low"] else ""
-    singular = _attributive(match) if match["low"] else is_singular(match["high"]) or _attributive(match)
-    return f"{low}{spoken_quantity(match['high'])} {one if singular else many}{_per(match)}{_full_stop_after(match)}"
+    singular = _attributive(match) or (not match["low"] and is_singular(match["high"]))
+    return f"{_amounts(match)} {one if singular else many}{_per(match)}{_full_stop_after(match)}"
 
 
 def _full_stop_after(match: re.Match[str]) -> str:
     """The full stop of an abbreviation is removed, that of a sentence stays."""
-    return (
-        ""
-        if match["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", match.string[match.end() : match.end() + 2])
-        else "."
-    )
+    goes_on = match["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", match.string[match.end() : match.end() + 2])
+    return "" if goes_on else "."
 
 
 def _of_inches(match: re.Match[str]) -> str:
-    high = match["high"]
     attributive = match["joint"] == "-" or (match["joint"] == " " and _attributive(match))
-    low = (
-        f"{spoken_quantity(match['low'])} {'by' if match['by'] and match['by'].strip() in 'x×' else 'to'} "
-        if match["low"]
-        else ""
-    )
-    unit = "inch" if is_singular(high) or attributive else "inches"
-    return f"{low}{spoken_quantity(high)} {unit}{_full_stop_after(match)}"
+    amounts = _amounts(match, "by" if match["by"] and match["by"].strip() in "x×" else "to")
+    return f"{amounts} {'inch' if is_singular(match['high']) or attributive else 'inches'}{_full_stop_after(match)}"
 
 
 def _feet_and_inches(match: re.Match[str]) -> str:
@@ -143,19 +185,21 @@ def _minutes(match: re.Match[str]) -> str:
 
 
 def _ampere(match: re.Match[str]) -> str:
-    many = not _attributive(match) and match["high"] != "1"
-    return f"{spoken_quantity(match['high'])} {'amps' if many else 'amp'}"
+    return f"{spoken_quantity(match['high'])} {'amp' if match['high'] == '1' or _attributive(match) else 'amps'}"
 
 
 def _degrees(match: re.Match[str]) -> str:
     if _SEAT.search(match.string, max(0, match.start() - 20), match.start()):
         return match[0]
-    low = f"{spoken_quantity(match['low'])} to " if match["low"] else ""
-    return f"{low}{spoken_quantity(match['high'])} degrees {'Celsius' if match['scale'] == 'C' else 'Fahrenheit'}"
+    return f"{_amounts(match)} degrees {'Celsius' if match['scale'] == 'C' else 'Fahrenheit'}"
 
 
-def _inch_signs(text: str) -> str:
-    """`27"` where no quotation is open that the sign could close."""
+def with_inches(text: str) -> str:
+    """`text` with inches in words that are written with a double prime or quotation mark: `27"`
+    where no quotation is open that the sign could close.
+    """
+    if not any(sign in text for sign in '"”″'):
+        return text
     spoken, start, quotes = [], 0, 0
     for match in _INCH_SIGN.finditer(text):
         quotes += text.count('"', start, match.start())
@@ -165,26 +209,16 @@ def _inch_signs(text: str) -> str:
             quotes += 1
             spoken.append(match[0])
             continue
-        attributive = match.string[max(0, match.start() - 2) : match.start()].lower() in (
-            "a ",
-            "n ",
-        ) and _NOUN_FOLLOWS.match(text, match.end())
-        by = f"{spoken_quantity(match['low'])} by " if match["low"] else ""
-        spoken.append(
-            f"{by}{spoken_quantity(match['high'])} {'inch' if attributive or is_singular(match['high']) else 'inches'}"
-        )
+        article = match.string[max(0, match.start() - 2) : match.start()].lower() in ("a ", "n ")
+        attributive = article and _NOUN_FOLLOWS.match(text, match.end())
+        spoken.append(f"{_amounts(match, 'by')} {'inch' if attributive or is_singular(match['high']) else 'inches'}")
     return "".join([*spoken, text[start:]])
-
-
-def with_inches(text: str) -> str:
-    """`text` with inches in words that are written with a double prime or quotation mark."""
-    return _inch_signs(text) if any(sign in text for sign in '"”″') else text
 
 
 def _without_figure(match: re.Match[str]) -> str:
     """Singular after `per`, plural after `in`."""
     one, many = NAMES[match["unit"]]
-    power = POWERS[match["power"]] if match["power"] else ""
+    power = POWERS.get(match["power"], "")
     return f"{match['lead']}{power}{one if match['lead'].startswith('per') else many}{_per(match)}"
 
 

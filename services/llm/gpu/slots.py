@@ -1,17 +1,72 @@
 """Slots of sequences on the device: a row of the state table and pages of the cache, allocated and
 freed together.
 
+The row holds integers. The host writes it by the rules of the script when decoding begins, then the
+sampler does. Slot 0 is a dummy, to which unused rows of a batch point.
+
 A sentence of known text has all its pages from the start and never pauses. The length of a sentence
 whose text arrives over time is unknown, so nothing is reserved for it in advance: it gets pages as
 it grows (`KvGrowth`). Where no page is free it pauses until other sentences release pages; when all
 running sentences are paused, the last one ends with an error.
 """
 
+import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.engine.scheduler import Scheduler, Sequence
+from services.llm.generation.script import Rules
 from services.llm.gpu.layout import PAGE
+
+
+class Column(enum.IntEnum):
+    """Columns of the int32 table [slots, COLUMNS]."""
+
+    LENGTH = 0
+    """Positions whose keys and values are in the cache."""
+    INPUT = 1
+    """Row of the joined embedding table that is the next input."""
+    ACTIVE = 2
+    """1 while the sequence decodes; the sampler clears it when the sequence ends or waits."""
+    DECISIONS = 3
+    """Number of decisions so far, fills included."""
+    TOKENS = 4
+    """Number of speech tokens so far."""
+    SHORTEST = 5
+    """The end is masked while the sequence has fewer tokens."""
+    LONGEST = 6
+    """The sequence ends when it has this many tokens."""
+    FLAGS = 7
+    """Bits of `Flag`."""
+    FILL_AT = 8
+    """Number of the decision that is a fill whatever the scores are; -1: none."""
+    REPLAY = 9
+    """Number of tokens in the slot's replay row, which are fed instead of drawn."""
+    SEED_LOW = 10
+    SEED_HIGH = 11
+    SENTENCE = 12
+    CAPACITY = 13
+    """Most positions of the sequence with its present pages."""
+
+
+COLUMNS = 16
+
+
+class Flag(enum.IntFlag):
+    """Bits of Column.FLAGS."""
+
+    MASK_END = 1
+    MASK_RESERVED = 2
+    MASK_FILL = 4
+    FILL_FIRST = 8
+    """Fills are decided also while tokens are replayed."""
+
+
+NOTHING = -1
+"""Decision of a row that is not active."""
+NON_FINITE = -2
+"""Decision of a row whose logits were not all finite; the sequence ends."""
 
 
 @dataclass
@@ -131,3 +186,34 @@ class KvGrowth:
 def _due(sequence: Sequence, slot: KvSlot | None) -> int:
     """Number of positions after its pending inputs, at most its capacity."""
     return min((slot.length if slot else 0) + sequence.script.ready, sequence.capacity)
+
+
+def state_row(rules: Rules, tokens: int, slot: KvSlot, capacity: int) -> list[int]:
+    """The row of the state table, by `Column`, with which a sequence begins to decode. capacity:
+    most positions with its present pages.
+    """
+    _, draw = rules.sampling
+    masks = {END_OF_SPEECH: Flag.MASK_END, RESERVED_SPEECH: Flag.MASK_RESERVED, FILL: Flag.MASK_FILL}
+    columns = {
+        Column.LENGTH: slot.length,
+        Column.INPUT: slot.last,
+        Column.ACTIVE: 1,
+        Column.DECISIONS: rules.decisions,
+        Column.TOKENS: tokens,
+        Column.SHORTEST: rules.shortest,
+        Column.LONGEST: rules.longest,
+        Column.FLAGS: sum(masks[reserved] for reserved in rules.masked) + Flag.FILL_FIRST * rules.fills_are_decided,
+        Column.FILL_AT: -1 if rules.fill_at is None else rules.fill_at,
+        Column.REPLAY: len(rules.replay),
+        Column.SEED_LOW: _signed(draw.seed),
+        Column.SEED_HIGH: _signed(draw.seed >> 32),
+        Column.SENTENCE: _signed(draw.sentence),
+        Column.CAPACITY: capacity,
+    }
+    return [*(columns[column] for column in Column), *[0] * (COLUMNS - len(Column))]
+
+
+def _signed(word: int) -> int:
+    """The low 32 bits as a signed number."""
+    word &= 0xFFFFFFFF
+    return word - (1 << 32) if word >= 1 << 31 else word

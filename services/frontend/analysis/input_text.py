@@ -1,19 +1,20 @@
-"""A text that is still being written, plain or an SSML document: fragments and flushes in, pauses
-and whole or partial sentences out. Its first characters decide which it is.
+"""The text of a call, plain or an SSML document: whole, or still being written, with fragments and
+flushes in and pauses and whole or partial sentences out. Its first characters decide which it is.
 """
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.prepared_text import Reading
 from services.frontend.analysis.reading_context import ReadingContext
+from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 from services.frontend.ssml.events import Boundary, ContinuationTracker, Event, Notice, SpokenText, Style
-from services.frontend.ssml.reader import Reader, begins_document
+from services.frontend.ssml.reader import Reader, begins_document, is_document
 
 Piece = Sentence | Pause
 
@@ -74,20 +75,36 @@ class StreamingText:
             self.last_language = self._context.language
 
 
+class WholeUnits(Units):
+    """Each fragment is a unit."""
+
+    def feed(self, fragment: str) -> Iterator[str]:
+        yield fragment
+
+
 class StreamingSsml:
     """One document; as StreamingText. Its text is cut into units like plain text, and at each
     boundary of the document. Nothing of it is settled before its end, because the reading of the
     rest depends on the open elements.
     """
 
-    def __init__(self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool) -> None:
+    def __init__(self, analyzer: Analyzer, reading: Reading, units: Callable[[], Units], *, partial: bool) -> None:
         self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
-        self._analyzer, self._longest, self._partial = analyzer, longest_unit, partial
+        self._analyzer, self._units, self._partial = analyzer, units, partial
         self._reading = replace(reading, inserted=self._reader.inserted)
         self._language_code = reading.language_code
         self._context = ReadingContext(by_run=partial)
         self._continuations, self._style = ContinuationTracker(), Style()
         self._begin_text()
+
+    def whole(self, document: str) -> Iterator[Piece]:
+        """The sentences and pauses of a complete document. It is parsed to its end first, so that a
+        malformed one is refused before any of it is spoken.
+        """
+        events = _joined([*self._reader.feed(document), *self._reader.finish()])
+        spoken = " ".join(event.text for event in events if isinstance(event, SpokenText))
+        self._context.language = language_by_script(spoken)
+        yield from self._read(events)
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         yield from self._read(self._reader.feed(fragment))
@@ -102,7 +119,7 @@ class StreamingSsml:
 
     def _begin_text(self) -> None:
         self._text = StreamingText(
-            self._analyzer, self._reading, Units(self._longest), partial=self._partial, context=self._context
+            self._analyzer, self._reading, self._units(), partial=self._partial, context=self._context
         )
 
     def _read(self, events: Iterable[Event]) -> Iterator[Piece]:
@@ -142,6 +159,33 @@ class StreamingSsml:
                 yield replace(piece, rate=self._style.rate, continues=continues)
 
 
+def _joined(events: Iterable[Event]) -> list[Event]:
+    """`events` with adjacent text merged and the notices inside that text before it."""
+    merged, text = list[Event](), ""
+    for event in events:
+        if isinstance(event, SpokenText):
+            text += event.text
+        elif isinstance(event, Notice):
+            merged.append(event)
+        else:
+            merged += [SpokenText(text), event] if text else [event]
+            text = ""
+    return [*merged, SpokenText(text)] if text else merged
+
+
+def parts_of(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Piece]:
+    """The sentences and pauses of a whole text in order: `Analyzer.parts`, or a document's.
+
+    Raises InvalidRequest also for a document that is malformed or has a value out of range, with
+    its position.
+    """
+    if is_document(text):
+        units = functools.partial(WholeUnits, len(text))
+        yield from StreamingSsml(analyzer, reading, units, partial=False).whole(text)
+    else:
+        yield from analyzer.parts(text, reading)
+
+
 class StreamingInput:
     """One text; as StreamingText. Nothing is read until it is known whether the text is a document,
     which takes at most a few blanks and the name of a tag.
@@ -162,7 +206,8 @@ class StreamingInput:
         """
         self.plain = StreamingText(analyzer, reading, Units(longest_unit), partial=partial, last_language=last_language)
         """The text unless it is a document."""
-        self._document = functools.partial(StreamingSsml, analyzer, reading, longest_unit, partial=partial)
+        units = functools.partial(Units, longest_unit)
+        self._document = functools.partial(StreamingSsml, analyzer, reading, units, partial=partial)
         self._undecided = ""
         self._form: StreamingText | StreamingSsml | None = self.plain if goes_on else None
 
