@@ -67,7 +67,7 @@ async def test_a_body_that_comes_too_slowly_is_refused() -> None:
 
 
 async def test_large_bodies_wait_for_their_turn() -> None:
-    """Two half-sent ones take both places; a third waits until one gives up, a small one does not."""
+    """Two half-sent ones take both places; a third waits for them, a small one does not."""
     async with scripted_gateway({"max_bodies": 2, "body_seconds": 1.0}) as (served, _):
         slow = [asyncio.create_task(raw(served, head(1 << 20), b"{")) for _ in range(2)]
         await asyncio.sleep(0.2)

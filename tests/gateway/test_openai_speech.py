@@ -225,15 +225,19 @@ async def abort_before_anything(context: Any) -> None:
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
 async def test_a_later_failure_cuts_the_body(stream_format: str) -> None:
     received = b""
+
+    async def receive(served: Gateway) -> None:
+        nonlocal received
+        fields = body(response_format="pcm", stream_format=stream_format)
+        async with served.http.stream("POST", PATH, json=fields) as response:
+            assert response.status_code == 200
+            async for piece in response.aiter_raw():
+                received += piece
+
     async with scripted_gateway() as (served, running):
         hook(running, "token2wav", abort_once(grpc.StatusCode.INTERNAL, "broken", 20 * 960))
         with pytest.raises(httpx2.RemoteProtocolError):
-            async with served.http.stream(
-                "POST", PATH, json=body(response_format="pcm", stream_format=stream_format)
-            ) as response:
-                assert response.status_code == 200
-                async for piece in response.aiter_raw():
-                    received += piece
+            await receive(served)
     assert received
     assert b"[DONE]" not in received
     assert (b'"type":"error"' in received) == (stream_format == "sse")

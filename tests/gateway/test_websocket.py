@@ -20,7 +20,10 @@ from tests.stacks.scripted_stages import Stack, expected_audio
 
 @asynccontextmanager
 async def connected(**settings: Any) -> AsyncIterator[tuple[ClientConnection, Gateway, Stack]]:
-    async with scripted_gateway(**settings) as (served, running), connect(f"ws://{served.address}/v1/audio/stream") as ws:
+    async with (
+        scripted_gateway(**settings) as (served, running),
+        connect(f"ws://{served.address}/v1/audio/stream") as ws,
+    ):
         yield ws, served, running
 
 

@@ -29,6 +29,8 @@ class Up:
             "fake",
             "--listen",
             "127.0.0.1:0",
+            "--http",
+            "off",
             *options,
         ]
         self.process = subprocess.Popen(

@@ -138,6 +138,7 @@ def _named(text: str, form: str) -> dict[str, str]:
 
 
 SERVER = "127.0.0.1:50051"
+HTTP = "127.0.0.1:8080"
 
 
 def add_server(parser: argparse.ArgumentParser, default: str = SERVER) -> None:
@@ -191,14 +192,20 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --ports, --replicas, --devices, --voices, --drain,
-    --strict.
+    """Where and how the services run: --listen, --http, --ports, --replicas, --devices, --voices,
+    --drain, --strict.
     """
     parser.add_argument(
         "--listen",
         default=SERVER,
         metavar="HOST:PORT",
         help="public endpoint; port 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--http",
+        default=HTTP,
+        metavar="HOST:PORT",
+        help="HTTP and WebSockets; port 0 takes a free one, off: none (default: %(default)s)",
     )
     parser.add_argument(
         "--ports",
@@ -243,6 +250,7 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
     """
     return {
         "listen": arguments.listen,
+        "http": None if arguments.http == "off" else arguments.http,
         "ports": arguments.ports,
         "devices": arguments.devices,
         "replicas": arguments.replicas,

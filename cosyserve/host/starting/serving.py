@@ -21,7 +21,8 @@ async def serve(model: Path, log: Callable[[str], None], **options: Any) -> int:
         ) as stack:
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)
-            log(f"ready: {stack.address} ({counts}); Ctrl-C stops all")
+            over_http = f" and http://{stack.http}" if stack.http else ""
+            log(f"ready: {stack.address}{over_http} ({counts}); Ctrl-C stops all")
             log(f'try: cosyserve say "It works." --output it-works.wav --server {stack.address}')
             await stack.wait()
     except asyncio.CancelledError:

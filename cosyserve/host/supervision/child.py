@@ -15,6 +15,7 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve.host.supervision import http_health
 from cosyserve.rpc.transport import channel_options
 
 _CHANNEL_OPTIONS = channel_options(own_connection=True, longest_back_off=0.5)
@@ -26,11 +27,12 @@ class Child:
     """A started process. Create with `start`; call `ended` exactly once to reap it."""
 
     def __init__(
-        self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None]
+        self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None], *, http: bool
     ) -> None:
         self.label = label
         """Service name and replica number, e.g. llm.0."""
-        self.address = address
+        self.address, self.http = address, http
+        """host:port, and whether HTTP is served there; else gRPC."""
         self.process = process
         self.serving = False
         """Whether it has been SERVING: from then on it may hold accepted work."""
@@ -40,7 +42,14 @@ class Child:
 
     @classmethod
     async def start(
-        cls, module: str, label: str, address: str, environ: Mapping[str, str], log: Callable[[str], None]
+        cls,
+        module: str,
+        label: str,
+        address: str,
+        environ: Mapping[str, str],
+        log: Callable[[str], None],
+        *,
+        http: bool = False,
     ) -> "Child":
         """Run `python -m module`; `log` gets each line it prints.
 
@@ -59,7 +68,7 @@ class Child:
             limit=_LONGEST_LINE,
             process_group=0,
         )
-        return cls(label, address, process, log)
+        return cls(label, address, process, log, http=http)
 
     async def until_serving(self) -> None:
         """Return when its health turns SERVING, or it answers in HTTP; never, if it does not."""
@@ -151,13 +160,15 @@ open round has failed, and the next query is answered.
 """
 
 
-async def until_silent(address: str, refusing_seconds: float) -> str:
+async def until_silent(address: str, refusing_seconds: float, *, http: bool = False) -> str:
     """Query the health of the process at `address` (host:port) until it stops answering; returns
     the observation, such as "gave no health answer for 8 s".
 
     Any state is an answer, and so is any status that the process sends. A process that refuses
-    connections is draining, and gets `refusing_seconds` for that.
+    connections is draining, and gets `refusing_seconds` for that. http: it is asked in HTTP.
     """
+    if http:
+        return await http_health.until_silent(address, SILENT_SECONDS, refusing_seconds)
     async with grpc.aio.insecure_channel(
         address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     ) as channel:

@@ -232,7 +232,10 @@ def lay_out(
     orchestrator = place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})
     places.append(orchestrator)
     if http is not None:
-        host, port = checked_address(http)
+        try:
+            host, port = checked_address(http)
+        except SettingsError as error:
+            raise SettingsError(f"{error}; --http chooses another address, --http off none") from error
         taken = {one.port for one in places}
         port = port or next(free for free in free_ports(len(taken) + 1) if free not in taken)
         places.append(place(GATEWAY, 0, f"{host}:{port}", {ORCHESTRATOR.upper(): orchestrator.address}))

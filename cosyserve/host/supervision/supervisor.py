@@ -178,7 +178,14 @@ class LocalDeployment:
         """
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
+        child = await Child.start(
+            f"services.{place.service}",
+            place.label,
+            place.address,
+            place.environ,
+            self._log,
+            http=place.service == GATEWAY,
+        )
         self._children[place] = child
         if self._stopping.is_set():
             child.send(signal.SIGKILL)
@@ -201,7 +208,7 @@ class LocalDeployment:
         answering and frozen processes are to be restarted.
         """
         judge = (
-            until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS)
+            until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS, http=child.http)
             if self._restart_frozen
             else asyncio.Event().wait()
         )
@@ -260,10 +267,10 @@ async def local_deployment(
 
     replicas: of each stage, such as {"token2wav": 2}; one by default. backend: of both engines, or
     {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a stage, http:
-    address of the gateway, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU,
-    auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log:
-    gets each output line of the children, with their name. report: gets events of the children. A
-    process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
+    address of the gateway, as in `layout.lay_out`. environ: variables for all children.
+    gpu_sharing: how engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as
+    COSYSERVE_GPU_SHARING says, else auto. log: gets each output line of the children, with their
+    name. report: gets events of the children. A process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
     five restarts in a row did not help and its stage has no other replica, all end and
     `LocalDeployment.wait` raises. restart_frozen: False does not restart a process that stops
     answering, for a debugger or a test that suspends it. Raises DeploymentFailed if a child ends

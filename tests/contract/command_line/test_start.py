@@ -22,6 +22,8 @@ def start(tmp_path: Path, *options: str, **environ: str) -> "subprocess.Popen[st
         "-m",
         "cosyserve",
         "start",
+        "--http",
+        "off",
         "--listen",
         "127.0.0.1:0",
         "--voices",
