@@ -270,11 +270,12 @@ async def local_deployment(
     address of the gateway, as in `layout.lay_out`. environ: variables for all children.
     gpu_sharing: how engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as
     COSYSERVE_GPU_SHARING says, else auto. log: gets each output line of the children, with their
-    name. report: gets events of the children. A process that ends, or gives no health answer for 8 s, is restarted while the others continue; if
-    five restarts in a row did not help and its stage has no other replica, all end and
-    `LocalDeployment.wait` raises. restart_frozen: False does not restart a process that stops
-    answering, for a debugger or a test that suspends it. Raises DeploymentFailed if a child ends
-    while loading, ModelError without a model directory, SettingsError for the rest.
+    name. report: gets events of the children. A process that ends, or gives no health answer for 8
+    s, is restarted while the others continue; if five restarts in a row did not help and its stage
+    has no other replica, all end and `LocalDeployment.wait` raises. restart_frozen: False does not
+    restart a process that stops answering, for a debugger or a test that suspends it. Raises
+    DeploymentFailed if a child ends while loading, ModelError without a model directory,
+    SettingsError for the rest.
     """
     places = await asyncio.to_thread(  # nvidia-smi may be asked
         lay_out,
