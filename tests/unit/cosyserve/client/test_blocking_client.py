@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -106,13 +107,8 @@ def test_leaving_early_cancels_the_call(client: Client, scripted: Scripted) -> N
 
 
 def test_several_threads_share_a_client(client: Client) -> None:
-    heard: list[bytes] = []
-    threads = [threading.Thread(target=lambda: heard.append(client.synthesize("Hello.").read())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert heard == [WHOLE] * 8
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: client.synthesize("Hello.").read(), range(8), timeout=20)) == [WHOLE] * 8
 
 
 def test_a_trace_of_the_caller_goes_on(client: Client, scripted: Scripted) -> None:

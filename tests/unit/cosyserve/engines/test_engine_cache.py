@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,24 +95,34 @@ def test_a_builder_that_is_killed_leaves_nothing_to_be_found(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "damage", "reason"),
     [
-        ("estimator.plan", "fjrst", "other bytes"),
+        ("estimator.plan", "fjrst", "has other bytes than were built"),
         ("estimator.plan", "firs", "has 4 bytes, 5 were built"),
         ("estimator.plan", None, "is missing"),
-        (MANIFEST, '{"component": 1', "cannot be read"),
+        (MANIFEST, '{"component": 1', "cannot be read: JSONDecodeError"),
         (MANIFEST, None, f"it has no {MANIFEST}"),
+        (MANIFEST, {"files": {}}, "names no file"),
+        (MANIFEST, {"files": {"estimator.plan": {"bytes": 4}}}, "cannot be read: KeyError"),
+        (MANIFEST, {"files": ["estimator.plan"]}, "cannot be read: AttributeError"),
+        (MANIFEST, {"files": {"../estimator.plan": {"bytes": 4, "sha256": ""}}}, "../estimator.plan is missing"),
+        (MANIFEST, {"built": None}, "cannot be read: TypeError"),
     ],
 )
-def test_a_damaged_engine_is_built_again(tmp_path: Path, name: str, content: str | None, reason: str) -> None:
+def test_a_damaged_engine_is_built_again(
+    tmp_path: Path, name: str, damage: str | dict[str, object] | None, reason: str
+) -> None:
+    """damage: another text of the file, other entries of a manifest; None: no file."""
     cache = EngineCache(tmp_path)
     damaged = obtain(cache, "first").file(name)
+    if isinstance(damage, dict):
+        damage = json.dumps(json.loads(damaged.read_text()) | damage)
     damaged.unlink()
-    if content is not None:
-        damaged.write_text(content)
+    if damage is not None:
+        damaged.write_text(damage)
     refused = cache.find(KEY)
     assert isinstance(refused, Refused)
-    assert reason in refused.reason
+    assert refused.reason.endswith(reason)
     assert obtain(cache, "second").file("estimator.plan").read_text() == "second"
 
 
@@ -160,12 +170,9 @@ def test_threads_build_once_too(tmp_path: Path) -> None:
         time.sleep(0.05)
         (directory / "estimator.plan").write_text("one")
 
-    threads = [threading.Thread(target=cache.obtain, args=(KEY, build)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(built) == 1
+    with ThreadPoolExecutor(8) as threads:
+        engines = list(threads.map(lambda _: cache.obtain(KEY, build), range(8)))
+    assert (len(engines), len(built)) == (8, 1)
 
 
 def test_entries_are_listed(tmp_path: Path) -> None:
@@ -174,26 +181,6 @@ def test_entries_are_listed(tmp_path: Path) -> None:
     obtain(cache, "four")
     (entry,) = cache.entries()
     assert (entry.key, entry.bytes, list(entry.files)) == (KEY, 4, ["estimator.plan"])
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"files": {}}, "names no file"),
-        ({"files": {"estimator.plan": {"bytes": 4}}}, "cannot be read: KeyError"),
-        ({"files": ["estimator.plan"]}, "cannot be read: AttributeError"),
-        ({"files": {"../estimator.plan": {"bytes": 4, "sha256": ""}}}, "../estimator.plan is missing"),
-        ({"built": None}, "cannot be read: TypeError"),
-    ],
-)
-def test_a_manifest_that_lacks_something_is_no_engine(tmp_path: Path, change: dict[str, object], reason: str) -> None:
-    cache = EngineCache(tmp_path)
-    manifest = obtain(cache, "four").file(MANIFEST)
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
-    refused = cache.find(KEY)
-    assert isinstance(refused, Refused)
-    assert refused.reason.endswith(reason)
-    assert obtain(cache, "again").file("estimator.plan").read_text() == "again"
 
 
 def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
