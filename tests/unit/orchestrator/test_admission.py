@@ -27,6 +27,7 @@ from services.orchestrator.load_control.wait_estimate import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     TEXT,
+    RequestKind,
     WaitEstimator,
 )
 
@@ -115,18 +116,21 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done(found: WaitE
     )  # those whose hints are over have not come: the places are open
 
 
-def test_with_fewer_places_than_requests_more_have_to_end(found: WaitEstimator) -> None:
-    """The limit fell while three were under way."""
-    for size in (100, 200, 300):
-        found.begins(TEXT, size, 0.0)
-    assert found.next_place(1, 0.0) == pytest.approx(300 * TEXT.first_guess)
-
-
-@pytest.mark.parametrize(("now", "hint"), [(4.0, 6.0), (40.0, 10.0)])
-def test_what_takes_longer_than_expected_is_waited_for_in_proportion(
-    now: float, hint: float, found: WaitEstimator
+@pytest.mark.parametrize(
+    ("kind", "sizes", "now", "hint"),
+    [
+        pytest.param(
+            TEXT, (100, 200, 300), 0.0, 300 * TEXT.first_guess, id="the limit fell while three were under way"
+        ),
+        pytest.param(ARRIVING_TEXT, (1.0,), 4.0, 6.0, id="as expected"),
+        pytest.param(ARRIVING_TEXT, (1.0,), 40.0, 10.0, id="longer than expected is waited for in proportion"),
+    ],
+)
+def test_where_one_place_is_left_all_have_to_end(
+    kind: RequestKind, sizes: tuple[float, ...], now: float, hint: float, found: WaitEstimator
 ) -> None:
-    found.begins(ARRIVING_TEXT, 1.0, 0.0)
+    for size in sizes:
+        found.begins(kind, size, 0.0)
     assert found.next_place(1, now) == pytest.approx(hint)
 
 

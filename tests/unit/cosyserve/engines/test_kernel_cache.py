@@ -43,10 +43,21 @@ def test_triton_gets_the_directory_and_one_that_is_set_stays(tmp_path: Path) -> 
     assert not (tmp_path / "unused").exists()
 
 
-def test_the_users_cache_is_the_default(tmp_path: Path) -> None:
-    assert keep_kernels(KEY, {"HOME": str(tmp_path)}).is_relative_to(tmp_path / ".cache" / "cosyserve" / "kernels")
-    assert keep_kernels(KEY, {"HOME": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "x")}).is_relative_to(
-        tmp_path / "x" / "cosyserve"
+@pytest.mark.parametrize(
+    ("environ", "below"),
+    [
+        pytest.param({"HOME": "."}, ".cache/cosyserve/kernels", id="the user's cache is the default"),
+        pytest.param({"HOME": "/nowhere", "XDG_CACHE_HOME": "x"}, "x/cosyserve/kernels", id="where the user keeps it"),
+        pytest.param(
+            {"COSYSERVE_CACHE_DIR": ".", "TRITON_CACHE_DIR": "triton"},
+            "kernels",
+            id="a directory below our cache is for other libraries",
+        ),
+    ],
+)
+def test_where_kernels_are_kept(environ: dict[str, str], below: str, tmp_path: Path) -> None:
+    assert (
+        keep_kernels(KEY, {name: str(tmp_path / place) for name, place in environ.items()}).parent == tmp_path / below
     )
 
 
@@ -144,9 +155,3 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     assert [start.wait(60) for start in starts] == [0, 0, 0]
     (kept,) = (tmp_path / "kernels").iterdir()
     assert [file.name for file in kept.iterdir()] == ["key.json"]
-
-
-def test_a_directory_below_our_cache_is_for_other_libraries(tmp_path: Path) -> None:
-    """As the images set it."""
-    environ = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    assert keep_kernels(KEY, environ).parent == tmp_path / "kernels"
