@@ -3,7 +3,6 @@ no thread left.
 """
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -142,17 +141,11 @@ def test_a_stream_that_ends_early_stops_asking_its_iterator(client: Client) -> N
 
 
 def test_closing_a_client_ends_what_waits_for_it(client: Client, scripted: Scripted) -> None:
-    ended = threading.Event()
-
-    def wait() -> None:
-        with contextlib.suppress(CosyserveError):
-            client.synthesize("Wait.").read()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    assert scripted.waiting.wait(10)
-    client.close()
-    assert ended.wait(10)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(client.synthesize("Wait.").read)
+        assert scripted.waiting.wait(10)
+        client.close()
+        assert isinstance(waiting.exception(10), CosyserveError)
     with pytest.raises(Unavailable, match="the client is closed"):
         client.voices()
 

@@ -47,10 +47,20 @@ async def test_chunks_header_and_summary() -> None:
     assert request.hops.growth == profile_pb2.HopSchedule.GROWTH_EXPONENTIAL
 
 
-async def test_eight_bit_samples_are_counted_as_such() -> None:
+@pytest.mark.parametrize(
+    ("how", "chunks"),
+    [
+        pytest.param(
+            {"encoding": Encoding.ALAW, "sample_rate": 8_000},
+            [Chunk(WHOLE[at : at + 50], at // 50, at) for at in range(0, 200, 50)],
+            id="eight-bit samples are counted as such",
+        ),
+        pytest.param({"seed": 77, "start_sample": 75}, [Chunk(WHOLE[150:], 0, 75)], id="a caller that resumes by hand"),
+    ],
+)
+async def test_samples_are_counted_from_where_the_caller_begins(how: dict[str, Any], chunks: list[Chunk]) -> None:
     async with opened(complete) as (client, _):
-        chunks = [chunk async for chunk in client.synthesize("x", encoding=Encoding.ALAW, sample_rate=8_000)]
-    assert [chunk.start_sample for chunk in chunks] == [0, 50, 100, 150]
+        assert [chunk async for chunk in client.synthesize("x", **how)] == chunks
 
 
 def _spoilt(spoil: Callable[[list[Any]], list[Any]]) -> Answer:
@@ -69,17 +79,19 @@ def _with_onset(onset: synthesis_pb2.Onset, broken_after: int | None = None) -> 
 
 LOST = errors.Unavailable("going away", retry_after=0.01)
 FULL = errors.Overloaded("4 of 4 streams are in use", retry_after=0.5)
-RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int]] = {
+RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int, int]] = {
     "a stream without its end": (
         [_spoilt(lambda messages: messages[:-1])],
         {},
         errors.InternalFault("ended without a summary after 100 samples"),
         1,
+        4,
     ),
     "a chunk is missing": (
         [_spoilt(lambda messages: messages[:1] + messages[2:])],
         {},
         errors.InternalFault("chunk 2 arrived where 1 was due"),
+        1,
         1,
     ),
     "samples are missing": (
@@ -87,20 +99,24 @@ RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int
         {},
         errors.InternalFault("begins at sample 26, expected 25"),
         1,
+        1,
     ),
-    "only a lost connection is taken up again": ([answering(lambda _: [], FULL)], {"resumptions": 3}, FULL, 1),
+    "only a lost connection is taken up again": ([answering(lambda _: [], FULL)], {"resumptions": 3}, FULL, 1, 0),
     "tries without progress are bounded": (
         [_broken_after(1), _broken_after(0)],
         {"resumptions": 2, "resume_seconds": 0},
         LOST,
         3,
+        1,
     ),
-    "what never began": ([_broken_after(0)], {}, LOST, 1),
+    "what never began": ([_broken_after(0)], {}, LOST, 1, 0),
+    "what shall not be resumed": ([_broken_after(2)], {"seed": 3, "resume_seconds": 0}, LOST, 1, 2),
     "a silent server": (
         [answering(lambda _: [], pause=60)],
         {"timeout": 0.2},
         errors.DeadlineExceeded("Deadline Exceeded"),
         1,
+        0,
     ),
     # One of the release before, which knows no onset.
     "a server that cuts otherwise cannot take up a stream": (
@@ -108,22 +124,24 @@ RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int
         {"resumptions": 1},
         errors.InternalFault("took up a trimmed onset with a natural one"),
         2,
+        1,
     ),
 }
-"""What the server answers, how it is asked, what is raised, and after how many requests."""
+"""What the server answers, how it is asked, what is raised, after how many requests and chunks."""
 
 
-@pytest.mark.parametrize(("answers", "how", "error", "requests"), RAISED.values(), ids=RAISED)
+@pytest.mark.parametrize(("answers", "how", "error", "requests", "chunks"), RAISED.values(), ids=RAISED)
 async def test_what_ends_a_stream_is_raised(
-    answers: list[Answer], how: dict[str, Any], error: errors.CosyserveError, requests: int
+    answers: list[Answer], how: dict[str, Any], error: errors.CosyserveError, requests: int, chunks: int
 ) -> None:
     """With the status, the text and the retry hint of the server, where it said them."""
     async with opened(*answers) as (client, door):
         speech = client.synthesize("x", **how)
+        heard = [(await anext(speech)).audio for _ in range(chunks)]
         with pytest.raises(type(error), match=error.message) as caught:
-            await speech.read()
+            await anext(speech)
     assert caught.value.retry_after == error.retry_after
-    assert (speech.summary, len(door.requests)) == (None, requests)
+    assert (speech.summary, len(door.requests), b"".join(heard)) == (None, requests, WHOLE[: 50 * chunks])
 
 
 @pytest.mark.parametrize("converts", [False, True])
@@ -159,21 +177,6 @@ async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
             await client.synthesize("x", resume_seconds=0.5).read()
         assert 3 <= len(door.requests) <= 6
     assert time.monotonic() - begun < 10
-
-
-async def test_a_lost_connection_is_raised_at_once_where_nothing_shall_be_resumed() -> None:
-    async with opened(_broken_after(2)) as (client, door):
-        speech = client.synthesize("x", seed=3, resume_seconds=0)
-        assert [(await anext(speech)).audio for _ in range(2)] == [WHOLE[:50], WHOLE[50:100]]
-        with pytest.raises(errors.Unavailable):
-            await anext(speech)
-        assert len(door.requests) == 1
-
-
-async def test_a_caller_that_resumes_by_hand() -> None:
-    async with opened(complete) as (client, _):
-        speech = client.synthesize("x", seed=77, start_sample=75)
-        assert [chunk async for chunk in speech] == [Chunk(WHOLE[150:], 0, 75)]
 
 
 async def test_leaving_the_block_hangs_up() -> None:
