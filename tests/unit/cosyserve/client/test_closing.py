@@ -55,23 +55,16 @@ async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Callable[[Asy
     door = Breaking()
     async with serving(door) as client:
         speech = open_it(client)
-        heard = 0
-
-        async def listen() -> None:
-            nonlocal heard
-            async for _ in speech:
-                heard += 1
-
-        listening = asyncio.create_task(listen())
+        await asyncio.wait_for(anext(speech), 5)
+        reading = asyncio.create_task(speech.read())
         async with asyncio.timeout(5):
             while not speech.resumed:
                 await asyncio.sleep(0.001)
         await speech.close()
-        done, _ = await asyncio.wait([listening], timeout=1.0)
-        assert done, "the iteration goes on behind close()"
-        assert listening.cancelled()
+        await asyncio.wait([reading], timeout=1.0)
+        assert reading.cancelled(), "the iteration goes on behind close()"
         await asyncio.sleep(0.4)
-        assert (door.begun, door.open, heard) == (1, 0, 1)
+        assert (door.begun, door.open) == (1, 0)
         with pytest.raises(asyncio.CancelledError):
             await anext(speech)
 
@@ -89,8 +82,7 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
             done, _ = await asyncio.wait([reading], timeout=0.5)
             assert not done
             await speech.close()
-            done, _ = await asyncio.wait([reading], timeout=1.0)
-            assert done
+            await asyncio.wait([reading], timeout=1.0)
             assert reading.cancelled()
 
 

@@ -11,9 +11,7 @@ from cosyserve import errors
 from cosyserve.client import AsyncClient
 from cosyserve.client import streaming_speech as written
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-from tests.unit.cosyserve.client.serving import serving
-
-RESPONSE = synthesis_pb2.SynthesizeResponse
+from tests.unit.cosyserve.client.serving import RESPONSE, serving
 
 
 class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
