@@ -24,7 +24,7 @@ from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
-from tests.contract.llm.llm_service import status
+from tests.stacks.calls import refusal, refused
 from tests.stacks.in_process import until_serving
 from tests.stacks.up_process import ROOT
 from tests.unit.llm.tiny_llm import TINY, settings
@@ -102,15 +102,16 @@ async def test_it_answers_while_it_loads_and_warms_up_one_at_a_time() -> None:
     async with grpc.aio.insecure_channel(address(await port)) as channel:
         said = (await info(channel)).info
         assert (said.ready, said.rung, said.HasField("identity")) == (False, "", False)
-        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
-        assert (refused.code(), "still loading" in str(refused.details())) == (grpc.StatusCode.UNAVAILABLE, True)
+        await refusal(stub(channel).WarmUp(info_pb2.WarmUpRequest()), grpc.StatusCode.UNAVAILABLE, "still loading")
         may_load.set()
         while not (await info(channel)).info.ready:
             await asyncio.sleep(0.01)
         first = asyncio.ensure_future(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
         await begun.wait()
-        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "a warm-up is under way")
+        assert await refused(stub(channel).WarmUp(info_pb2.WarmUpRequest())) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "a warm-up is under way",
+        )
         may_warm.set()
         assert (await first).milliseconds > 0
     ended.set()

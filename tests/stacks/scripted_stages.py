@@ -314,6 +314,8 @@ class Stack:
     services: dict[str, list[Service]]
     stub: "synthesis_pb2_grpc.SynthesisServiceAsyncStub"
     orchestrator: Service
+    channel: grpc.aio.Channel
+    """To the orchestrator."""
     exits: dict[tuple[str, int], contextlib.AsyncExitStack]
 
     async def kill(self, name: str, replica: int) -> None:
@@ -342,4 +344,4 @@ async def stack(
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         door, channel = await exits.enter_async_context(orchestrated(services, **settings))
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        yield Stack(scripts, services, stub, door, own)  # type: ignore[arg-type]
+        yield Stack(scripts, services, stub, door, channel, own)  # type: ignore[arg-type]

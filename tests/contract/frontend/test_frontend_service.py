@@ -18,10 +18,11 @@ from services.frontend.analysis.streaming import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
-from tests.stacks.conversation import conversation
+from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.stacks.calls import conversation, refused
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤。再见"
 
 
@@ -78,20 +79,14 @@ NOTHING = "text holds only punctuation, blanks or what this model cannot read; t
     ],
 )
 async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language: str, message: str) -> None:
-    assert await refused(sentences(stub, text, language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-    assert await refused(streamed(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(sentences(stub, text, language)) == (INVALID, message)
+    assert await refused(streamed(stub, [text[:9], text[9:]], language)) == (INVALID, message)
 
 
 async def test_too_much_text_is_refused(stub: Any) -> None:
-    refusal = await refused(sentences(stub, "a" * 20_001))
-    assert refused_for(refusal) == "text has 20001 characters, allowed 1 to 20000"
+    assert await refused(sentences(stub, "a" * 20_001)) == (INVALID, "text has 20001 characters, allowed 1 to 20000")
     refusal = await refused(streamed(stub, ["a" * 100_000, "a" * 100_001]))
-    assert refused_for(refusal) == "text has 200001 characters, allowed 1 to 200000"
-
-
-def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
-    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
-    return refusal[1]
+    assert refusal == (INVALID, "text has 200001 characters, allowed 1 to 200000")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +105,7 @@ def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
 async def test_a_stream_out_of_order_is_refused(
     stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str
 ) -> None:
-    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (INVALID, message)
 
 
 async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> None:
@@ -150,7 +145,7 @@ async def test_voices(stub: Any) -> None:
         "there is no voice 'nobody'; known: spk_a, zs_a",
     )
     status, text = await refused(stub.GetVoice(pb.GetVoiceRequest(id="x" * 129)))
-    assert (status, text) == (grpc.StatusCode.INVALID_ARGUMENT, "the voice id has 129 characters, allowed 1 to 128")
+    assert (status, text) == (INVALID, "the voice id has 129 characters, allowed 1 to 128")
 
 
 async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +239,7 @@ async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
     monkeypatch.setattr("services.frontend.__main__.ThreadPoolExecutor", Worker)
     async with served(FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)) as stub:
         steps = 0
-        refusal = await refused(stream(stub, ["…" * 40_100], partial_sentences=partial))
-    assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, NOTHING)
+        assert await refused(stream(stub, ["…" * 40_100], partial_sentences=partial)) == (INVALID, NOTHING)
     assert fed == [400] * 100 + [100]
     assert steps >= 101
 

@@ -9,7 +9,8 @@ import pytest
 
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
+from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.stacks.calls import refused
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
 DOCUMENT = (

@@ -12,7 +12,8 @@ from cosyserve.v1 import frontend_pb2 as pb
 from services.frontend.__main__ import main
 from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served
+from tests.contract.frontend.frontend_calls import analyze, served
+from tests.stacks.calls import refused
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 

@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
+from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.stacks.calls import refused
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"

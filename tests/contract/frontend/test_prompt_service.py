@@ -26,7 +26,7 @@ from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptRead
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend import test_voice_service as voices
-from tests.contract.frontend.frontend_calls import refused, served
+from tests.contract.frontend.frontend_calls import served
 from tests.contract.frontend.test_voice_service import (
     DEMO,
     FILES,
@@ -39,6 +39,7 @@ from tests.contract.frontend.test_voice_service import (
     WRONG_STATE,
 )
 from tests.fuzz.upload_seeds import wav
+from tests.stacks.calls import refused
 
 TINY = ROOT / "tests" / "golden" / "tiny"
 REFERENCE = TINY / "features.npz"

@@ -19,9 +19,10 @@ from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import refused, served
+from tests.contract.frontend.frontend_calls import served
 from tests.fuzz.strategies import LIMITS, damaged
 from tests.fuzz.upload_seeds import seeds, voiced
+from tests.stacks.calls import refused
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
-import pytest
 
 from cosyserve.rpc.server import Close, Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
@@ -14,7 +13,7 @@ from services.llm.__main__ import NAME, loader
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
-from tests.stacks.conversation import conversation
+from tests.stacks.calls import conversation
 from tests.unit.llm.tiny_llm import settings
 
 Setup = llm_pb2.GenerateSetup
@@ -65,16 +64,6 @@ async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: A
 
 def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:
     return [token for message in messages for token in message.tokens]
-
-
-async def status(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call
-    return refused.value
-
-
-async def drain(call: Any) -> list[Any]:
-    return [message async for message in call]
 
 
 async def idle(engine: TorchBackend) -> None:

@@ -29,8 +29,8 @@ from tests.contract.llm.llm_service import (
     joined,
     served,
     started,
-    status,
 )
+from tests.stacks.calls import refusal, refused
 from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
@@ -81,9 +81,11 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
         other = identity_pb2.EngineIdentity()
         other.CopyFrom(identity)
         other.model_hash = "other"
-        refused = await status(generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other))
-        assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "model_hash='other'" in str(refused.details())
+        await refusal(
+            generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "model_hash='other'",
+        )
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
@@ -124,10 +126,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 async def test_every_value_out_of_range_is_refused_by_name() -> None:
     async with backend() as engine, served(engine) as stub:
         for values, message in REFUSALS:
-            refused = await status(generate(stub, **values))
-            assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-        refused = await status(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1])))))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
+            assert await refused(generate(stub, **values)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+        assert await refused(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1]))))) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "setup is missing",
+        )
         assert engine.engine.stats.prefills == 0
 
 
@@ -215,6 +218,5 @@ async def test_words_spoken_once_are_returned_with_their_alignment(guards: bool)
 async def test_words_spoken_twice_fail_a_guarded_call() -> None:
     async with served(Says(TWICE)) as stub:
         assert joined(await generate(stub, IDS)) == TWICE
-        error = await status(generate(stub, IDS, guards=True))
-    assert error.code() is grpc.StatusCode.INTERNAL
+        error = await refusal(generate(stub, IDS, guards=True), grpc.StatusCode.INTERNAL)
     assert isinstance(as_error(error, "llm at here"), Repeated)

@@ -15,7 +15,8 @@ import torch
 
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.engine.scheduler import Scheduler
-from tests.contract.llm.llm_service import generate, started, status
+from tests.contract.llm.llm_service import generate, started
+from tests.stacks.calls import refusal
 from tests.unit.llm.tiny_llm import TINY
 
 ROOT = Path(__file__).parents[3]
@@ -82,6 +83,5 @@ async def test_an_engine_that_breaks_ends_the_service(monkeypatch: pytest.Monkey
 
     async with started() as (service, channel):
         monkeypatch.setattr(Scheduler, "next", breaks)
-        refused = await status(generate(llm_pb2_grpc.LlmServiceStub(channel)))
-        assert refused.code() is grpc.StatusCode.INTERNAL
-        assert await asyncio.wait_for(service.over, 20) == refused.details()
+        error = await refusal(generate(llm_pb2_grpc.LlmServiceStub(channel)), grpc.StatusCode.INTERNAL)
+        assert await asyncio.wait_for(service.over, 20) == error.details()

@@ -11,8 +11,8 @@ from cosyserve.errors import DeadlineExceeded
 from cosyserve.v1 import llm_pb2
 from services.llm.generation.request import Generation, Prompt
 from services.llm.servicer import LlmServicer
-from tests.contract.llm.llm_service import Setup, drain, served, status
-from tests.stacks.conversation import conversation
+from tests.contract.llm.llm_service import Setup, served
+from tests.stacks.calls import all_of, conversation, refusal, refused
 from tests.unit.llm.tiny_llm import backend
 
 
@@ -37,8 +37,10 @@ async def test_a_stream_out_of_order_is_refused() -> None:
     ]
     async with backend() as engine, served(engine) as stub:
         for requests, message in cases:
-            refused = await status(conversation(stub.GenerateStream(timeout=30), requests))
-            assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+            assert await refused(conversation(stub.GenerateStream(timeout=30), requests)) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                message,
+            )
 
 
 async def test_acceptance_is_reported_before_there_is_text_or_a_place() -> None:
@@ -76,8 +78,7 @@ async def test_a_refused_setup_is_not_accepted_first() -> None:
         async with contextlib.aclosing(engine.generate(Generation(prompt=Prompt(), text=(1,) * 60))) as hops:
             await anext(hops)
             await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
-            refused = await status(drain(call))
-        assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            await refusal(all_of(call), grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
 @pytest.mark.parametrize("before", [[], [llm_pb2.TextIds(ids=[1, 2, 3, 4, 5])], [llm_pb2.TextIds()]])
@@ -87,8 +88,7 @@ async def test_a_stream_on_which_no_text_comes_is_ended(before: list[llm_pb2.Tex
         await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
         for text in before:
             await call.write(llm_pb2.GenerateStreamRequest(text=text))
-        refused = await status(drain(call))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no text came for 0.2 s")
+        assert await refused(all_of(call)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no text came for 0.2 s")
         assert (engine.engine.stats.waiting, engine.engine.stats.reserved_kv_bytes) == (0, 0)
 
 
@@ -115,12 +115,11 @@ async def test_empty_text_is_no_progress() -> None:
         feed = engine.engine.feed
         engine.engine.feed = lambda sequence, ids: (fed.append(ids), feed(sequence, ids))[1]  # type: ignore[method-assign]
         with pytest.raises(DeadlineExceeded, match=r"no text came for 0\.3 s"):
-            await drain(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), Accepting()))  # type: ignore[arg-type]
+            await all_of(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), Accepting()))  # type: ignore[arg-type]
     assert fed == []
 
 
 async def test_a_stream_without_its_setup_is_ended() -> None:
     async with backend() as engine, served(engine, first_message_seconds=0.2) as stub:
-        refused = await status(drain(stub.GenerateStream(timeout=30)))
-    expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 0.2 s")
-    assert (refused.code(), refused.details()) == expected
+        expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 0.2 s")
+        assert await refused(all_of(stub.GenerateStream(timeout=30))) == expected

@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.calls import all_of, refusal
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,11 +54,9 @@ async def stack() -> AsyncIterator[WholeStack]:
 async def test_refused(stack: WholeStack, fields: dict[str, Any], code: grpc.StatusCode, message: str) -> None:
     async with grpc.aio.insecure_channel(stack.address) as channel, asyncio.timeout(20):
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in stub.Synthesize(synthesis_pb2.SynthesizeRequest(**{"text": "Hello.", **fields})):
-                pass
-    assert caught.value.code() == code
-    assert message in (caught.value.details() or "")
+        await refusal(
+            all_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(**{"text": "Hello.", **fields}))), code, message
+        )
 
 
 async def test_nothing_was_done_for_a_refused_request(stack: WholeStack) -> None:

@@ -21,6 +21,7 @@ from services.token2wav.decoders.fake import FakeDecoder, FakeState, load_fake
 from services.token2wav.decoders.interface import Decoded, StepInput
 from services.token2wav.inputs.request import Profile
 from tests.contract.token2wav.token2wav_service import setup
+from tests.stacks.calls import refusal
 from tests.unit.token2wav.speaking import tokens
 
 
@@ -63,6 +64,7 @@ async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.
                 await anext(aiter(stub.Decode(request, timeout=5)))
         with pytest.raises(ServiceBroken, match="3 steps in a row failed, the last one with RuntimeError: CUDA error"):
             await asyncio.wait_for(process, 10)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
-        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        await refusal(
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2),
+            grpc.StatusCode.UNAVAILABLE,
+        )

@@ -21,6 +21,7 @@ from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
+from tests.stacks.calls import refusal
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend, until
 from tools.model.export import estimator_weights, export, flow_weights, model_hash
@@ -87,10 +88,9 @@ async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Pa
     backend = load_backend("onnxruntime", settings(cache, model=tmp_path, engine_estimator="published"))
     assert "full attention only" in backend.identity.precision
     async with serving(backend) as service, serving(torch_backend()) as plain:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await decode(service, 30)
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM" in (refused.value.details() or "")
+        await refusal(
+            decode(service, 30), grpc.StatusCode.FAILED_PRECONDITION, "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+        )
         for profile, exact in ((3, True), (2, False)):
             made, wanted = [await decode(each, 64, prompt=20, profile=profile) for each in (service, plain)]
             assert made.shape == wanted.shape

@@ -12,6 +12,7 @@ from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import StreamSlot
 from tests.contract.token2wav.token2wav_service import rest, said, serving, setup
+from tests.stacks.calls import refusal
 from tests.unit.token2wav.speaking import tokens, torch_backend, until
 
 
@@ -76,9 +77,7 @@ async def test_hanging_up_before_any_token_frees_the_place() -> None:
 async def test_a_deadline_stops_the_engine_too() -> None:
     async with serving(load_backend("fake", EngineSettings(fake_token_seconds=10.0))) as service:
         request = token2wav_pb2.DecodeRequest(setup=setup(), speech_tokens=tokens(50))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await anext(aiter(service.stub.Decode(request, timeout=0.2)))
-        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await refusal(anext(aiter(service.stub.Decode(request, timeout=0.2))), grpc.StatusCode.DEADLINE_EXCEEDED)
         await until_idle(service.batcher)
 
 

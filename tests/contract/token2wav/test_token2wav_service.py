@@ -19,7 +19,7 @@ from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
-from tests.stacks.conversation import conversation
+from tests.stacks.calls import conversation, refusal, refused
 from tests.unit.token2wav.speaking import tokens, until
 
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()
@@ -130,9 +130,7 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
 async def test_bad_values_are_refused_by_name(
     service: Loopback, ids: list[int], fields: dict[str, Any], text: str
 ) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, ids, **fields)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert await refused(decode(service, ids, **fields)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
     assert service.batcher.stats().streams == 0
 
 
@@ -152,21 +150,18 @@ async def test_bad_values_are_refused_by_name(
 async def test_messages_out_of_order_are_refused(
     service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest], text: str
 ) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream(service, messages)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert await refused(stream(service, messages)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
 async def test_a_request_without_setup_is_refused(service: Loopback) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(aiter(service.stub.Decode(token2wav_pb2.DecodeRequest(speech_tokens=[1]))))
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
+    assert await refused(anext(aiter(service.stub.Decode(token2wav_pb2.DecodeRequest(speech_tokens=[1]))))) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "setup is missing",
+    )
 
 
 async def test_a_resume_point_after_the_end(service: Loopback) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(10), start_sample=9601)
-    assert (caught.value.code(), caught.value.details()) == (
+    assert await refused(decode(service, tokens(10), start_sample=9601)) == (
         grpc.StatusCode.OUT_OF_RANGE,
         "start_sample is 9601; the sentence has 9600 samples",
     )
@@ -176,11 +171,12 @@ async def test_another_engine_than_the_one_that_began(service: Loopback) -> None
     mine = identity_pb2.EngineIdentity(model_hash="tones", backend="fake", precision="float32", device="cpu")
     assert await decode(service, tokens(5), expected_identity=mine)
     other = identity_pb2.EngineIdentity(model_hash="tones", backend="torch", precision="float32", device="cpu")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(5), expected_identity=other)
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert "backend='torch'" in str(caught.value.details())
-    assert "start it again" in str(caught.value.details())
+    await refusal(
+        decode(service, tokens(5), expected_identity=other),
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "backend='torch'",
+        "start it again",
+    )
 
 
 async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) -> None:
@@ -190,11 +186,8 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
         await call.write(begin)
         await call.write(said(tokens(60)))
         await call.read()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(5))
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "all 2 streams of the decoder are taken"
-    assert retry_delay(caught.value) == 1.0
+    error = await refusal(decode(service, tokens(5)), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert (error.details(), retry_delay(error)) == ("all 2 streams of the decoder are taken", 1.0)
     for call in held:
         await call.done_writing()
         assert [audio.summary.samples for audio in await rest(call)][-1] == 60 * 960
@@ -241,9 +234,7 @@ async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(no
                 await asyncio.sleep(0.05)
 
         muttering = asyncio.create_task(mutter())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
-        assert (caught.value.code(), caught.value.details()) == (
+        assert await refused(call.read()) == (
             grpc.StatusCode.DEADLINE_EXCEEDED,
             "no tokens came for 0.3 s",
         )

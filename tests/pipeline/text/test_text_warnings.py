@@ -10,7 +10,8 @@ import pytest
 
 from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2
 from cosyserve.v1.warning_pb2 import TextWarning
-from tests.pipeline.calling import speak, status_of
+from tests.pipeline.calling import speak
+from tests.stacks.calls import refusal
 from tests.stacks.scripted_stages import Frontend, expected_audio, stack
 
 
@@ -84,9 +85,11 @@ async def test_a_rate_multiplies_the_speed_and_what_goes_on_has_no_pause_in_fron
 async def test_the_upstream_profile_has_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, {1: 0.75})
     async with stack() as running:
-        error = await status_of(running, "one two", profile=profile_pb2.PROFILE_UPSTREAM)
-    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "PROFILE_UPSTREAM has only 1.0" in str(error.details())
+        await refusal(
+            speak(running, "one two", profile=profile_pb2.PROFILE_UPSTREAM),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "PROFILE_UPSTREAM has only 1.0",
+        )
 
 
 async def test_a_rate_counts_for_the_longest_unary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2, voice_pb2
-from tests.pipeline.calling import IMPATIENT, abort_once
+from tests.pipeline.calling import IMPATIENT, abort_once, audio_of, hook
 from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
-from tests.stacks.scripted_stages import LOUDNESS, Stack, prompted_voice, stack
+from tests.stacks.calls import all_of, refusal
+from tests.stacks.scripted_stages import LOUDNESS, Stack, prompted_voice
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -22,16 +23,16 @@ HEARD = np.repeat(np.frombuffer(SPEECH, np.uint8).astype("<i2") + np.int16(LOUDN
 
 async def convert(running: Stack, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
     request = pb.ConvertVoiceRequest(**{"audio": SPEECH, **fields})
-    responses = [response async for response in running.stub.ConvertVoice(request, timeout=20)]
-    return b"".join(response.audio for response in responses), responses
+    responses = await all_of(running.stub.ConvertVoice(request, timeout=20))
+    return audio_of(responses), responses
 
 
-async def test_the_recordings_tokens_are_spoken_and_nothing_else_is_asked() -> None:
-    async with stack(voice=ANNA) as running:
-        audio, responses = await convert(running, seed=7)
-        assert running.scripts["llm"][0].calls == []
-        assert sorted(running.scripts["frontend"][0].calls) == ["read"]
-        (setup,) = running.scripts["token2wav"][0].decode_setups
+@pytest.mark.start(voice=ANNA)
+async def test_the_recordings_tokens_are_spoken_and_nothing_else_is_asked(running: Stack) -> None:
+    audio, responses = await convert(running, seed=7)
+    assert running.scripts["llm"][0].calls == []
+    assert sorted(running.scripts["frontend"][0].calls) == ["read"]
+    (setup,) = running.scripts["token2wav"][0].decode_setups
     assert audio == HEARD
     assert (list(setup.prompt_speech_tokens), setup.voice_hash, setup.seed) == ([3, 4, 5], "hash of anna", 7)
     assert not setup.guards, "a recording may pause for as long as it likes"
@@ -52,62 +53,49 @@ async def test_the_recordings_tokens_are_spoken_and_nothing_else_is_asked() -> N
         ({"prompt": voice_pb2.PromptRecording(audio=b"\x09\x08")}, "recording-0", [9, 8]),
     ],
 )
-async def test_whom_to_hear(fields: dict[str, Any], voice: str, decoded: list[int]) -> None:
-    async with stack(voice=ANNA) as running:
-        audio, responses = await convert(running, **fields)
-        (setup,) = running.scripts["token2wav"][0].decode_setups
-    assert audio == HEARD
-    assert responses[0].header.voice == voice
-    assert list(setup.prompt_speech_tokens) == decoded
+@pytest.mark.start(voice=ANNA)
+async def test_whom_to_hear(running: Stack, fields: dict[str, Any], voice: str, decoded: list[int]) -> None:
+    audio, responses = await convert(running, **fields)
+    (setup,) = running.scripts["token2wav"][0].decode_setups
+    assert (audio, responses[0].header.voice, list(setup.prompt_speech_tokens)) == (HEARD, voice, decoded)
 
 
-async def test_a_voice_that_is_only_a_vector_converts_as_such() -> None:
-    async with stack() as running:
-        assert (await convert(running))[0] == HEARD
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await convert(running, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL)
-    assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert caught.value.details().endswith("it can be spoken in PROMPT_MODE_SFT")
+async def test_a_voice_that_is_only_a_vector_converts_as_such(running: Stack) -> None:
+    assert (await convert(running))[0] == HEARD
+    error = await refusal(
+        convert(running, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL), grpc.StatusCode.FAILED_PRECONDITION
+    )
+    assert error.details().endswith("it can be spoken in PROMPT_MODE_SFT")
 
 
-async def test_resume_and_engine() -> None:
-    async with stack(voice=ANNA) as running:
-        whole, responses = await convert(running, seed=1)
-        engine = responses[0].header.engine
-        spoken = [each async for each in running.stub.Synthesize(pb.SynthesizeRequest(text="word", seed=1))]
-        assert engine != spoken[0].header.engine, "the speech-token model has no part in it"
-        assert (await convert(running, seed=1, start_sample=30_001, engine=engine))[0] == whole[2 * 30_001 :]
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await convert(running, seed=1, engine=spoken[0].header.engine)
-        assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await convert(running, seed=1, start_sample=10**6)
-        assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
-        assert "57600 samples" in caught.value.details()
+@pytest.mark.start(voice=ANNA)
+async def test_resume_and_engine(running: Stack) -> None:
+    whole, responses = await convert(running, seed=1)
+    engine = responses[0].header.engine
+    spoken = [each async for each in running.stub.Synthesize(pb.SynthesizeRequest(text="word", seed=1))]
+    assert engine != spoken[0].header.engine, "the speech-token model has no part in it"
+    assert (await convert(running, seed=1, start_sample=30_001, engine=engine))[0] == whole[2 * 30_001 :]
+    await refusal(convert(running, seed=1, engine=spoken[0].header.engine), grpc.StatusCode.FAILED_PRECONDITION)
+    await refusal(convert(running, seed=1, start_sample=10**6), grpc.StatusCode.OUT_OF_RANGE, "57600 samples")
 
 
-async def test_a_decoder_that_dies_is_replaced() -> None:
-    async with stack({"token2wav": 2, "frontend": 2}, voice=ANNA, **IMPATIENT) as running:
-        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 9_600)
-        for script in running.scripts["token2wav"]:
-            script.decode = gone
-        audio, responses = await convert(running)
-    assert audio == HEARD
-    assert responses[-1].summary.resumptions == 1
+@pytest.mark.start({"token2wav": 2, "frontend": 2}, voice=ANNA, **IMPATIENT)
+async def test_a_decoder_that_dies_is_replaced(running: Stack) -> None:
+    hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 9_600))
+    audio, responses = await convert(running)
+    assert (audio, responses[-1].summary.resumptions) == (HEARD, 1)
 
 
-async def test_a_full_door_refuses_a_conversion() -> None:
-    async with stack(max_streams=1) as running:
-        held = running.stub.StreamingSynthesize()
-        await held.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
-        await held.initial_metadata()
-        # A stream without text would give its place up.
-        await held.write(pb.StreamingSynthesizeRequest(text="one sentence "))
-        await asyncio.sleep(0.1)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await convert(running)
-        held.cancel()
-    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+@pytest.mark.start(max_streams=1)
+async def test_a_full_door_refuses_a_conversion(running: Stack) -> None:
+    held = running.stub.StreamingSynthesize()
+    await held.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
+    await held.initial_metadata()
+    # A stream without text would give its place up.
+    await held.write(pb.StreamingSynthesizeRequest(text="one sentence "))
+    await asyncio.sleep(0.1)
+    await refusal(convert(running), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    held.cancel()
 
 
 class Reading(PromptedFrontend):
@@ -129,11 +117,6 @@ async def test_silence_is_no_fault_and_what_is_no_number_is(
     async with misbehaving(token2wav={"fake_fault": fault}) as stub:
         call = stub.ConvertVoice(pb.ConvertVoiceRequest(audio=bytes(200), seed=1), timeout=20)
         if status is None:
-            responses = [response async for response in call]
-            assert sum(len(response.audio) for response in responses) == 200 * 1920
-            return
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in call:
-                pass
-    assert caught.value.code() == status
-    assert "finite" in (caught.value.details() or "")
+            assert len(audio_of(await all_of(call))) == 200 * 1920
+        else:
+            await refusal(all_of(call), status, "finite")

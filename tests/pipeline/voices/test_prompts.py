@@ -11,8 +11,22 @@ import pytest
 from cosyserve.errors import Overloaded
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import synthesis_pb2, voice_pb2
-from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, busy, hang, speak, status_of
-from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice, stack
+from tests.pipeline.calling import (
+    IMPATIENT,
+    TEXT,
+    abort_once,
+    all_idle,
+    audio_of,
+    busy,
+    hang,
+    hang_up,
+    hook,
+    speak,
+    spoken,
+    unary,
+)
+from tests.stacks.calls import all_of, conversation, refusal, refused
+from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -60,89 +74,78 @@ def aborting(status: grpc.StatusCode, text: str) -> Callable[[Any], Awaitable[No
 
 
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), MODES)
+@pytest.mark.start(voice=ANNA)
 async def test_each_mode_shows_each_network_what_it_is_to_see(
-    fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
+    running: Stack, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
-    async with stack(voice=ANNA) as running:
-        audio, responses = await speak(running, seed=1, **fields)
-        assert audio == expected_audio(TEXT)
-        check_shown(running, text, heard, decoded)
-        assert responses[0].header.voice == ("recording-0" if "prompt" in fields else "anna")
-        if "prompt" in fields:
-            assert running.scripts["frontend"][0].recordings == [PROMPT]
+    responses = await spoken(running, seed=1, **fields)
+    check_shown(running, text, heard, decoded)
+    assert responses[0].header.voice == ("recording-0" if "prompt" in fields else "anna")
+    if "prompt" in fields:
+        assert running.scripts["frontend"][0].recordings == [PROMPT]
 
 
-async def test_the_other_calls_take_them_too() -> None:
-    async with stack(voice=ANNA) as running:
-        unary = await running.stub.SynthesizeUnary(
-            pb.SynthesizeUnaryRequest(text=TEXT, prompt=PROMPT, instruction="sadly", sentence_pause_milliseconds=0)
-        )
-        assert unary.audio == expected_audio(TEXT)
-        assert unary.header.voice == "recording-0"
-        check_shown(running, [5, 999], [], [9, 8, 7, 6])
-    async with stack(voice=ANNA) as running:
+@pytest.mark.start(voice=ANNA)
+async def test_the_unary_call_takes_them_too(running: Stack) -> None:
+    answer = await unary(running, prompt=PROMPT, instruction="sadly")
+    assert (answer.audio, answer.header.voice) == (expected_audio(TEXT), "recording-0")
+    check_shown(running, [5, 999], [], [9, 8, 7, 6])
 
-        async def messages() -> Any:
-            request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
-            yield pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup(request=request))
-            yield pb.StreamingSynthesizeRequest(text=TEXT)
 
-        streamed = [response.audio async for response in running.stub.StreamingSynthesize(messages())]
-        assert b"".join(streamed) == expected_audio(TEXT)
-        check_shown(running, [5, 999], [], [3, 4, 5])
+@pytest.mark.start(voice=ANNA)
+async def test_a_text_that_is_being_written_takes_them_too(running: Stack) -> None:
+    request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
+    setup = pb.StreamingSynthesizeSetup(request=request)
+    messages = [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
+    streamed = await conversation(running.stub.StreamingSynthesize(), messages)
+    assert audio_of(streamed) == expected_audio(TEXT)
+    check_shown(running, [5, 999], [], [3, 4, 5])
 
 
 @pytest.mark.parametrize("stage", ["llm", "token2wav"])
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), [MODES[0], MODES[3], MODES[8]])
+@pytest.mark.start({"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT)
 async def test_a_takeover_is_shown_the_same(
-    stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
+    running: Stack, stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
-    async with stack({"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT) as running:
-        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10 if stage == "llm" else 9_600)
-        for script in running.scripts[stage]:
-            setattr(script, "generate" if stage == "llm" else "decode", gone)
-        audio, responses = await speak(running, seed=1, **fields)
-        assert audio == expected_audio(TEXT)
-        assert responses[-1].summary.resumptions == 1
-        check_shown(running, text, heard, decoded)
+    hook(running, stage, abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10 if stage == "llm" else 9_600))
+    responses = await spoken(running, seed=1, **fields)
+    assert responses[-1].summary.resumptions == 1
+    check_shown(running, text, heard, decoded)
 
 
 @pytest.mark.parametrize("fields", [mode[0] for mode in MODES])
-async def test_a_resumed_request_is_heard_to_its_end(fields: dict[str, Any]) -> None:
-    async with stack(voice=ANNA) as running:
-        whole, responses = await speak(running, seed=1, **fields)
-        rest, _ = await speak(running, seed=1, start_sample=30_001, engine=responses[0].header.engine, **fields)
+@pytest.mark.start(voice=ANNA)
+async def test_a_resumed_request_is_heard_to_its_end(running: Stack, fields: dict[str, Any]) -> None:
+    whole, responses = await speak(running, seed=1, **fields)
+    rest, _ = await speak(running, seed=1, start_sample=30_001, engine=responses[0].header.engine, **fields)
     assert rest == whole[2 * 30_001 :]
 
 
-async def test_a_frontend_that_dies_over_a_recording_is_replaced() -> None:
-    async with stack({"frontend": 2}, **IMPATIENT) as running:
-        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
-        for script in running.scripts["frontend"]:
-            script.read = lambda context: gone(context, 0)
-        audio, _ = await speak(running, prompt=PROMPT, instruction="sadly")
-    assert audio == expected_audio(TEXT)
+@pytest.mark.start({"frontend": 2}, **IMPATIENT)
+async def test_a_frontend_that_dies_over_a_recording_is_replaced(running: Stack) -> None:
+    gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
+    for script in running.scripts["frontend"]:
+        script.read = lambda context: gone(context, 0)
+    await spoken(running, prompt=PROMPT, instruction="sadly")
 
 
-async def test_a_frontend_of_the_release_before_is_passed_over() -> None:
+@pytest.mark.start({"frontend": 2}, **IMPATIENT)
+async def test_a_frontend_of_the_release_before_is_passed_over(running: Stack) -> None:
     unknown = aborting(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-    async with stack({"frontend": 2}, **IMPATIENT) as running:
-        running.scripts["frontend"][0].read = unknown
-        assert (await speak(running, prompt=PROMPT))[0] == expected_audio(TEXT)
-        running.scripts["frontend"][1].read = unknown
-        error = await status_of(running, prompt=PROMPT)
-    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert "Method not found!" in error.details()
+    running.scripts["frontend"][0].read = unknown
+    await spoken(running, prompt=PROMPT)
+    running.scripts["frontend"][1].read = unknown
+    await refusal(speak(running, prompt=PROMPT), grpc.StatusCode.FAILED_PRECONDITION, "Method not found!")
 
 
-async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
-    async with stack(**IMPATIENT) as running:
-        running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
-        audio, responses = await speak(running, "word", prompt=PROMPT)
-        assert audio == expected_audio("word")
-        assert responses[-1].summary.first_sound.frontend > 1_000
-        converted = [each async for each in running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))]
-        assert converted[-1].summary.first_sound.frontend > 1_000
+@pytest.mark.start(**IMPATIENT)
+async def test_a_recording_may_take_longer_than_any_other_answer(running: Stack) -> None:
+    running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
+    spoken_at_last = await spoken(running, "word", prompt=PROMPT)
+    assert spoken_at_last[-1].summary.first_sound.frontend > 1_000
+    converted = await all_of(running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")))
+    assert converted[-1].summary.first_sound.frontend > 1_000
 
 
 @pytest.mark.parametrize(
@@ -156,13 +159,13 @@ async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
         ({"voice": "nobody", "instruction": "sadly"}, grpc.StatusCode.NOT_FOUND, "no voice 'nobody'"),
     ],
 )
-async def test_what_the_voice_lacks_is_reported(fields: dict[str, Any], status: grpc.StatusCode, text: str) -> None:
-    async with stack(voice=UNTRANSCRIBED) as running:
-        error = await status_of(running, **fields)
-        await all_idle(running)
-        assert not running.scripts["llm"][0].calls
-    assert error.code() == status
-    assert text in error.details()
+@pytest.mark.start(voice=UNTRANSCRIBED)
+async def test_what_the_voice_lacks_is_reported(
+    running: Stack, fields: dict[str, Any], status: grpc.StatusCode, text: str
+) -> None:
+    await refusal(speak(running, **fields), status, text)
+    await all_idle(running)
+    assert not running.scripts["llm"][0].calls
 
 
 @pytest.mark.parametrize(
@@ -174,58 +177,46 @@ async def test_what_the_voice_lacks_is_reported(fields: dict[str, Any], status: 
     ],
 )
 @pytest.mark.parametrize("call", ["prompt", "instruction", "convert"])
-async def test_what_the_frontend_refuses_the_caller_reads(call: str, status: grpc.StatusCode, text: str) -> None:
-    async with stack() as running:
-        running.scripts["frontend"][0].read = aborting(status, text)
-        if call == "convert":
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                async for _ in running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")):
-                    pass
-            error = caught.value
-        else:
-            error = await status_of(running, **({"prompt": PROMPT} if call == "prompt" else {"instruction": "sadly"}))
-        await all_idle(running)
-    assert error.code() == status
-    assert text in error.details()
+async def test_what_the_frontend_refuses_the_caller_reads(
+    running: Stack, call: str, status: grpc.StatusCode, text: str
+) -> None:
+    running.scripts["frontend"][0].read = aborting(status, text)
+    answers = {
+        "prompt": lambda: speak(running, prompt=PROMPT),
+        "instruction": lambda: speak(running, instruction="sadly"),
+        "convert": lambda: all_of(running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))),
+    }
+    await refusal(answers[call](), status, text)
+    await all_idle(running)
 
 
-async def test_the_hint_when_to_come_back_is_passed_on() -> None:
-    async with stack() as running:
+async def test_the_hint_when_to_come_back_is_passed_on(running: Stack) -> None:
+    async def full(context: Any) -> None:
+        raise Overloaded("4 of 4 recordings are being read", retry_after=2.0)
 
-        async def full(context: Any) -> None:
-            raise Overloaded("4 of 4 recordings are being read", retry_after=2.0)
-
-        running.scripts["frontend"][0].read = full
-        error = await status_of(running, prompt=PROMPT)
-    assert retry_delay(error) == 2.0
+    running.scripts["frontend"][0].read = full
+    assert retry_delay(await refusal(speak(running, prompt=PROMPT))) == 2.0
 
 
 @pytest.mark.parametrize("call", ["prompt", "convert"])
-async def test_hanging_up_stops_the_reading(call: str) -> None:
-    async with stack(voice=ANNA) as running:
-        running.scripts["frontend"][0].read = hang
-        waiting: Any = (
-            running.stub.Synthesize(pb.SynthesizeRequest(text=TEXT, prompt=PROMPT))
-            if call == "prompt"
-            else running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))
-        )
-        reading = asyncio.create_task(waiting.read())
-        await busy(running, "frontend")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        await all_idle(running)
+@pytest.mark.start(voice=ANNA)
+async def test_hanging_up_stops_the_reading(running: Stack, call: str) -> None:
+    running.scripts["frontend"][0].read = hang
+    waiting: Any = (
+        running.stub.Synthesize(pb.SynthesizeRequest(text=TEXT, prompt=PROMPT))
+        if call == "prompt"
+        else running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))
+    )
+    await hang_up(running, waiting, busy(running, "frontend"))
 
 
-async def test_the_largest_recordings_come_through() -> None:
-    async with stack() as running:
-        error = await status_of(running, prompt=voice_pb2.PromptRecording(audio=bytes(10_485_761)))
-        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        running.scripts["frontend"][0].read = aborting(grpc.StatusCode.INVALID_ARGUMENT, "seen")
-        largest = bytes(10_485_760)
-        spoken = running.stub.Synthesize(pb.SynthesizeRequest(text="a", prompt={"audio": largest}))
-        converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))
-        for call in (spoken, converted):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.read()
-            assert caught.value.details() == "seen"
+async def test_the_largest_recordings_come_through(running: Stack) -> None:
+    await refusal(
+        speak(running, prompt=voice_pb2.PromptRecording(audio=bytes(10_485_761))), grpc.StatusCode.INVALID_ARGUMENT
+    )
+    running.scripts["frontend"][0].read = aborting(grpc.StatusCode.INVALID_ARGUMENT, "seen")
+    largest = bytes(10_485_760)
+    spoken = running.stub.Synthesize(pb.SynthesizeRequest(text="a", prompt={"audio": largest}))
+    converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))
+    for call in (spoken, converted):
+        assert await refused(call.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "seen")

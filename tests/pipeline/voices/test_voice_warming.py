@@ -15,7 +15,7 @@ from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
 from tests.pipeline.calling import speak
-from tests.stacks.scripted_stages import expected_audio, prompted_voice, stack
+from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice
 from tests.stacks.whole_stack import whole_stack
 
 
@@ -25,25 +25,25 @@ async def _until(done: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_each_decoder_is_warmed_when_it_comes_up() -> None:
-    async with stack({"token2wav": 2}, voice=prompted_voice("anna", [1], [2, 3]), warm_voices=4) as running:
-        await _until(
-            lambda: [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna"]]
-        )
-        await running.services["token2wav"][1].set_serving(False)
-        await asyncio.sleep(0.2)
-        await running.services["token2wav"][1].set_serving(True)
-        await _until(lambda: running.scripts["token2wav"][1].warmed == ["hash of anna", "hash of anna"])
-        assert running.scripts["token2wav"][0].warmed == ["hash of anna"]
-        await running.services["frontend"][0].set_serving(False)
-        await asyncio.sleep(0.2)
-        await running.services["frontend"][0].set_serving(True)
-        await asyncio.sleep(0.2)
-        assert [script.warmed for script in running.scripts["token2wav"]] == [
-            ["hash of anna"],
-            ["hash of anna", "hash of anna"],
-        ]
-        audio, _ = await speak(running, "word")
+@pytest.mark.start({"token2wav": 2}, voice=prompted_voice("anna", [1], [2, 3]), warm_voices=4)
+async def test_each_decoder_is_warmed_when_it_comes_up(running: Stack) -> None:
+    await _until(
+        lambda: [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna"]]
+    )
+    await running.services["token2wav"][1].set_serving(False)
+    await asyncio.sleep(0.2)
+    await running.services["token2wav"][1].set_serving(True)
+    await _until(lambda: running.scripts["token2wav"][1].warmed == ["hash of anna", "hash of anna"])
+    assert running.scripts["token2wav"][0].warmed == ["hash of anna"]
+    await running.services["frontend"][0].set_serving(False)
+    await asyncio.sleep(0.2)
+    await running.services["frontend"][0].set_serving(True)
+    await asyncio.sleep(0.2)
+    assert [script.warmed for script in running.scripts["token2wav"]] == [
+        ["hash of anna"],
+        ["hash of anna", "hash of anna"],
+    ]
+    audio, _ = await speak(running, "word")
     assert audio == expected_audio("word")
 
 

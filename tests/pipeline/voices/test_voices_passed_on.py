@@ -14,6 +14,7 @@ from cosyserve.rpc.calls import retry_delay
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import synthesis_pb2, voice_pb2
 from tests.stacks import scripted_stages as scripted
+from tests.stacks.calls import refusal, refused
 
 
 @dataclass
@@ -79,9 +80,10 @@ async def test_a_voice_is_made_once_though_the_answer_was_lost(storage: Storage)
         assert made.voice.summary.id == "me"
         assert [each.id for each in storage.drafts] == ["me", "me"]
         assert len({each.request_id for each in storage.drafts}) == 1
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stack.stub.CreateVoice(draft(id="me", audio=b"x"))
-        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ALREADY_EXISTS, "there is one")
+        assert await refused(stack.stub.CreateVoice(draft(id="me", audio=b"x"))) == (
+            grpc.StatusCode.ALREADY_EXISTS,
+            "there is one",
+        )
 
 
 async def test_a_voice_without_an_id_gets_one_before_it_is_passed_on(storage: Storage) -> None:
@@ -98,9 +100,7 @@ async def test_a_voice_that_the_dead_one_deleted_is_deleted(storage: Storage) ->
         storage.dying = 1
         await stack.stub.DeleteVoice(synthesis_pb2.DeleteVoiceRequest(id="me"))
         assert storage.voices == {}
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stack.stub.DeleteVoice(synthesis_pb2.DeleteVoiceRequest(id="me"))
-        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+        await refusal(stack.stub.DeleteVoice(synthesis_pb2.DeleteVoiceRequest(id="me")), grpc.StatusCode.NOT_FOUND)
 
 
 async def test_too_many_uploads_are_refused_at_the_door_and_speech_goes_on(storage: Storage) -> None:
@@ -109,11 +109,12 @@ async def test_too_many_uploads_are_refused_at_the_door_and_speech_goes_on(stora
         async with asyncio.timeout(10):
             while not storage.drafts:
                 await asyncio.sleep(0.01)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stack.stub.CreateVoice(draft(id="me", audio=b"x"))
-        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "1 of 1 places for new voices are in use" in (caught.value.details() or "")
-        assert retry_delay(caught.value)
+        error = await refusal(
+            stack.stub.CreateVoice(draft(id="me", audio=b"x")),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "1 of 1 places for new voices are in use",
+        )
+        assert retry_delay(error)
         heard = [
             response.audio
             async for response in stack.stub.Synthesize(
