@@ -1,8 +1,7 @@
 """A caller of the scripted stack, and hooks that make a stage fail."""
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -42,12 +41,6 @@ def audio_of(responses: Iterable[synthesis_pb2.SynthesizeResponse]) -> bytes:
     return b"".join(response.audio for response in responses)
 
 
-def check_places(responses: list[synthesis_pb2.SynthesizeResponse]) -> None:
-    """Each message begins where the one in front of it ended, the first at the start."""
-    sizes = [len(response.audio) // 2 for response in responses]
-    assert [response.start_sample for response in responses] == [0, *itertools.accumulate(sizes)][:-1]
-
-
 async def hang_up(running: Stack, call: Any, when: Awaitable[None]) -> None:
     """Cancel a call whose caller listens, as soon as `when` is over; everything comes to rest."""
     listening = asyncio.create_task(call.read())
@@ -83,17 +76,26 @@ async def all_idle(running: Stack) -> None:
     await until(lambda: not any(script.active for scripts in running.scripts.values() for script in scripts))
 
 
-def abort_once(code: grpc.StatusCode, text: str, at: int) -> Any:
-    """A hook that aborts the first call that gets to `at`."""
+def once(at: int, act: Callable[[Any], Awaitable[None]]) -> Any:
+    """A hook of the first call that gets to `at`; `act` is given its context."""
     done: list[bool] = []
 
     async def hook(context: Any, sent: int) -> None:
         if sent >= at and not done:
             done.append(True)
-            await asyncio.sleep(0.05)
-            await context.abort(code, text)
+            await act(context)
 
     return hook
+
+
+def abort_once(code: grpc.StatusCode, text: str, at: int) -> Any:
+    """A hook that aborts the first call that gets to `at`."""
+
+    async def abort(context: Any) -> None:
+        await asyncio.sleep(0.05)
+        await context.abort(code, text)
+
+    return once(at, abort)
 
 
 async def hang(*_: Any) -> None:

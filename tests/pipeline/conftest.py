@@ -1,6 +1,7 @@
 """What most tests of the orchestrator speak to."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -8,10 +9,9 @@ from tests.stacks.scripted_stages import Stack, stack
 
 
 @pytest.fixture
-async def running(request: pytest.FixtureRequest) -> AsyncIterator[Stack]:
+async def running(start_options: dict[str, Any]) -> AsyncIterator[Stack]:
     """Scripted stages behind a real orchestrator. `@pytest.mark.start` takes the arguments of
     `stack`.
     """
-    given = request.node.get_closest_marker("start") or pytest.mark.start
-    async with stack(*given.args, **given.kwargs) as found:
+    async with stack(**start_options) as found:
         yield found

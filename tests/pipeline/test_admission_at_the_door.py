@@ -132,7 +132,7 @@ async def test_the_decoder_gets_what_the_listener_has_left(running: Stack) -> No
     assert second.listener_seconds + 0.4 < third.listener_seconds <= 1.6
 
 
-@pytest.mark.start({"token2wav": 2})
+@pytest.mark.start(replicas={"token2wav": 2})
 async def test_each_decoder_gets_the_number_of_streams_of_all_of_them(running: Stack) -> None:
     """Two replicas, each of which sees two of four."""
     scripts = running.scripts["token2wav"]

@@ -15,8 +15,8 @@ from cosyserve import errors
 from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.v1 import audio_pb2
 from cosyserve.v1 import synthesis_pb2 as pb
-from tests.pipeline.calling import abort_once, audio_of, check_places, speak
-from tests.stacks.calls import all_of, refusal
+from tests.pipeline.calling import abort_once, audio_of, hook, once, speak
+from tests.stacks.calls import all_of, check_places, refusal
 from tests.stacks.scripted_stages import Stack
 
 TEXT = "aaa bb cccc"
@@ -147,7 +147,7 @@ async def test_a_resumed_request_behind_the_trimmed_end_is_out_of_range(running:
 
 
 @pytest.mark.parametrize("failing_at", [0, 960, 2_880, 3_840, 9_600, 13_440])
-@pytest.mark.start({"token2wav": 2})
+@pytest.mark.start(replicas={"token2wav": 2})
 async def test_a_stage_that_fails_in_the_silence_or_behind_it_is_not_heard(running: Stack, failing_at: int) -> None:
     running.scripts["token2wav"][0].decode = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", failing_at)
     heard, responses = await speak(running, TEXT, seed=1)
@@ -171,23 +171,22 @@ async def test_a_sentence_of_which_only_silence_was_removed_is_spoken_again(
     """The fault is found behind that many samples of the first sentence, of which the first 2880
     are silent.
     """
-    failed: list[int] = []
+    failed = asyncio.Event()
 
-    async def fail(context: Any, sent: int) -> None:
-        if sent == failing_at and not failed:
-            failed.append(sent)
-            # A call that ends while tokens are still being written to it is taken for a lost one.
-            await asyncio.sleep(0.1)
-            raise errors.NonFinite("samples are not finite")
+    async def fail(_: Any) -> None:
+        failed.set()
+        # A call that ends while tokens are still being written to it is taken for a lost one.
+        await asyncio.sleep(0.1)
+        raise errors.NonFinite("samples are not finite")
 
-    running.scripts["token2wav"][0].decode = fail
+    hook(running, "token2wav", once(failing_at, fail))
     if repaired:
         heard, responses = await speak(running, TEXT, seed=1, onset=onset, retry=True)
         assert heard == trimmed(natural(TEXT, 0)).tobytes()
         assert [number for response in responses for number in response.retried_sentences] == [0]
     else:
         await refusal(speak(running, TEXT, seed=1, onset=onset, retry=True), grpc.StatusCode.INTERNAL)
-    assert failed == [failing_at]
+    assert failed.is_set()
 
 
 async def test_a_conversion_is_trimmed_too(running: Stack) -> None:

@@ -35,8 +35,7 @@ async def test_a_short_sentence_and_the_next_are_decoded_at_the_same_time(runnin
 async def test_requests_have_numbers_of_their_own(running: Stack) -> None:
     for _ in range(2):
         await speak(running, "one", seed=3)
-    setups = running.scripts["token2wav"][0].decode_setups
-    assert len({setup.utterance for setup in setups}) == 2
+    assert len({setup.utterance for setup in running.scripts["token2wav"][0].decode_setups}) == 2
 
 
 @pytest.mark.parametrize(

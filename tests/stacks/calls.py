@@ -1,11 +1,18 @@
 """How a test holds a call: in both directions, to its end, until it is refused."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import Any
+import itertools
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import grpc
 import pytest
+
+from cosyserve.client.speech import Speech
+from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.client.types import Header, Summary
+
+Piece = TypeVar("Piece")
 
 
 async def conversation(call: Any, messages: Iterable[Any]) -> list[Any]:
@@ -45,6 +52,27 @@ async def rest(call: Any) -> list[Any]:
     return responses
 
 
+def check_places(responses: list[Any]) -> None:
+    """Each message begins where the one in front of it ended, the first at the start."""
+    sizes = [len(response.audio) // 2 for response in responses]
+    assert [response.start_sample for response in responses] == [0, *itertools.accumulate(sizes)][:-1]
+
+
+async def one_by_one(pieces: Iterable[Piece], seconds: float = 0.0) -> AsyncIterator[Piece]:
+    """The pieces as a caller writes them, each followed by so many seconds without any."""
+    for piece in pieces:
+        yield piece
+        await asyncio.sleep(seconds)
+
+
+async def heard(speech: Speech | StreamingSpeech) -> tuple[bytes, Header, Summary]:
+    """All sound of an utterance, with its header and summary."""
+    audio = await speech.read()
+    assert speech.header is not None
+    assert speech.summary is not None
+    return audio, speech.header, speech.summary
+
+
 async def refusal(answer: Awaitable[Any], code: grpc.StatusCode | None = None, *said: str) -> grpc.aio.AioRpcError:
     """The error of a call that fails: with status `code`, and with each text of `said` in its
     details.
@@ -67,4 +95,4 @@ async def until(done: Callable[[], object], seconds: float = 20) -> None:
     """Wait until `done` returns what is true. Raises TimeoutError after so many seconds."""
     async with asyncio.timeout(seconds):
         while not done():
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01)

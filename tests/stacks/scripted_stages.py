@@ -41,6 +41,8 @@ class Script:
     """
 
     analyze: Callable[[Any], Any] | None = None
+    analysis: Callable[[frontend_pb2.AnalyzeRequest, Any], AsyncIterator[frontend_pb2.AnalyzeResponse]] | None = None
+    """The answer to Analyze, in place of the words."""
     generate: Callable[[Any, int], Any] | None = None
     """After each message, with the number of tokens sent so far."""
     decode: Callable[[Any, int], Any] | None = None
@@ -100,6 +102,10 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.AnalyzeRequest, context: Any
     ) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         self.script.calls.append("analyze")
+        if self.script.analysis:
+            async for response in self.script.analysis(request, context):
+                yield response
+            return
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
                 await self.script.analyze(context)

@@ -14,7 +14,7 @@ import pytest
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
 from services.llm.hosted.hosted_backend import HostedBackend
 from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, started
-from tests.stacks.calls import refusal, refused
+from tests.stacks.calls import refusal, refused, until
 from tests.unit.llm.hosted import fake_vllm, step_engine
 from tests.unit.llm.hosted.hosts import SEAMS, conversions, engine_of, hosted, library
 from tests.unit.llm.tiny_llm import backend
@@ -74,8 +74,7 @@ async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tu
     assert "grpc-status-details-bin" in dict(error.trailing_metadata())
     for call in calls:
         call.cancel()
-    while engine_of(ours).active or ours.admission.admitted:
-        await asyncio.sleep(0.001)
+    await until(lambda: not (engine_of(ours).active or ours.admission.admitted), 120)
     assert engine_of(ours).steps < 4 * 60 * 20
     assert joined(await generate(stub))
 

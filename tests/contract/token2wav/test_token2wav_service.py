@@ -10,9 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from cosyserve import telemetry
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
@@ -25,9 +23,9 @@ from tests.unit.token2wav.speaking import tokens, until
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()
 
 
-@pytest_asyncio.fixture
-async def service() -> AsyncIterator[Loopback]:
-    async with serving(load_backend("fake", EngineSettings()), max_streams=2) as running:
+@pytest.fixture
+async def service(start_options: dict[str, Any]) -> AsyncIterator[Loopback]:
+    async with serving(load_backend("fake", EngineSettings()), **{"max_streams": 2} | start_options) as running:
         yield running
 
 
@@ -73,9 +71,7 @@ async def test_an_accepted_setup_is_answered_before_any_token(service: Loopback)
     call.cancel()
 
 
-async def test_every_chunk_becomes_a_span(service: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[Timing] = []
-    monkeypatch.setattr(telemetry, "record", spans.append)
+async def test_every_chunk_becomes_a_span(service: Loopback, spans: list[Timing]) -> None:
     await decode(service, tokens(60), prompt=20)
     # The first piece that sounds may have waited for the next.
     computed = [span for span in spans if span.name != "token2wav.hold"]
@@ -194,13 +190,9 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
     assert await decode(service, tokens(5))
 
 
-FAKE = load_backend("fake", EngineSettings())
-
-
-async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio() -> None:
-    async with serving(FAKE) as service:
-        request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
-        made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
+async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio(service: Loopback) -> None:
+    request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
+    made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
     assert len(made) == 4
     assert [bool(audio.audio) for audio in made] == [False, False, True, True]
     assert made[0].HasField("identity")
@@ -208,10 +200,9 @@ async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio() ->
     assert sum(len(audio.audio) for audio in made) == 55 * 1920
 
 
-async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> None:
-    async with serving(FAKE) as service:
-        request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
-        made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
+async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte(service: Loopback) -> None:
+    request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
+    made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
     assert [len(audio.audio) for audio in made] == [1_000_000, 1_000_000, 1200 * 1920 - 2_000_000]
     assert [audio.start_sample for audio in made] == [0, 500_000, 1_000_000]
     assert [audio.HasField("identity") for audio in made] == [True, False, False]
@@ -219,37 +210,37 @@ async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> N
 
 
 @pytest.mark.parametrize("noise", [False, True])
-async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(noise: bool) -> None:
+@pytest.mark.start(idle_seconds=0.3)
+async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(service: Loopback, noise: bool) -> None:
     """Messages without tokens do not keep the stream open."""
-    async with serving(FAKE, idle_seconds=0.3) as service:
-        call = service.stub.DecodeStream(timeout=10)
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
-        await call.initial_metadata()
-        await call.write(said(tokens(10)))
-        began = time.monotonic()
+    call = service.stub.DecodeStream(timeout=10)
+    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.initial_metadata()
+    await call.write(said(tokens(10)))
+    began = time.monotonic()
 
-        async def mutter() -> None:
-            while noise and not call.done():
-                await call.write(said([]))
-                await asyncio.sleep(0.05)
+    async def mutter() -> None:
+        while noise and not call.done():
+            await call.write(said([]))
+            await asyncio.sleep(0.05)
 
-        muttering = asyncio.create_task(mutter())
-        assert await refused(call.read()) == (
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-            "no tokens came for 0.3 s",
-        )
-        assert 0.25 < time.monotonic() - began < 5
-        await asyncio.gather(muttering, return_exceptions=True)
-        await until(lambda: not service.batcher.stats().streams)
+    muttering = asyncio.create_task(mutter())
+    assert await refused(call.read()) == (
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        "no tokens came for 0.3 s",
+    )
+    assert 0.25 < time.monotonic() - began < 5
+    await asyncio.gather(muttering, return_exceptions=True)
+    await until(lambda: not service.batcher.stats().streams)
 
 
-async def test_tokens_that_come_in_time_keep_a_stream() -> None:
-    async with serving(FAKE, idle_seconds=0.5) as service:
-        call = service.stub.DecodeStream(timeout=10)
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
-        for at in range(6):
-            await call.write(said(tokens(10, offset=at)))
-            await asyncio.sleep(0.15)
-        await call.done_writing()
-        sound = b"".join([response.audio.audio async for response in call])
+@pytest.mark.start(idle_seconds=0.5)
+async def test_tokens_that_come_in_time_keep_a_stream(service: Loopback) -> None:
+    call = service.stub.DecodeStream(timeout=10)
+    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    for at in range(6):
+        await call.write(said(tokens(10, offset=at)))
+        await asyncio.sleep(0.15)
+    await call.done_writing()
+    sound = b"".join([response.audio.audio async for response in call])
     assert len(sound) == 60 * 1920

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
-from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, audio_of, check_places, hang
-from tests.stacks.calls import all_of, refusal, refused, rest
+from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, audio_of, hang
+from tests.stacks.calls import all_of, check_places, refusal, refused, rest
 from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 Setup = synthesis_pb2.StreamingSynthesizeSetup
@@ -25,6 +25,7 @@ TEXT = "one sentence after another"
 MODES = (Setup.MODE_SENTENCES, Setup.MODE_TOKENS)
 FLUSH = Request(flush=synthesis_pb2.Flush())
 CANCEL = Request(cancel=synthesis_pb2.Cancel())
+pytestmark = pytest.mark.start(**IMPATIENT)
 
 
 def setup(mode: int = 0, pause: int = 0, delay: int = 0, idle: int = 0, **fields: Any) -> Request:
@@ -70,9 +71,6 @@ async def heard_of(call: Any, text: str) -> bytes:
     return received
 
 
-pytestmark = pytest.mark.start(**IMPATIENT)
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_fragments_are_spoken_and_reported_like_a_whole_text(running: Stack, mode: int) -> None:
     responses = await converse(
@@ -80,8 +78,7 @@ async def test_fragments_are_spoken_and_reported_like_a_whole_text(running: Stac
     )
     assert audio_of(responses) == expected_audio(TEXT)
     assert [response.chunk_index for response in responses] == list(range(len(responses)))
-    assert responses[0].header.seed == 3
-    assert responses[-1].summary.sentences == 4
+    assert (responses[0].header.seed, responses[-1].summary.sentences) == (3, 4)
     assert not responses[-1].summary.cancelled
     assert running.scripts["frontend"][0].calls == ["analyze_stream"]
 
@@ -147,7 +144,7 @@ async def test_what_is_out_of_order_or_range_is_refused(
     await all_idle(running)
 
 
-@pytest.mark.start(**IMPATIENT, max_stream_characters=100)
+@pytest.mark.start(max_stream_characters=100)
 async def test_the_whole_text_is_bounded(running: Stack) -> None:
     assert await refused(converse(running, [setup(), *texts("word " * 20, "one more")])) == (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -167,7 +164,7 @@ async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) 
     await all_idle(running)
 
 
-@pytest.mark.start(**IMPATIENT, first_message_seconds=1.0)
+@pytest.mark.start(first_message_seconds=1.0)
 async def test_no_setup_at_all_ends_the_stream_too(running: Stack) -> None:
     expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
     assert await refused(converse(running, [], half_close=False)) == expected
@@ -195,7 +192,7 @@ async def test_cancel_before_any_text_is_a_clean_end(running: Stack) -> None:
     assert (only.audio, only.header.seed, only.summary.cancelled) == (b"", 8, True)
 
 
-@pytest.mark.start(max_waiting_characters=1_000, max_stream_characters=10**8)
+@pytest.mark.start(stall_seconds=20.0, max_waiting_characters=1_000, max_stream_characters=10**8)
 async def test_a_caller_ahead_of_speech_is_read_no_further(running: Stack) -> None:
     """What waits is bounded by the setting, a fragment and what the stages and the wire hold."""
     gate = asyncio.Event()
@@ -224,8 +221,7 @@ async def test_a_caller_ahead_of_speech_is_read_no_further(running: Stack) -> No
 
 
 async def test_the_delay_speaks_what_waits_only_when_asked_for(running: Stack) -> None:
-    delayed = await opened(running, setup(delay=100), *texts("waiting"))
-    await heard_of(delayed, "waiting")
+    await heard_of(await opened(running, setup(delay=100), *texts("waiting")), "waiting")
     waiting = await opened(running, setup(), *texts("waiting"))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(waiting.read(), 0.5)

@@ -1,16 +1,19 @@
-"""What a request brings along (mode, instruction, recording) as it reaches the stages: the right
-fields, also after a failure; and nothing goes on when its caller leaves."""
+"""What a request brings along (mode, instruction, recording) as it reaches the stages, to be spoken
+or converted past the speech-token model: the right fields, also after a failure, streamed and
+resumed like any other; and nothing goes on when its caller leaves.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from cosyserve.errors import Overloaded
 from cosyserve.rpc.calls import retry_delay
-from cosyserve.v1 import synthesis_pb2, voice_pb2
+from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2, voice_pb2
 from tests.pipeline.calling import (
     IMPATIENT,
     TEXT,
@@ -25,8 +28,9 @@ from tests.pipeline.calling import (
     spoken,
     unary,
 )
+from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
 from tests.stacks.calls import all_of, conversation, refusal, refused
-from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice
+from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -97,20 +101,18 @@ async def test_a_text_that_is_being_written_takes_them_too(running: Stack) -> No
     request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
     setup = pb.StreamingSynthesizeSetup(request=request)
     messages = [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
-    streamed = await conversation(running.stub.StreamingSynthesize(), messages)
-    assert audio_of(streamed) == expected_audio(TEXT)
+    assert audio_of(await conversation(running.stub.StreamingSynthesize(), messages)) == expected_audio(TEXT)
     check_shown(running, [5, 999], [], [3, 4, 5])
 
 
 @pytest.mark.parametrize("stage", ["llm", "token2wav"])
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), [MODES[0], MODES[3], MODES[8]])
-@pytest.mark.start({"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT)
+@pytest.mark.start(replicas={"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT)
 async def test_a_takeover_is_shown_the_same(
     running: Stack, stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
     hook(running, stage, abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10 if stage == "llm" else 9_600))
-    responses = await spoken(running, seed=1, **fields)
-    assert responses[-1].summary.resumptions == 1
+    assert (await spoken(running, seed=1, **fields))[-1].summary.resumptions == 1
     check_shown(running, text, heard, decoded)
 
 
@@ -122,7 +124,7 @@ async def test_a_resumed_request_is_heard_to_its_end(running: Stack, fields: dic
     assert rest == whole[2 * 30_001 :]
 
 
-@pytest.mark.start({"frontend": 2}, **IMPATIENT)
+@pytest.mark.start(replicas={"frontend": 2}, **IMPATIENT)
 async def test_a_frontend_that_dies_over_a_recording_is_replaced(running: Stack) -> None:
     gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
     for script in running.scripts["frontend"]:
@@ -130,7 +132,7 @@ async def test_a_frontend_that_dies_over_a_recording_is_replaced(running: Stack)
     await spoken(running, prompt=PROMPT, instruction="sadly")
 
 
-@pytest.mark.start({"frontend": 2}, **IMPATIENT)
+@pytest.mark.start(replicas={"frontend": 2}, **IMPATIENT)
 async def test_a_frontend_of_the_release_before_is_passed_over(running: Stack) -> None:
     unknown = aborting(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
     running.scripts["frontend"][0].read = unknown
@@ -142,8 +144,7 @@ async def test_a_frontend_of_the_release_before_is_passed_over(running: Stack) -
 @pytest.mark.start(**IMPATIENT)
 async def test_a_recording_may_take_longer_than_any_other_answer(running: Stack) -> None:
     running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
-    spoken_at_last = await spoken(running, "word", prompt=PROMPT)
-    assert spoken_at_last[-1].summary.first_sound.frontend > 1_000
+    assert (await spoken(running, "word", prompt=PROMPT))[-1].summary.first_sound.frontend > 1_000
     converted = await all_of(running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")))
     assert converted[-1].summary.first_sound.frontend > 1_000
 
@@ -220,3 +221,108 @@ async def test_the_largest_recordings_come_through(running: Stack) -> None:
     converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))
     for call in (spoken, converted):
         assert await refused(call.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "seen")
+
+
+SPEECH = bytes(range(60))
+HEARD = np.repeat(np.frombuffer(SPEECH, np.uint8).astype("<i2") + np.int16(LOUDNESS), 960).tobytes()
+
+
+async def convert(running: Stack, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
+    request = pb.ConvertVoiceRequest(**{"audio": SPEECH, **fields})
+    responses = await all_of(running.stub.ConvertVoice(request, timeout=20))
+    return audio_of(responses), responses
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_the_recordings_tokens_are_spoken_and_nothing_else_is_asked(running: Stack) -> None:
+    audio, responses = await convert(running, seed=7)
+    assert running.scripts["llm"][0].calls == []
+    assert sorted(running.scripts["frontend"][0].calls) == ["read"]
+    (setup,) = running.scripts["token2wav"][0].decode_setups
+    assert audio == HEARD
+    assert (list(setup.prompt_speech_tokens), setup.voice_hash, setup.seed) == ([3, 4, 5], "hash of anna", 7)
+    assert not setup.guards, "a recording may pause for as long as it likes"
+    assert not setup.holds_silence
+    header, summary = responses[0].header, responses[-1].summary
+    assert (header.seed, header.voice, header.profile) == (7, "anna", profile_pb2.PROFILE_CONTINUOUS)
+    assert (summary.speech_tokens, summary.sentences, summary.audio_seconds) == (60, 1, 2.4)
+    assert (summary.total.llm_prefill, summary.total.llm_decode) == (0, 0)
+    assert summary.first_sound.frontend > 0
+    assert not any(response.words for response in responses)
+
+
+@pytest.mark.parametrize(
+    ("fields", "voice", "decoded"),
+    [
+        ({"prompt_mode": pb.PROMPT_MODE_CROSS_LINGUAL}, "anna", [3, 4, 5]),
+        ({"prompt_mode": pb.PROMPT_MODE_SFT}, "anna", []),
+        ({"prompt": voice_pb2.PromptRecording(audio=b"\x09\x08")}, "recording-0", [9, 8]),
+    ],
+)
+@pytest.mark.start(voice=ANNA)
+async def test_whom_to_hear(running: Stack, fields: dict[str, Any], voice: str, decoded: list[int]) -> None:
+    audio, responses = await convert(running, **fields)
+    (setup,) = running.scripts["token2wav"][0].decode_setups
+    assert (audio, responses[0].header.voice, list(setup.prompt_speech_tokens)) == (HEARD, voice, decoded)
+
+
+async def test_a_voice_that_is_only_a_vector_converts_as_such(running: Stack) -> None:
+    assert (await convert(running))[0] == HEARD
+    error = await refusal(
+        convert(running, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL), grpc.StatusCode.FAILED_PRECONDITION
+    )
+    assert error.details().endswith("it can be spoken in PROMPT_MODE_SFT")
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_resume_and_engine(running: Stack) -> None:
+    whole, responses = await convert(running, seed=1)
+    engine = responses[0].header.engine
+    spoken = [each async for each in running.stub.Synthesize(pb.SynthesizeRequest(text="word", seed=1))]
+    assert engine != spoken[0].header.engine, "the speech-token model has no part in it"
+    assert (await convert(running, seed=1, start_sample=30_001, engine=engine))[0] == whole[2 * 30_001 :]
+    await refusal(convert(running, seed=1, engine=spoken[0].header.engine), grpc.StatusCode.FAILED_PRECONDITION)
+    await refusal(convert(running, seed=1, start_sample=10**6), grpc.StatusCode.OUT_OF_RANGE, "57600 samples")
+
+
+@pytest.mark.start(replicas={"token2wav": 2, "frontend": 2}, voice=ANNA, **IMPATIENT)
+async def test_a_decoder_that_dies_is_replaced(running: Stack) -> None:
+    hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 9_600))
+    audio, responses = await convert(running)
+    assert (audio, responses[-1].summary.resumptions) == (HEARD, 1)
+
+
+@pytest.mark.start(max_streams=1)
+async def test_a_full_door_refuses_a_conversion(running: Stack) -> None:
+    held = running.stub.StreamingSynthesize()
+    await held.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
+    await held.initial_metadata()
+    # A stream without text would give its place up.
+    await held.write(pb.StreamingSynthesizeRequest(text="one sentence "))
+    await asyncio.sleep(0.1)
+    await refusal(convert(running), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    held.cancel()
+
+
+class Reading(PromptedFrontend):
+    """The shipped fakes speak sixty tokens."""
+
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=request.audio)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [("silence", None), ("pause", None), ("non_finite", grpc.StatusCode.INTERNAL)]
+)
+async def test_silence_is_no_fault_and_what_is_no_number_is(
+    fault: str, status: grpc.StatusCode | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.pipeline.misbehaving.PromptedFrontend", Reading)
+    async with misbehaving(token2wav={"fake_fault": fault}) as stub:
+        call = stub.ConvertVoice(pb.ConvertVoiceRequest(audio=bytes(200), seed=1), timeout=20)
+        if status is None:
+            assert len(audio_of(await all_of(call))) == 200 * 1920
+        else:
+            await refusal(all_of(call), status, "finite")
