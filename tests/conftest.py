@@ -7,6 +7,7 @@ tests of `slow.txt` are marked `slow`.
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,17 @@ if not Path("/dev/nvidiactl").exists():
 
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text(encoding="utf-8").splitlines())
 """Node ids of tests that `make test` leaves to `make test-all`: all cases of a function, or one."""
+
+
+@pytest.fixture
+def start_options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What `@pytest.mark.start(...)` of a test and of its module give, to be passed on to what a
+    fixture starts; of one name the test's own.
+    """
+    given: dict[str, Any] = {}
+    for mark in request.node.iter_markers("start"):
+        given = mark.kwargs | given
+    return given
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects by marker

@@ -1,9 +1,13 @@
-"""A whole system for the tests that only need its public door, started once."""
+"""A whole system for the tests that only need its public door, started once; and the spans that a
+service in this process records.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 
+from cosyserve import telemetry
+from cosyserve.telemetry import Timing
 from tests.stacks.up_process import Up
 
 
@@ -16,3 +20,10 @@ def endpoint() -> Iterator[str]:
     finally:
         code = up.end()
     assert code == 0, up.lines
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> list[Timing]:
+    recorded: list[Timing] = []
+    monkeypatch.setattr(telemetry, "record", recorded.append)
+    return recorded

@@ -5,8 +5,6 @@ that names a path of the machine.
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -24,9 +22,9 @@ from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
-from tests.contract.llm.llm_service import status
+from tests.stacks.calls import refusal, refused, until
 from tests.stacks.in_process import until_serving
-from tests.stacks.up_process import ROOT
+from tests.stacks.up_process import DEMO, run_cosyserve
 from tests.unit.llm.tiny_llm import TINY, settings
 
 ANY = "127.0.0.1:0"
@@ -57,8 +55,7 @@ async def test_the_llm_says_which_rung_serves_and_what_was_stepped_over() -> Non
     assert (said.service, said.ready, said.rung) == (llm.NAME, True, "cpu")
     assert [one.rung for one in said.refused_rungs] == ["vllm", "fused", "readable"]
     assert all(one.reason and "/" not in one.reason for one in said.refused_rungs)
-    assert said.limits["max_sequences"] == told.max_sequences
-    assert said.limits["max_positions"] == 2048
+    assert (said.limits["max_sequences"], said.limits["max_positions"]) == (told.max_sequences, 2048)
     assert "kv_budget_mib" not in said.limits
     assert {"torch", "grpcio", "protobuf"} <= said.libraries.keys()
     assert said.uptime_seconds > 0
@@ -74,43 +71,35 @@ async def test_it_answers_while_it_loads_and_warms_up_one_at_a_time() -> None:
     told = settings(backend="fake")
     may_load, may_warm, begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
+    async def warm_up() -> None:
+        begun.set()
+        await may_warm.wait()
+
     async def load(service: Service) -> Close:
+        started.set_result(service)
         await may_load.wait()
-
-        async def warm_up() -> None:
-            begun.set()
-            await may_warm.wait()
-
         service.info.describe(ServiceFacts(rung="fake"), warm_up)
-        return close
-
-    async def close() -> None:
-        may_load.set()
-
-    port: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
+        return AsyncMock()
 
     async def serve() -> None:
-        async def announced(service: Service) -> Close:
-            port.set_result(service)
-            return await load(service)
-
-        async with running(llm.NAME, told, announced):
+        async with running(llm.NAME, told, load):
             await ended.wait()
 
-    ended = asyncio.Event()
+    started, ended = asyncio.get_running_loop().create_future(), asyncio.Event()
     serving = asyncio.create_task(serve())
-    async with grpc.aio.insecure_channel(address(await port)) as channel:
+    async with grpc.aio.insecure_channel(address(await started)) as channel:
         said = (await info(channel)).info
         assert (said.ready, said.rung, said.HasField("identity")) == (False, "", False)
-        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
-        assert (refused.code(), "still loading" in str(refused.details())) == (grpc.StatusCode.UNAVAILABLE, True)
+        await refusal(stub(channel).WarmUp(info_pb2.WarmUpRequest()), grpc.StatusCode.UNAVAILABLE, "still loading")
         may_load.set()
         while not (await info(channel)).info.ready:
             await asyncio.sleep(0.01)
         first = asyncio.ensure_future(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
         await begun.wait()
-        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "a warm-up is under way")
+        assert await refused(stub(channel).WarmUp(info_pb2.WarmUpRequest())) == (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "a warm-up is under way",
+        )
         may_warm.set()
         assert (await first).milliseconds > 0
     ended.set()
@@ -132,7 +121,7 @@ async def test_token2wav_says_the_same_and_speaks_once(kind: str) -> None:
 
 
 async def test_the_orchestrator_reports_what_its_stages_say() -> None:
-    text = FrontendSettings(listen=ANY, model=ROOT / "models" / "demo", drain_seconds=0)
+    text = FrontendSettings(listen=ANY, model=DEMO, drain_seconds=0)
     tokens, sound = settings(backend="fake"), token2wav.Token2WavSettings(listen=ANY, backend="fake", drain_seconds=0)
     async with (
         running(frontend.SERVICE, text, lambda service: frontend.load(service, text)) as first,
@@ -155,15 +144,13 @@ async def test_the_orchestrator_reports_what_its_stages_say() -> None:
             await until_serving(channel)
             said = await info(channel)
             warm = await stub(channel).WarmUp(info_pb2.WarmUpRequest(), timeout=60)
-            line = await asyncio.to_thread(cosyserve_info, address(service))
+            shown = await asyncio.to_thread(run_cosyserve, "info", "--json", "--server", address(service))
     assert [one.service for one in said.stages] == [frontend.SERVICE, llm.NAME, token2wav.NAME]
     assert list(said.silent_stages) == ["llm: UNAVAILABLE"]
-    assert said.info.service == orchestrator.SERVICE
-    assert not said.info.HasField("identity")
+    assert (said.info.service, said.info.HasField("identity")) == (orchestrator.SERVICE, False)
     assert said.info.limits["max_streams"] == 16
     assert warm.milliseconds > 0
-    told = json.loads(line)
-    assert [one.get("rung") for one in told["stages"]] == [None, "fake", "fake"]
+    assert [one.get("rung") for one in json.loads(shown.stdout)["stages"]] == [None, "fake", "fake"]
 
 
 async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> None:
@@ -182,8 +169,7 @@ async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> Non
     told = settings(backend="fake", drain_seconds=0)
     async with running(llm.NAME, told, load) as service, grpc.aio.insecure_channel(address(service)) as channel:
         impatient, *others = [asyncio.ensure_future(info(channel)) for _ in range(3)]
-        while asked == 0:
-            await asyncio.sleep(0.01)
+        await until(lambda: asked)
         impatient.cancel()
         may_answer.set()
         assert [[one.rung for one in answer.stages] for answer in await asyncio.gather(*others)] == [["answer 1"]] * 2
@@ -216,23 +202,8 @@ async def test_a_process_with_addresses_of_two_kinds_is_one(monkeypatch: pytest.
         assert await addresses("dns:///name:1") == told
 
 
-def cosyserve_info(server: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "cosyserve", "info", "--json", "--server", server],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
-
-
 def test_the_command_shows_it_to_people(endpoint: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "cosyserve", "info", "--warm-up", "--server", endpoint],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_cosyserve("info", "--warm-up", "--server", endpoint)
     assert done.returncode == 0, done.stderr
     assert "warm after" in done.stderr
     for words in (
@@ -242,13 +213,4 @@ def test_the_command_shows_it_to_people(endpoint: str) -> None:
         "limits     ",
     ):
         assert words in done.stdout
-    unreachable = subprocess.run(
-        [sys.executable, "-m", "cosyserve", "info", "--server", "127.0.0.1:9"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert unreachable.returncode == 1
-    assert "UNAVAILABLE" in unreachable.stderr
+    assert run_cosyserve("info", "--server", "127.0.0.1:9").returncode == 1

@@ -8,20 +8,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
-from cosyserve.rpc.server import ServerSettings, Service, running
-from cosyserve.v1 import llm_pb2_grpc, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
+from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends import torch_backend
 from services.llm.generation import requested_script
 from services.llm.generation.sampling import GreedyChooser
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
-from services.orchestrator import __main__ as orchestrator
-from services.orchestrator.settings import OrchestratorSettings
-from tests.stacks.in_process import until_serving
+from tests.pipeline.calling import audio_of
+from tests.stacks.calls import all_of
+from tests.stacks.in_process import orchestrated, serving
 from tests.stacks.scripted_stages import LOUDNESS, Script, prompted_voice, stage
 from tests.stacks.whole_stack import whole_stack
 from tools.verify.llm import _UntilLimit
@@ -44,27 +42,14 @@ async def door(script: Script, **door_settings: Any) -> AsyncIterator[Any]:
         LlmSettings(listen="127.0.0.1:0", model=TINY, backend="torch", device="cpu")
     )
 
-    async def load(service: Service) -> Any:
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(backend), service.handlers)
-        return backend.close
-
-    server_settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
-    async with contextlib.AsyncExitStack() as exits:
-        services = {
-            "frontend": await exits.enter_async_context(stage("frontend", script)),
-            "llm": await exits.enter_async_context(running("cosyserve.v1.LlmService", server_settings, load)),
-            "token2wav": await exits.enter_async_context(stage("token2wav", script)),
-        }
-        addresses = {name: (f"127.0.0.1:{service.port}",) for name, service in services.items()}
-        settings = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **addresses, **door_settings)
-        public = await exits.enter_async_context(
-            running(
-                orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True
-            )
-        )
-        channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{public.port}"))
-        await until_serving(channel)
+    async with (
+        stage("frontend", script) as frontend,
+        serving("llm", LlmServicer(backend)) as llm,
+        stage("token2wav", script) as token2wav,
+        orchestrated({"frontend": [frontend], "llm": [llm], "token2wav": [token2wav]}, **door_settings) as (_, channel),
+    ):
         yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
+    await backend.close()
 
 
 @pytest.mark.parametrize(
@@ -87,7 +72,7 @@ async def test_each_mode_makes_the_reference_sequence(
     script.voice.CopyFrom(prompted_voice("anna", transcript, golden["prompt_speech_ids"]))
     request = synthesis_pb2.SynthesizeRequest(text="word", profile=profile_pb2.PROFILE_UPSTREAM, **fields)
     async with door(script, guards=False) as stub:
-        audio = b"".join([response.audio async for response in stub.Synthesize(request, timeout=60)])
+        audio = audio_of(await all_of(stub.Synthesize(request, timeout=60)))
     tokens = (np.frombuffer(audio, "<i2")[::960] - LOUDNESS).tolist()
     assert len(tokens) > 100
     assert tokens == golden[reference]
@@ -118,8 +103,7 @@ async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_
     assert zero_shot.prompt.speech_tokens
     ids = tuple(zero_shot.text)
     for generation in instructed:
-        assert generation.text == ids
-        assert generation.prompt.speech_tokens == ()
+        assert (generation.text, generation.prompt.speech_tokens) == (ids, ())
         # Letters are bytes to this tokenizer; 259 is its <|endofprompt|>.
         assert generation.prompt.text_ids[-1] == 259
         assert 259 not in generation.prompt.text_ids[:-1]
@@ -148,7 +132,7 @@ async def spoken_tokens(
             yield Request(text="x")
 
     async with door(script) as stub:
-        audio = b"".join([response.audio async for response in stub.StreamingSynthesize(messages(), timeout=60)])
+        audio = audio_of(await all_of(stub.StreamingSynthesize(messages(), timeout=60)))
     return [int(value) - LOUDNESS for value in np.frombuffer(audio, "<i2")[::960]]
 
 

@@ -1,4 +1,8 @@
-"""`verify` says yes to the reference bundle, and no, by name, to everything that is not it."""
+"""`verify` says yes to the reference bundle, and no, by name, to everything that is not it. So too
+of a bundle with other layer sizes than `tiny`, in which the reference's second feeding of the last
+speech embedding changes what follows the end of the text: a correct bundle passes, and a wrong
+token in front of that end does not.
+"""
 
 import json
 import shutil
@@ -9,7 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from services.llm.engine.kv_cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import ServedModel, expected_tensors
+from services.llm.generation.config import read_config
+from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
+from tools.verify import llm as verify_llm
 from tools.verify.__main__ import main
+from tools.verify.report import Report, Row
 
 TINY = Path(__file__).parent / "tiny"
 
@@ -21,13 +35,19 @@ def verify(directory: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, di
     return status, {row["array"]: row for rows in stages.values() for row in rows if row["verdict"] != "ok"}
 
 
-def copy_of_tiny(tmp_path: Path) -> Path:
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """The small bundle, to be changed."""
     return Path(shutil.copytree(TINY, tmp_path / "bundle"))
 
 
-def rewrite(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+def read(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as stored:
-        arrays = {name: stored[name] for name in stored.files}
+        return {name: stored[name] for name in stored.files}
+
+
+def rewrite(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    arrays = read(path)
     change(arrays)
     np.savez(path, **arrays)
 
@@ -41,46 +61,43 @@ def test_the_table_ends_with_a_count(capsys: pytest.CaptureFixture[str]) -> None
     assert "within tolerance" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_perturbed_weight_fails_and_names_what_it_reaches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = copy_of_tiny(tmp_path)
-    weights = torch.load(bundle / "llm.pt", weights_only=True)
+def test_a_perturbed_weight_fails_and_names_what_it_reaches(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = torch.load(copied / "llm.pt", weights_only=True)
     weights["llm_decoder.bias"][17] += 0.01
-    torch.save(weights, bundle / "llm.pt")
-    status, bad = verify(bundle, capsys)
+    torch.save(weights, copied / "llm.pt")
+    status, bad = verify(copied, capsys)
     assert status == 1
     assert bad["llm.npz/logprobs_forced"]["verdict"] == "FAIL"
     assert not [array for array in bad if not array.startswith("llm.npz/")]
 
 
-def test_a_changed_and_a_deleted_reference_fail_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = copy_of_tiny(tmp_path)
-
+def test_a_changed_and_a_deleted_reference_fail_by_name(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def change(arrays: dict[str, np.ndarray]) -> None:
         arrays["wav_zero_noise"][0, 1000] += 0.01
 
-    rewrite(bundle / "hift.npz", change)
-    rewrite(bundle / "features.npz", lambda arrays: arrays.pop("mel24k"))
-    status, bad = verify(bundle, capsys)
+    rewrite(copied / "hift.npz", change)
+    rewrite(copied / "features.npz", lambda arrays: arrays.pop("mel24k"))
+    status, bad = verify(copied, capsys)
     assert status == 1
-    verdicts = {array: row["verdict"] for array, row in bad.items()}
-    assert verdicts == {"hift.npz/wav_zero_noise": "FAIL", "features.npz/mel24k": "MISSING"}
+    assert {array: row["verdict"] for array, row in bad.items()} == {
+        "hift.npz/wav_zero_noise": "FAIL",
+        "features.npz/mel24k": "MISSING",
+    }
     assert bad["hift.npz/wav_zero_noise"]["error"] == pytest.approx(0.01, abs=2e-3)
 
 
-def test_an_array_that_no_stage_knows_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = copy_of_tiny(tmp_path)
-    shapes = json.loads((bundle / "arrays.json").read_text())
+def test_an_array_that_no_stage_knows_is_missing(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shapes = json.loads((copied / "arrays.json").read_text())
     shapes["estimator"]["novel"] = [[2], "float32"]
-    (bundle / "arrays.json").write_text(json.dumps(shapes))
-    rewrite(bundle / "estimator.npz", lambda arrays: arrays.update(novel=np.zeros(2, np.float32)))
-    assert [*verify(bundle, capsys)[1]] == ["estimator.npz/novel"]
+    (copied / "arrays.json").write_text(json.dumps(shapes))
+    rewrite(copied / "estimator.npz", lambda arrays: arrays.update(novel=np.zeros(2, np.float32)))
+    assert [*verify(copied, capsys)[1]] == ["estimator.npz/novel"]
 
 
-def test_a_model_without_references_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bundle = copy_of_tiny(tmp_path)
-    for path in [*bundle.glob("*.npz"), bundle / "arrays.json", bundle / "text_frontend.json"]:
+def test_a_model_without_references_does_not_pass(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in [*copied.glob("*.npz"), copied / "arrays.json", copied / "text_frontend.json"]:
         path.unlink()
-    status, bad = verify(bundle, capsys)
+    status, bad = verify(copied, capsys)
     assert status == 1
     assert {
         "arrays.json",
@@ -117,3 +134,157 @@ def test_a_failure_is_an_object_where_one_was_asked_for(
     printed = capsys.readouterr()
     assert message in json.loads(printed.out)["error"]["message"]
     assert not printed.err
+
+
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+}
+LIMIT = 90
+TEXT = tuple(range(20, 41))
+CASES = {"with_prompt": (tuple(range(100, 109)), tuple(range(3000, 3020))), "no_prompt": ((), ())}
+
+
+def recorded(
+    model: SpeechTokenModel, prompt_text: tuple[int, ...], prompt_speech: tuple[int, ...]
+) -> tuple[list[int], list[int]]:
+    """The tokens sent and the decisions sampled by the reference's loop, as section 3.4 of the
+    compatibility specification has it.
+    """
+    cache = SequenceCache.reserve(model.config, 400, model.device)
+    waiting, speech = text_inputs(list(prompt_text)), speech_inputs(list(prompt_speech))
+    lm_input: list[Input] = [START]
+    out: list[int] = []
+    sent: list[int] = []
+    sampled: list[int] = []
+    next_fill = (len(speech) // 15 + 1) * 15 - len(speech)
+
+    def best(*, ending: bool) -> int:
+        scores = model.log_probabilities(model.forward(model.embed(lm_input), cache)[-1:])[0].numpy().copy()
+        if ending and len(out) >= LIMIT:
+            sampled.append(END_OF_SPEECH)
+        else:
+            scores[[END_OF_SPEECH, RESERVED_SPEECH]] = -np.inf
+            sampled.append(int(scores.argmax()))
+        return sampled[-1]
+
+    for text_id in TEXT:
+        waiting += text_inputs([text_id])
+        while speech and len(waiting) >= 5:
+            lm_input = lm_input + waiting[:5] + speech[:15]
+            waiting, speech = waiting[5:], speech[15:]
+        if speech:
+            continue
+        if (out and out[-1] == FILL) or (not out and lm_input == [START]):
+            if len(waiting) < 5:
+                continue
+            lm_input = waiting[:5] if out else lm_input + waiting[:5]
+            waiting = waiting[5:]
+        while True:
+            if len(out) == next_fill:
+                model.forward(model.embed(lm_input), cache)
+                chosen = FILL
+            else:
+                chosen = best(ending=False)
+            if chosen == FILL:
+                next_fill = len(out) + 16
+            out.append(chosen)
+            if chosen >= SPEECH_VOCABULARY:
+                break
+            sent.append(chosen)
+            lm_input = speech_inputs([chosen])
+    lm_input = [*lm_input, *waiting, TASK]
+    while (chosen := best(ending=True)) != END_OF_SPEECH:
+        out.append(chosen)
+        sent.append(chosen)
+        lm_input = speech_inputs([chosen])
+    return sent, sampled
+
+
+def model_of(directory: Path) -> SpeechTokenModel:
+    return ServedModel.read(directory).load(torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("other") / "bundle"
+    shutil.copytree(TINY, directory, ignore=shutil.ignore_patterns("*.npz", "*.pt", "arrays.json"))
+    backbone = directory / "CosyVoice-BlankEN" / "config.json"
+    backbone.write_text(json.dumps(json.loads(backbone.read_text()) | SIZES))
+    yaml = directory / "cosyvoice2.yaml"
+    sized = (
+        yaml.read_text()
+        .replace("llm_input_size: 64", "llm_input_size: 48")
+        .replace("llm_output_size: 64", "llm_output_size: 48")
+    )
+    yaml.write_text(sized)
+    generator = torch.Generator().manual_seed(11)
+    shapes = expected_tensors(read_config(ModelDirectory(directory)))
+    # Large enough that each position changes the best id; norms near 1.
+    weights = {name: 1.5 * torch.randn(shape, generator=generator) / shape[-1] ** 0.5 for name, shape in shapes.items()}
+    for name, shape in shapes.items():
+        if name.endswith("norm.weight"):
+            weights[name] = torch.ones(shape)
+        elif "embed" in name:
+            weights[name] *= shape[-1] ** 0.5
+    torch.save(weights, directory / "llm.pt")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    arrays = {"bistream_text_ids": np.array([TEXT]), "bistream_limit": np.array(LIMIT)}
+    arrays |= {
+        "prompt_text_ids": np.array([CASES["with_prompt"][0]]),
+        "bistream_prompt_speech_ids": np.array([CASES["with_prompt"][1]]),
+    }
+    with torch.inference_mode():
+        model = model_of(directory)
+        for case, (text, speech) in CASES.items():
+            arrays[f"bistream_tokens_{case}"], arrays[f"bistream_sampled_{case}"] = map(
+                np.array, recorded(model, text, speech)
+            )
+    torch.set_num_threads(threads)
+    np.savez(directory / "llm.npz", **arrays)
+    return directory
+
+
+def bistream_rows(directory: Path) -> dict[str, Row]:
+    report = Report()
+    verify_llm.verify(directory, report)
+    return {row.array: row for row in report.rows if "/bistream_" in row.array}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_second_feeding_matters_in_this_bundle(bundle: Path, case: str) -> None:
+    """Else the tests below would show nothing."""
+    arrays = read(bundle / "llm.npz")
+    served = verify_llm._Bundle(model_of(bundle), arrays).interleaved(ContinuousText, case, "tokens")
+    assert served != arrays[f"bistream_tokens_{case}"].tolist()
+
+
+def test_a_correct_bundle_of_other_sizes_passes(bundle: Path) -> None:
+    rows = bistream_rows(bundle)
+    assert {name: row.verdict for name, row in rows.items() if row.verdict != "ok"} == {}
+    assert len(rows) == 6
+    held = [name for name in rows if "(continuous" in name]
+    assert {name.split(" ")[0] for name in held} == {f"llm.npz/bistream_tokens_{case}" for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("place", "continuous"), [(20, "FAIL"), (-1, "ok")])
+def test_a_wrong_token_fails_the_served_profile_only_before_the_text_ends(
+    bundle: Path, tmp_path: Path, case: str, place: int, continuous: str
+) -> None:
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        arrays[f"bistream_tokens_{case}"][place] += 1
+
+    bundle_copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    rewrite(bundle_copy / "llm.npz", change)
+    verdicts = {
+        name: row.verdict
+        for name, row in bistream_rows(bundle_copy).items()
+        if name.startswith(f"llm.npz/bistream_tokens_{case}")
+    }
+    assert sorted(verdicts.values()) == sorted(["FAIL", continuous])
+    assert verdicts[f"llm.npz/bistream_tokens_{case}"] == "FAIL"

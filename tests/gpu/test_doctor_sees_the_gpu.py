@@ -5,7 +5,6 @@ torch finds, and the settings suit it.
 import json
 import shutil
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import pytest
 import torch
 
 from cosyserve.host.hardware import TIERS
-from tests.gpu.compiling import ROOT, environment
+from tests.gpu.compiling import environment
+from tests.stacks.up_process import run_cosyserve
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,10 +27,7 @@ ABOUT_A_GPU = ("driver", "cuda", "GPU 0", "torch build")
 
 
 def doctor(*options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "cosyserve", "doctor", "--gpu", "--listen", "127.0.0.1:0", *options]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_cosyserve("doctor", "--gpu", "--listen", "127.0.0.1:0", *options, seconds=120, **environment())
 
 
 @cache

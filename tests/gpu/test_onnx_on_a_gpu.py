@@ -2,8 +2,6 @@
 the wheel has that half.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,8 @@ from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
+from tests.gpu.compiling import environment
+from tests.stacks.up_process import run_cosyserve
 from tests.unit.token2wav.speaking import GOLDEN, golden
 
 pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve-server[engines]'")
@@ -25,26 +25,13 @@ on_cuda = pytest.mark.skipif(
     CUDA not in onnxruntime.get_available_providers(),
     reason=f"onnxruntime {onnxruntime.__version__} has no {CUDA}: pip install onnxruntime-gpu in its place",
 )
-ROOT = Path(__file__).parents[2]
 CLOSE = 1e-3
 """Of a mel, absolute: the CPU's bound is 5e-5, and other kernels round differently."""
 
 
 def model(step: str, engines: Path, *options: str) -> str:
-    command = [
-        sys.executable,
-        "-m",
-        "cosyserve",
-        "model",
-        step,
-        str(GOLDEN),
-        "--engines",
-        str(engines),
-        "--precision",
-        "fp32",
-        *options,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    options = ("--engines", str(engines), "--precision", "fp32", *options)
+    done = run_cosyserve("model", step, str(GOLDEN), *options, seconds=200, **environment())
     print(done.stdout)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -72,8 +72,7 @@ class Spoken:
 
 def load(**settings: Any) -> Backend:
     """What a GPU gets unless asked otherwise, with little memory, changed by `settings`."""
-    small = EngineSettings(model=TINY, device="cuda", **SMALL_POOL)
-    return load_backend("torch", replace(small, **settings))
+    return load_backend("torch", replace(EngineSettings(model=TINY, device="cuda", **SMALL_POOL), **settings))
 
 
 def voice(prompt: int, key: str = "") -> Voice:

@@ -4,7 +4,6 @@ machine has is measured, and none fails.
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from cosyserve.host.hardware import this_machine
 from cosyserve.host.starting.configurations import CONFIGURATIONS
 from tests.gpu.compiling import ROOT, environment
+from tests.stacks.up_process import run_cosyserve
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,8 +26,7 @@ RATINGS = ("fast", "acceptable", "slow")
 
 def cosyserve(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     environ = environment(COSYSERVE_TOKEN2WAV_ENGINES=str(tmp_path / "engines"), **POOL)
-    command = [sys.executable, "-m", "cosyserve", *words]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    return run_cosyserve(*words, seconds=240, **environ)
 
 
 def test_every_configuration_that_runs_here_is_measured(tmp_path: Path) -> None:

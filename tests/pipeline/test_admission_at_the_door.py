@@ -16,7 +16,8 @@ from cosyserve.engines.engine_load import Load
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
-from tests.pipeline.calling import TEXT, busy, hold_back, hook, refusal, speak, status_of
+from tests.pipeline.calling import TEXT, busy, hold_back, hook, speak
+from tests.stacks.calls import refusal
 from tests.stacks.scripted_stages import Stack, stack
 
 REFUSED_WITHIN_SECONDS = 0.02
@@ -38,54 +39,51 @@ def _calls(running: Stack) -> dict[str, Callable[[], Any]]:
 
 
 @pytest.mark.parametrize("door", ["Synthesize", "StreamingSynthesize", "SynthesizeUnary", "ConvertVoice"])
-async def test_one_caller_more_is_refused_at_once_at_every_door(door: str) -> None:
+@pytest.mark.start(max_streams=2)
+async def test_one_caller_more_is_refused_at_once_at_every_door(running: Stack, door: str) -> None:
     """The quickest of ten counts: what else the machine does is not the orchestrator's time."""
-    async with stack(max_streams=2) as running:
-        freed = hold_back(running)
-        filling = [asyncio.create_task(speak(running)) for _ in range(2)]
-        await busy(running, "token2wav")
-        assert (await _said(running)).active_streams == 2
-        waits = []
-        for _ in range(10):
-            began = time.monotonic()
-            error = await refusal(_calls(running)[door]())
-            waits.append(time.monotonic() - began)
-            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "2 of 2 streams are in use" in (error.details() or "")
-            assert retry_delay(error) is not None
-        assert min(waits) < REFUSED_WITHIN_SECONDS
-        freed.set()
-        await asyncio.gather(*filling)
+    freed = hold_back(running)
+    filling = [asyncio.create_task(speak(running)) for _ in range(2)]
+    await busy(running, "token2wav")
+    assert (await _said(running)).active_streams == 2
+    waits = []
+    for _ in range(10):
+        began = time.monotonic()
+        error = await refusal(_calls(running)[door](), grpc.StatusCode.RESOURCE_EXHAUSTED, "2 of 2 streams are in use")
+        waits.append(time.monotonic() - began)
+        assert retry_delay(error) is not None
+    assert min(waits) < REFUSED_WITHIN_SECONDS
+    freed.set()
+    await asyncio.gather(*filling)
 
 
-async def test_the_hint_comes_true() -> None:
+@pytest.mark.start(max_streams=1)
+async def test_the_hint_comes_true(running: Stack) -> None:
     """Requests take a second, and the server has seen one: who is refused in the middle of one and
     comes back when told gets in.
     """
-    async with stack(max_streams=1) as running:
 
-        async def a_second(_: Any, sent: int) -> None:
-            await asyncio.sleep(1.0 if sent == 0 else 0.0)
+    async def a_second(_: Any, sent: int) -> None:
+        await asyncio.sleep(1.0 if sent == 0 else 0.0)
 
-        running.scripts["token2wav"][0].decode = a_second
+    running.scripts["token2wav"][0].decode = a_second
+    await speak(running, "word")
+    told = []
+    for _ in range(2):
+        under_way = asyncio.create_task(speak(running, "word"))
+        await busy(running, "token2wav")
+        await asyncio.sleep(0.1)
+        hint = retry_delay(await refusal(speak(running, "word")))
+        assert hint is not None
+        told.append(hint)
+        await asyncio.sleep(hint + 0.4)
         await speak(running, "word")
-        told = []
-        for _ in range(2):
-            under_way = asyncio.create_task(speak(running, "word"))
-            await busy(running, "token2wav")
-            await asyncio.sleep(0.1)
-            hint = retry_delay(await status_of(running, "word"))
-            assert hint is not None
-            told.append(hint)
-            await asyncio.sleep(hint + 0.4)
-            await speak(running, "word")
-            await under_way
-        assert all(0.4 <= hint < 1.5 for hint in told)
+        await under_way
+    assert all(0.4 <= hint < 1.5 for hint in told)
 
 
 async def _said(running: Stack) -> info_pb2.ServiceInfo:
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel:
-        return (await info_pb2_grpc.InfoServiceStub(channel).GetInfo(info_pb2.GetInfoRequest(), timeout=10)).info
+    return (await info_pb2_grpc.InfoServiceStub(running.channel).GetInfo(info_pb2.GetInfoRequest(), timeout=10)).info
 
 
 async def _limit(running: Stack, wanted: int) -> None:
@@ -100,16 +98,16 @@ def _measures(running: Stack, stage: str, load: Load, device: str = "cpu AVX2") 
     info.describe(ServiceFacts(identity=Identity("0", "torch", "float32", device)), AsyncMock(), load=lambda: load)
 
 
-async def test_the_limit_follows_what_the_stages_measure() -> None:
-    async with stack(max_streams=8) as running:
-        assert (await _said(running)).admitted_streams == 8
-        _measures(running, "llm", Load(0.1))
-        _measures(running, "token2wav", Load(0.2))
-        await _limit(running, 4)
-        _measures(running, "token2wav", Load(0.3))
-        await _limit(running, 2)
-        _measures(running, "token2wav", Load(0.01))
-        await _limit(running, 8)
+@pytest.mark.start(max_streams=8)
+async def test_the_limit_follows_what_the_stages_measure(running: Stack) -> None:
+    assert (await _said(running)).admitted_streams == 8
+    _measures(running, "llm", Load(0.1))
+    _measures(running, "token2wav", Load(0.2))
+    await _limit(running, 4)
+    _measures(running, "token2wav", Load(0.3))
+    await _limit(running, 2)
+    _measures(running, "token2wav", Load(0.01))
+    await _limit(running, 8)
 
 
 @pytest.mark.parametrize(
@@ -124,32 +122,26 @@ async def test_whose_measurements_count(setting: str, device: str, limit: int) -
         assert (await _said(running)).admitted_streams == limit
 
 
-async def test_the_decoder_gets_what_the_listener_has_left() -> None:
-    async with stack() as running:
-        await speak(running, "one two three", sentence_pause_milliseconds=200)
-        first, second, third = running.scripts["token2wav"][0].decode_setups
+async def test_the_decoder_gets_what_the_listener_has_left(running: Stack) -> None:
+    await speak(running, "one two three", sentence_pause_milliseconds=200)
+    first, second, third = running.scripts["token2wav"][0].decode_setups
     assert first.listener_seconds == 0.0
     # 15 tokens of 40 ms and a pause of 200 ms; all of it was made within a fraction of that.
     assert 0.4 < second.listener_seconds <= 0.8
     assert second.listener_seconds + 0.4 < third.listener_seconds <= 1.6
 
 
-async def test_each_decoder_gets_the_number_of_streams_of_all_of_them() -> None:
+@pytest.mark.start(replicas={"token2wav": 2})
+async def test_each_decoder_gets_the_number_of_streams_of_all_of_them(running: Stack) -> None:
     """Two replicas, each of which sees two of four."""
-    async with stack({"token2wav": 2}) as running:
-        scripts = running.scripts["token2wav"]
-        open_now, all_open = 0, asyncio.Event()
+    scripts = running.scripts["token2wav"]
+    together = asyncio.Barrier(4)
 
-        async def together(context: Any, sent: int) -> None:
-            nonlocal open_now
-            if sent == 0:
-                open_now += 1
-                if open_now == 4:
-                    all_open.set()
-                await all_open.wait()
+    async def begin(context: Any, sent: int) -> None:
+        if sent == 0:
+            await together.wait()
 
-        hook(running, "token2wav", together)
-        await asyncio.gather(*(speak(running, "word") for _ in range(4)))
-        assert [len(script.decode_setups) for script in scripts] == [2, 2]
-        told = sorted(setup.caller_streams for script in scripts for setup in script.decode_setups)
-    assert told == [1, 2, 3, 4]
+    hook(running, "token2wav", begin)
+    await asyncio.gather(*(speak(running, "word") for _ in range(4)))
+    assert [len(script.decode_setups) for script in scripts] == [2, 2]
+    assert sorted(setup.caller_streams for script in scripts for setup in script.decode_setups) == [1, 2, 3, 4]

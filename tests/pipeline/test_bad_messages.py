@@ -14,9 +14,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from cosyserve.errors import LONGEST_MESSAGE, InvalidRequest
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
-from tests.pipeline.calling import TEXT, all_idle, hook, refusal, status_of
+from tests.pipeline.calling import TEXT, all_idle, hook, speak
+from tests.stacks.calls import all_of, refusal
 from tests.stacks.every_request import methods
-from tests.stacks.scripted_stages import stack
+from tests.stacks.scripted_stages import Stack, stack
 
 NO_MESSAGE = b"\xff\xff\xff caller's words"
 FILES = {
@@ -27,19 +28,11 @@ FILES = {
 }
 
 
-async def _refusal(channel: grpc.aio.Channel, method: Any) -> grpc.aio.AioRpcError:
+async def _refusal(channel: grpc.aio.Channel, method: Any, said: str) -> grpc.aio.AioRpcError:
     shape = f"{'stream' if method.client_streaming else 'unary'}_{'stream' if method.server_streaming else 'unary'}"
     call = getattr(channel, shape)(f"/{method.containing_service.full_name}/{method.name}")
     answer = call(iter([NO_MESSAGE]) if method.client_streaming else NO_MESSAGE, timeout=10)
-
-    async def read() -> None:
-        if not method.server_streaming:
-            await answer
-            return
-        async for _ in answer:
-            pass
-
-    return await refusal(read())
+    return await refusal(all_of(answer) if method.server_streaming else answer, grpc.StatusCode.INVALID_ARGUMENT, said)
 
 
 async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_trace(
@@ -56,9 +49,7 @@ async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_tra
                 for method in methods(
                     [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
                 ):
-                    error = await _refusal(channel, method)
-                    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, (method.full_name, error)
-                    assert "cannot be decoded as one of this method" in (error.details() or "")
+                    error = await _refusal(channel, method, "cannot be decoded as one of this method")
                     assert "words" not in (error.details() or "")
                     asked += 1
     assert asked > 30
@@ -94,10 +85,9 @@ async def test_callers_who_hang_up_at_any_moment_leave_no_error_in_the_log(caplo
 
 
 @pytest.mark.parametrize("field", ["language_code", "engine"])
-async def test_a_value_of_a_megabyte_is_cut_where_the_status_names_it(field: str) -> None:
-    async with stack() as running:
-        changes: dict[str, Any] = {field: "de'" * 350_000}
-        error = await status_of(running, **changes)
+async def test_a_value_of_a_megabyte_is_cut_where_the_status_names_it(running: Stack, field: str) -> None:
+    changes: dict[str, Any] = {field: "de'" * 350_000}
+    error = await refusal(speak(running, **changes))
     assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION), error
     assert len(error.details() or "") < LONGEST_MESSAGE + 100
 
@@ -134,7 +124,7 @@ async def test_no_status_names_the_address_of_a_stage_and_the_log_does(
     async with stack(attempts=2, recovery_seconds=0.2) as running:
         address = f"127.0.0.1:{running.services[name][0].port}"
         hook(running, name, fail)
-        error = await status_of(running)
+        error = await refusal(speak(running))
     # A stage that ends the call while it is written to may be reported as one that is gone.
     assert error.code() in (code, grpc.StatusCode.UNAVAILABLE)
     assert (error.details() or "").startswith(f"{name}: ")

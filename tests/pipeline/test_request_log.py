@@ -13,8 +13,9 @@ import pytest
 from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.request_log import logged
-from tests.pipeline.calling import busy, hang, speak, status_of
-from tests.stacks.scripted_stages import stack
+from tests.pipeline.calling import busy, hang, hang_up, speak
+from tests.stacks.calls import all_of, refusal, until
+from tests.stacks.scripted_stages import Stack, stack
 
 LINE = re.compile(
     r"request (?P<id>\S+) (?P<method>\w+) voice=(?P<voice>\S+) audio=(?P<audio>[\d.]+) s "
@@ -39,7 +40,7 @@ async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCapture
         audio, responses = await speak(running, "confidential words")
         request = synthesis_pb2.SynthesizeRequest(text="more", sentence_pause_milliseconds=0)
         call = running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),))
-        assert [response async for response in call]
+        assert await all_of(call)
         unary = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="whole"))
     first, second, third = lines()
     summary = responses[-1].summary
@@ -60,7 +61,7 @@ async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCapture
 )
 async def test_a_request_that_is_refused(lines: Lines, fields: dict[str, Any], status: str) -> None:
     async with stack() as running:
-        assert (await status_of(running, "word", **fields)).code().name == status
+        await refusal(speak(running, "word", **fields), grpc.StatusCode[status])
     (line,) = lines()
     assert (line["voice"], line["audio"], line["byte"], line["status"]) == ("-", "0.00", "0", status)
 
@@ -69,22 +70,16 @@ async def test_ids_that_are_none_are_not_written(lines: Lines, caplog: pytest.Lo
     async with stack() as running:
         request = synthesis_pb2.SynthesizeRequest(text="word")
         for wrong in ("a b", "x" * 65, "a=b status=OK"):
-            assert [one async for one in running.stub.Synthesize(request, metadata=(("x-request-id", wrong),))]
+            assert await all_of(running.stub.Synthesize(request, metadata=(("x-request-id", wrong),)))
     assert [len(line["id"]) for line in lines()] == [16, 16, 16]
 
 
-async def test_a_caller_that_hangs_up(lines: Lines) -> None:
-    async with stack() as running:
-        running.scripts["token2wav"][0].decode = hang
-        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word"))
-        reading = asyncio.ensure_future(call.read())
-        await busy(running, "token2wav")
-        call.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
-        async with asyncio.timeout(10):
-            while not lines():
-                await asyncio.sleep(0.01)
-        assert lines()[0]["status"] == "CANCELLED"
+async def test_a_caller_that_hangs_up(running: Stack, lines: Lines) -> None:
+    running.scripts["token2wav"][0].decode = hang
+    call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word"))
+    await hang_up(running, call, busy(running, "token2wav"))
+    await until(lines)
+    assert lines()[0]["status"] == "CANCELLED"
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -110,7 +105,7 @@ async def test_a_caller_that_hangs_up_in_mid_write(lines: Lines, known: bool) ->
 async def test_a_fault_of_ours_is_no_hanging_up(lines: Lines) -> None:
     @logged
     async def method(servicer: None, request: None, context: Any) -> None:
-        await _fails(RuntimeError("a bug"))
+        raise RuntimeError("a bug")
 
     context = SimpleNamespace(invocation_metadata=lambda: (), done=lambda: False, cancelled=lambda: False)
     with pytest.raises(RuntimeError):

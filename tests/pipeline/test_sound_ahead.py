@@ -10,97 +10,80 @@ import pytest
 
 from cosyserve.v1 import profile_pb2, synthesis_pb2
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
-from tests.pipeline.calling import all_idle, hold_back, speak
-from tests.stacks.scripted_stages import Stack, expected_audio, stack
+from tests.pipeline.calling import hang_up, hold_back, speak, spoken
+from tests.stacks.calls import until
+from tests.stacks.scripted_stages import Stack
 
 SHORT = "one two three four"
 LONG = "a-word-that-takes-several-seconds-to-be-spoken next"
 
 
 async def _begun(running: Stack, sentences: int) -> None:
-    async with asyncio.timeout(5):
-        while len(running.scripts["token2wav"][0].decode_setups) < sentences:
-            await asyncio.sleep(0.005)
+    await until(lambda: len(running.scripts["token2wav"][0].decode_setups) >= sentences)
 
 
-async def test_a_short_sentence_and_the_next_are_decoded_at_the_same_time() -> None:
-    async with stack() as running:
-        gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
-        speaking = asyncio.create_task(speak(running, SHORT, seed=3))
-        await _begun(running, 2)
-        gate.set()
-        audio, _ = await speaking
-    assert audio == expected_audio(SHORT)
+async def test_a_short_sentence_and_the_next_are_decoded_at_the_same_time(running: Stack) -> None:
+    gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
+    speaking = asyncio.create_task(spoken(running, SHORT, seed=3))
+    await _begun(running, 2)
+    gate.set()
+    await speaking
     assert setups[0].utterance == setups[1].utterance != 0
     assert [setup.sentence_index for setup in setups] == [0, 1, 2, 3]
 
 
-async def test_requests_have_numbers_of_their_own() -> None:
-    async with stack() as running:
-        for _ in range(2):
-            await speak(running, "one", seed=3)
-        setups = running.scripts["token2wav"][0].decode_setups
-    assert len({setup.utterance for setup in setups}) == 2
+async def test_requests_have_numbers_of_their_own(running: Stack) -> None:
+    for _ in range(2):
+        await speak(running, "one", seed=3)
+    assert len({setup.utterance for setup in running.scripts["token2wav"][0].decode_setups}) == 2
 
 
 @pytest.mark.parametrize(
     ("text", "profile"), [(LONG, profile_pb2.PROFILE_CONTINUOUS), (SHORT, profile_pb2.PROFILE_UPSTREAM)]
 )
 async def test_the_next_sentence_waits_behind_a_long_one_and_in_the_references_profile(
-    text: str, profile: profile_pb2.Profile
+    running: Stack, text: str, profile: profile_pb2.Profile
 ) -> None:
     """While the listener has more than `LISTENER_SECONDS` left to play, nothing is gained by an
     early beginning; and PROFILE_UPSTREAM keeps the order of the reference.
     """
     assert len(LONG.split()[0]) / 5 > LISTENER_SECONDS + 1
-    async with stack() as running:
-        gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
-        speaking = asyncio.create_task(speak(running, text, seed=3, profile=profile))
-        await _begun(running, 1)
-        await asyncio.sleep(0.3)
-        begun = len(setups)
-        gate.set()
-        audio, _ = await speaking
+    gate, setups = hold_back(running), running.scripts["token2wav"][0].decode_setups
+    speaking = asyncio.create_task(spoken(running, text, seed=3, profile=profile))
+    await _begun(running, 1)
+    await asyncio.sleep(0.3)
+    begun = len(setups)
+    gate.set()
+    await speaking
     assert begun == 1
-    assert audio == expected_audio(text)
 
 
-async def test_a_sentence_that_is_refused_before_its_turn_is_decoded_at_its_turn() -> None:
-    async with stack(attempts=1) as running:
-        script, gate, refused = running.scripts["token2wav"][0], asyncio.Event(), asyncio.Event()
+@pytest.mark.start(attempts=1)
+async def test_a_sentence_that_is_refused_before_its_turn_is_decoded_at_its_turn(running: Stack) -> None:
+    script, gate, refused = running.scripts["token2wav"][0], asyncio.Event(), asyncio.Event()
 
-        async def refuse_the_early_one(context: Any, sent: int) -> None:
-            if script.decode_setups[-1].sentence_index == 0:
-                await gate.wait()
-            elif not refused.is_set():
-                refused.set()
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "out of order")
+    async def refuse_the_early_one(context: Any, sent: int) -> None:
+        if script.decode_setups[-1].sentence_index == 0:
+            await gate.wait()
+        elif not refused.is_set():
+            refused.set()
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "out of order")
 
-        script.decode = refuse_the_early_one
-        speaking = asyncio.create_task(speak(running, "one two", seed=3))
-        await asyncio.wait_for(refused.wait(), 5)
-        await asyncio.sleep(0.1)
-        gate.set()
-        audio, _ = await speaking
-    assert audio == expected_audio("one two")
+    script.decode = refuse_the_early_one
+    speaking = asyncio.create_task(spoken(running, "one two", seed=3))
+    await asyncio.wait_for(refused.wait(), 5)
+    await asyncio.sleep(0.1)
+    gate.set()
+    await speaking
     assert [setup.sentence_index for setup in script.decode_setups].count(1) == 2
 
 
 @pytest.mark.parametrize("resumed", [0, 15_000])
-async def test_a_resumed_request_hears_the_same(resumed: int) -> None:
-    async with stack() as running:
-        audio, _ = await speak(running, SHORT, seed=3, start_sample=resumed)
-    assert audio == expected_audio(SHORT)[2 * resumed :]
+async def test_a_resumed_request_hears_the_same(running: Stack, resumed: int) -> None:
+    await spoken(running, SHORT, seed=3, start_sample=resumed)
 
 
-async def test_hanging_up_ends_the_sentence_that_was_begun_early() -> None:
-    async with stack() as running:
-        hold_back(running)
-        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=SHORT))
-        reading = asyncio.create_task(call.read())
-        await _begun(running, 2)
-        assert running.scripts["token2wav"][0].active == 2
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        await all_idle(running)
+async def test_hanging_up_ends_the_sentence_that_was_begun_early(running: Stack) -> None:
+    hold_back(running)
+    call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=SHORT))
+    await hang_up(running, call, until(lambda: running.scripts["token2wav"][0].active == 2))

@@ -27,15 +27,19 @@ async def _nothing() -> None:
 
 
 @contextlib.asynccontextmanager
-async def serving(stage: str, servicer: object, listen: str = HERE) -> AsyncIterator[Service]:
-    """`servicer` as a replica of a stage; leaving the block kills it without a grace period."""
+async def serving(stage: str, servicer: object, listen: str = HERE, **settings: Any) -> AsyncIterator[Service]:
+    """`servicer` as a replica of a stage; leaving the block kills it without a grace period.
+    settings: of the server.
+    """
     name, add = STAGES[stage]
 
     async def load(service: Service) -> Close:
         add(servicer, service.handlers)
         return _nothing
 
-    async with running(f"cosyserve.v1.{name}", ServerSettings(listen=listen, drain_seconds=0.0), load) as service:
+    async with running(
+        f"cosyserve.v1.{name}", ServerSettings(listen=listen, drain_seconds=0.0, **settings), load
+    ) as service:
         yield service
 
 

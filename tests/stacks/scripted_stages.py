@@ -41,6 +41,8 @@ class Script:
     """
 
     analyze: Callable[[Any], Any] | None = None
+    analysis: Callable[[frontend_pb2.AnalyzeRequest, Any], AsyncIterator[frontend_pb2.AnalyzeResponse]] | None = None
+    """The answer to Analyze, in place of the words."""
     generate: Callable[[Any, int], Any] | None = None
     """After each message, with the number of tokens sent so far."""
     decode: Callable[[Any, int], Any] | None = None
@@ -114,6 +116,10 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.AnalyzeRequest, context: Any
     ) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         self.script.calls.append("analyze")
+        if self.script.analysis:
+            async for response in self.script.analysis(request, context):
+                yield response
+            return
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
                 await self.script.analyze(context)
@@ -308,6 +314,8 @@ class Stack:
     services: dict[str, list[Service]]
     stub: "synthesis_pb2_grpc.SynthesisServiceAsyncStub"
     orchestrator: Service
+    channel: grpc.aio.Channel
+    """To the orchestrator."""
     exits: dict[tuple[str, int], contextlib.AsyncExitStack]
 
     async def kill(self, name: str, replica: int) -> None:
@@ -336,4 +344,4 @@ async def stack(
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         door, channel = await exits.enter_async_context(orchestrated(services, **settings))
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        yield Stack(scripts, services, stub, door, own)  # type: ignore[arg-type]
+        yield Stack(scripts, services, stub, door, channel, own)  # type: ignore[arg-type]

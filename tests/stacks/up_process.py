@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "golden" / "tiny"
+DEMO = ROOT / "models" / "demo"
 
 
 class Up:
@@ -80,6 +81,14 @@ class Up:
         with self._news:
             self._over = True
             self._news.notify_all()
+
+
+def run_service(service: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run `python -m services.SERVICE` to its end, with these settings and no others."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
+    given = {f"COSYSERVE_{service.upper()}_{name}": value for name, value in settings.items()}
+    command = [sys.executable, "-m", f"services.{service}"]
+    return subprocess.run(command, cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=120)
 
 
 def run_cosyserve(*arguments: str, seconds: float = 180, **environ: str) -> "subprocess.CompletedProcess[str]":

@@ -1,14 +1,21 @@
-"""The command line as a user or a script runs it, against a running system."""
+"""The command line as a user or a script runs it against a running system, and what it says when
+something is not there or not right, to people and to programs.
+"""
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 import wave
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cosyserve.__main__ import main
 from tests.stacks.up_process import ROOT
 
 TEXT = "What a script hears is what a person hears."
@@ -23,6 +30,12 @@ def _cosyserve(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProce
         timeout=120,
         check=False,
     )
+
+
+def _running(*arguments: str) -> Any:
+    """The command as a process, with pipes."""
+    command, pipe = [sys.executable, "-m", "cosyserve", *arguments], subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Path) -> None:
@@ -45,8 +58,7 @@ def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Pa
     assert set(told["server"]["first_sound"]) == {"frontend", "llm_prefill", "llm_decode", "flow", "vocoder"}
 
     piped = _cosyserve("say", "-", "-o", "-", "--seed", "4", "--server", endpoint, stdin=TEXT.encode())
-    assert piped.returncode == 0
-    assert piped.stdout == audio
+    assert (piped.returncode, piped.stdout) == (0, audio)
     assert b"first byte after" in piped.stderr
     assert b"first audible sample after" in piped.stderr
 
@@ -102,10 +114,7 @@ def test_what_is_not_spoken_as_it_is_written_is_told_beside_the_sound(endpoint: 
 
 
 def test_a_listener_who_leaves_is_no_error(endpoint: str) -> None:
-    command = [sys.executable, "-m", "cosyserve", "say", TEXT * 20, "-o", "-", "--server", endpoint]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    with _running("say", TEXT * 20, "-o", "-", "--server", endpoint) as process:
         os.read(process.stdout.fileno(), 100)
         process.stdout.close()
         assert process.wait(60) == 0
@@ -155,8 +164,7 @@ def test_an_error_is_one_line_and_leaves_no_file(
     target = tmp_path / "out.wav"
     filled = [argument.format(file=target) for argument in arguments]
     done = _cosyserve(*filled, *(() if "--server" in filled else ("--server", endpoint)))
-    assert done.returncode == 1
-    assert done.stdout == b""
+    assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode().splitlines()[0].startswith(line)
     assert len(done.stderr.splitlines()) == 1
     assert not target.exists()
@@ -201,8 +209,6 @@ def test_an_error_is_one_line_and_leaves_no_file(
 def test_wrong_usage_is_exit_code_2(
     arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from cosyserve.__main__ import main
-
     if arguments[0] == "up":
         arguments = (*arguments, "--model", str(ROOT / "tests" / "golden" / "tiny"))
     try:
@@ -216,8 +222,6 @@ def test_wrong_usage_is_exit_code_2(
 
 
 def test_a_model_directory_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from cosyserve.__main__ import main
-
     assert main(("up", "--model", str(tmp_path / "none"))) == 1
     assert capsys.readouterr().err == f"cosyserve: {tmp_path / 'none'}: no such model directory\n"
 
@@ -226,12 +230,7 @@ def test_say_speaks_standard_input_while_it_is_written(endpoint: str, tmp_path: 
     options = ("--seed", "4", "--server", endpoint)
     whole = _cosyserve("say", "--stream", "-o", "-", *options, stdin=b"One. Two sentences.")
     assert whole.returncode == 0, whole.stderr
-    command = [sys.executable, "-m", "cosyserve", "say", "--stream", "-o", "-", *options]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with _running("say", "--stream", "-o", "-", *options) as process:
         process.stdin.write(b"One. T")
         process.stdin.flush()
         heard = os.read(process.stdout.fileno(), 1_000)
@@ -248,3 +247,125 @@ def test_say_speaks_standard_input_while_it_is_written(endpoint: str, tmp_path: 
     assert (both.returncode, neither.returncode, unary.returncode) == (2, 2, 2)
     assert b"choose one" in unary.stderr
     assert b"--stream to speak standard input" in both.stderr
+
+
+COMMANDS = [
+    ("say", "x", "-o", "-"),
+    ("convert", "README.md", "-o", "-"),
+    ("voices",),
+    ("voices", "show", "x"),
+    ("info",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_server_that_is_not_there_is_reported_within_five_seconds(command: tuple[str, ...]) -> None:
+    begin = time.monotonic()
+    done = _cosyserve(*command, "--server", "127.0.0.1:1")
+    # Five on an idle machine, with the start of Python; it was ninety.
+    assert time.monotonic() - begin < 10
+    assert done.returncode == 1
+    said = b"cosyserve: UNAVAILABLE: server at 127.0.0.1:1: nothing can be reached there; is it running? cosyserve up\n"
+    assert (done.stdout, done.stderr) == (b"", said)
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Where connections are taken and nothing is ever said."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        door.listen()
+        yield f"127.0.0.1:{door.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("given", [(), ("--timeout", "1")])
+def test_an_address_that_takes_connections_and_says_nothing(silent_address: str, given: tuple[str, ...]) -> None:
+    begin = time.monotonic()
+    done = _cosyserve("say", "x", "-o", "-", "--server", silent_address, *given)
+    assert time.monotonic() - begin < 15
+    assert done.returncode == 1
+    # A second may be over before the first answer of the address could have come.
+    assert b"is it running? cosyserve up" in done.stderr or (
+        given and b"not over within the 1 s of --timeout" in done.stderr
+    )
+
+
+def test_a_timeout_bounds_everything(endpoint: str, tmp_path: Path) -> None:
+    """Also the waiting for a reader who takes nothing."""
+    begin = time.monotonic()
+    with _running("say", TEXT * 20, "-o", "-", "--timeout", "2", "--server", endpoint) as process:
+        said = process.stderr.read()
+        assert process.wait(30) == 1
+    assert time.monotonic() - begin < 12
+    assert said.startswith(b"cosyserve: DEADLINE_EXCEEDED: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "status", "message"),
+    [
+        (("say", "x", "-o", "a.wav", "--voice", "nobody"), 1, "NOT_FOUND", "cosyserve voices list"),
+        (("say", "x", "-o", "a.mp3"), 2, "", "endings that work"),
+        (("say", "x", "-o", "a.wav", "--seed", "-1"), 2, "", "argument --seed"),
+        (("say", "x", "-o", "/nowhere/a.wav"), 1, "", "/nowhere is no directory"),
+        (("voices", "show", "nobody"), 1, "NOT_FOUND", "there is no voice 'nobody'"),
+    ],
+)
+def test_errors_are_json_objects_where_results_are(
+    endpoint: str, tmp_path: Path, arguments: tuple[str, ...], code: int, status: str, message: str
+) -> None:
+    done = _cosyserve(*arguments, "--json", "--server", endpoint)
+    assert (done.returncode, done.stderr) == (code, b"")
+    error = json.loads(done.stdout)["error"]
+    assert error["status"] == status
+    assert message in error["message"]
+
+
+def test_with_sound_on_standard_output_the_json_error_is_beside_it(endpoint: str) -> None:
+    done = _cosyserve("say", "x", "-o", "-", "--voice", "nobody", "--json", "--server", endpoint)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert json.loads(done.stderr)["error"]["status"] == "NOT_FOUND"
+
+
+def test_an_unknown_voice_is_told_where_voices_are_named(endpoint: str) -> None:
+    said = _cosyserve("say", "x", "-o", "-", "--voice", "nobody", "--server", endpoint).stderr.decode()
+    assert f"(cosyserve voices list --server {endpoint} names all voices)" in said
+    assert _cosyserve("voices", "list", "--server", endpoint).returncode == 0
+
+
+def test_a_reader_who_leaves_a_list_is_no_error(endpoint: str) -> None:
+    command = [sys.executable, "-m", "cosyserve", "voices", "list", "--server", endpoint]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    name, version = capsys.readouterr().out.split()
+    assert name == "cosyserve"
+    assert version[0].isdigit() or version == "unknown"
+
+
+def test_words_need_no_quotes(endpoint: str) -> None:
+    options = ("-o", "-", "--seed", "4", "--server", endpoint)
+    whole = _cosyserve("say", "Hello wide world.", *options)
+    assert whole.returncode == 0, whole.stderr
+    assert _cosyserve("say", "Hello", "wide", "world.", *options).stdout == whole.stdout
+    assert _cosyserve("say", "-", *options, stdin=b"Hello wide world.").stdout == whole.stdout
+    nothing = _cosyserve("say", *options, stdin=b"Hello wide world.")
+    assert nothing.returncode == 2
+    assert b"- to read it from standard input" in nothing.stderr
+
+
+def test_figures_have_one_style(endpoint: str, tmp_path: Path) -> None:
+    told = _cosyserve("info", "--server", endpoint).stdout.decode()
+    assert "e+" not in told
+    done = json.loads(
+        _cosyserve("say", TEXT, "-o", str(tmp_path / "out.wav"), "--server", endpoint, "--json").stdout, parse_float=str
+    )
+    figures = [done["seconds"], done["real_time_factor"], *done["server"]["total"].values()]
+    assert all(len(figure.partition(".")[2]) <= 6 for figure in figures if isinstance(figure, str))

@@ -1,7 +1,9 @@
-"""The commands that the pages show, run as they stand: against a running system, and those of the
-engines page on the bundled model.
+"""What the pages show, run as it stands: commands against a running system, those of the engines
+page on the bundled model, and the examples of the client's page.
 """
 
+import asyncio
+import doctest
 import os
 import re
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.commands.model import _STEPS
+from cosyserve.host.supervision.supervisor import local_deployment
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -104,3 +107,41 @@ def test_lines_of_the_page(line: str, place: Path) -> None:
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+PAGE = ROOT / "docs" / "client.md"
+ADDRESS = "127.0.0.1:50051"
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+
+
+def failures(text: str, examples_at_least: int) -> str:
+    """What differs, or nothing."""
+    report: list[str] = []
+    examples = doctest.DocTestParser().get_doctest(text, {}, "client.md", str(PAGE), 0)
+    assert len(examples.examples) >= examples_at_least
+    doctest.DocTestRunner(optionflags=FLAGS).run(examples, out=report.append)
+    return "".join(report)
+
+
+async def test_the_examples_print_what_the_page_says() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = FENCE.findall(text)
+    interactive = "\n".join(block for block in blocks if block.startswith(">>>"))
+    (program,) = [block for block in blocks if not block.startswith(">>>")]
+    async with local_deployment(ROOT / "models" / "demo", listen="127.0.0.1:0") as deployment:
+        here = deployment.address
+        assert not await asyncio.to_thread(failures, interactive.replace(ADDRESS, here), 30)
+        assert ADDRESS in program
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", program.replace(ADDRESS, here)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert not ended.returncode, ended.stderr
+        sizes = ended.stdout.split()
+        assert sizes
+        assert all(size.isdigit() for size in sizes)

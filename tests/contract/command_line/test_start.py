@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,8 @@ from tests.stacks.up_process import ROOT
 FAKES = {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "fake"}
 
 
-def start(tmp_path: Path, *options: str, **environ: str) -> "subprocess.Popen[str]":
+def start(tmp_path: Path, *options: str, **environ: str) -> Any:
+    """The command as a process, with pipes."""
     command = [
         sys.executable,
         "-m",
@@ -44,7 +46,6 @@ def start(tmp_path: Path, *options: str, **environ: str) -> "subprocess.Popen[st
 def test_it_measures_then_serves(tmp_path: Path) -> None:
     process = start(tmp_path, "--benchmark")
     lines: list[str] = []
-    assert process.stdout is not None
     try:
         for line in process.stdout:
             lines.append(line.rstrip())
@@ -54,8 +55,7 @@ def test_it_measures_then_serves(tmp_path: Path) -> None:
         row = next(line for line in lines if line.startswith("cpu "))
         assert row.split()[-1] in ("fast", "acceptable", "slow")
         assert "  COSYSERVE_TOKEN2WAV_DEVICE=cpu" in lines
-        address = lines[-1].split()[1]
-        assert len(asyncio.run(speak(address))) > 24_000
+        assert len(asyncio.run(speak(lines[-1].split()[1]))) > 24_000
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
@@ -92,7 +92,6 @@ def test_what_cannot_be_asked_for(options: tuple[str, ...], told: str, tmp_path:
 
 def test_sigterm_while_it_measures_leaves_nothing_behind(tmp_path: Path) -> None:
     process = start(tmp_path, "--benchmark", **FAKES)
-    assert process.stdout is not None
     for line in process.stdout:
         if "serving after" in line:
             break

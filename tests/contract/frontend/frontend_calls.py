@@ -5,14 +5,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
-import pytest
 
 from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
-from tests.stacks.conversation import conversation
+from tests.stacks.calls import conversation
 
 
 @contextlib.asynccontextmanager
@@ -23,13 +22,6 @@ async def served(settings: FrontendSettings) -> AsyncIterator[Any]:
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield frontend_pb2_grpc.FrontendServiceStub(channel)
-
-
-async def refused(answer: Any) -> tuple[grpc.StatusCode, str]:
-    """Status and details of a call that fails."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer
-    return caught.value.code(), caught.value.details() or ""
 
 
 async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:

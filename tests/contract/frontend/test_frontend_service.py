@@ -1,8 +1,10 @@
-"""The frontend over real gRPC."""
+"""The frontend over real gRPC, and its start: which settings are refused and which failures of the
+voice storage are tolerated.
+"""
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,26 +12,22 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve import telemetry
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from services.frontend.__main__ import main
 from services.frontend.analysis.input_text import Piece, StreamingText
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.prompts.prompt_reader import voice_model
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
-from tests.stacks.conversation import conversation
+from tests.contract.frontend.frontend_calls import analyze, served, stream
+from tests.stacks.calls import conversation, refusal, refused
+from tests.stacks.up_process import TINY
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+pytestmark = pytest.mark.start(default_voice="zs_a")
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤。再见"
-
-
-@pytest.fixture
-async def stub() -> AsyncIterator[Any]:
-    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
-    async with served(settings) as stub:
-        yield stub
 
 
 async def sentences(stub: Any, text: str, language: str = "") -> list[pb.Sentence]:
@@ -78,20 +76,14 @@ NOTHING = "text holds only punctuation, blanks or what this model cannot read; t
     ],
 )
 async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language: str, message: str) -> None:
-    assert await refused(sentences(stub, text, language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-    assert await refused(streamed(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(sentences(stub, text, language)) == (INVALID, message)
+    assert await refused(streamed(stub, [text[:9], text[9:]], language)) == (INVALID, message)
 
 
 async def test_too_much_text_is_refused(stub: Any) -> None:
-    refusal = await refused(sentences(stub, "a" * 20_001))
-    assert refused_for(refusal) == "text has 20001 characters, allowed 1 to 20000"
+    assert await refused(sentences(stub, "a" * 20_001)) == (INVALID, "text has 20001 characters, allowed 1 to 20000")
     refusal = await refused(streamed(stub, ["a" * 100_000, "a" * 100_001]))
-    assert refused_for(refusal) == "text has 200001 characters, allowed 1 to 200000"
-
-
-def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
-    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
-    return refusal[1]
+    assert refusal == (INVALID, "text has 200001 characters, allowed 1 to 200000")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +102,7 @@ def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
 async def test_a_stream_out_of_order_is_refused(
     stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str
 ) -> None:
-    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (INVALID, message)
 
 
 async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> None:
@@ -149,8 +141,10 @@ async def test_voices(stub: Any) -> None:
         grpc.StatusCode.NOT_FOUND,
         "there is no voice 'nobody'; known: spk_a, zs_a",
     )
-    status, text = await refused(stub.GetVoice(pb.GetVoiceRequest(id="x" * 129)))
-    assert (status, text) == (grpc.StatusCode.INVALID_ARGUMENT, "the voice id has 129 characters, allowed 1 to 128")
+    assert await refused(stub.GetVoice(pb.GetVoiceRequest(id="x" * 129))) == (
+        INVALID,
+        "the voice id has 129 characters, allowed 1 to 128",
+    )
 
 
 async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,13 +169,13 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
     assert seen < 60
 
 
-async def test_the_span_carries_length_and_language_and_no_text(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[Timing] = []
-    monkeypatch.setattr(telemetry, "record", spans.append)
+async def test_the_span_carries_length_and_language_and_no_text(stub: Any, spans: list[Timing]) -> None:
     await sentences(stub, "今天3.5公斤")
     (span,) = spans
-    assert span.name == "frontend.analyze"
-    assert span.attributes == {"text.characters": 7, "text.language": "zh", "text.sentences": 1}
+    assert (span.name, span.attributes) == (
+        "frontend.analyze",
+        {"text.characters": 7, "text.language": "zh", "text.sentences": 1},
+    )
     assert span.end_ns > span.start_ns
 
 
@@ -244,8 +238,7 @@ async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
     monkeypatch.setattr("services.frontend.__main__.ThreadPoolExecutor", Worker)
     async with served(FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)) as stub:
         steps = 0
-        refusal = await refused(stream(stub, ["…" * 40_100], partial_sentences=partial))
-    assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, NOTHING)
+        assert await refused(stream(stub, ["…" * 40_100], partial_sentences=partial)) == (INVALID, NOTHING)
     assert fed == [400] * 100 + [100]
     assert steps >= 101
 
@@ -259,3 +252,35 @@ def test_a_corrupt_speaker_file_ends_the_start(
     monkeypatch.setenv("COSYSERVE_FRONTEND_MODEL", str(tmp_path))
     assert main() == 3
     assert "spk2info.pt: not a file of plain tensors" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["中文男", "../x", "a b", ".hidden"])
+def test_a_default_voice_that_cannot_exist_is_refused_with_a_storage_too(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "VOICES_URL": str(tmp_path), "DEFAULT_VOICE": name}
+    for variable, value in variables.items():
+        monkeypatch.setenv(f"COSYSERVE_FRONTEND_{variable}", value)
+    assert main() == 2
+    assert f"COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice {name!r}" in capsys.readouterr().err
+
+
+async def test_a_storage_that_is_down_at_start_leaves_the_presets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A file in place of the folder of names fails like the listing of an unreachable store.
+    (tmp_path / voice_model(ModelDirectory(TINY))).mkdir()
+    names = tmp_path / voice_model(ModelDirectory(TINY)) / "names"
+    names.touch()
+    settings = FrontendSettings(
+        listen="127.0.0.1:0", model=TINY, voices_url=str(tmp_path), default_voice="zs_a", drain_seconds=1
+    )
+    async with served(settings) as stub:
+        assert "the voice storage could not list names: NotADirectoryError" in caplog.text
+        assert (await stub.GetVoice(pb.GetVoiceRequest())).voice.id == "zs_a"
+        assert (await stub.GetVoice(pb.GetVoiceRequest(id="spk_a"))).voice.id == "spk_a"
+        assert [response.sentence.text for response in await analyze(stub, "Hello.")] == ["Hello."]
+        await refusal(stub.ListVoices(pb.FrontendServiceListVoicesRequest()), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        names.unlink()
+        listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
+        assert [voice.id for voice in listed] == ["spk_a", "zs_a"]

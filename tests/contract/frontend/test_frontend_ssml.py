@@ -1,34 +1,25 @@
 """SSML documents and warnings over real gRPC: the responses to a caller and the status codes."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from cosyserve.v1.warning_pb2 import TextWarning
-from services.frontend.settings import FrontendSettings
-from tests.contract.frontend.frontend_calls import analyze, refused, served, stream
+from tests.contract.frontend.frontend_calls import analyze, stream
+from tests.stacks.calls import refusal
+from tests.stacks.up_process import DEMO
 
-DEMO = Path(__file__).parents[3] / "models" / "demo"
+pytestmark = pytest.mark.start(model=DEMO)
 DOCUMENT = (
     '<speak>One 你好 here. <emphasis>Two</emphasis> is <prosody rate="slow">slow</prosody><break time="1s"/> '
     'and <say-as interpret-as="digits">12</say-as>.</speak>'
 )
 
 
-@pytest.fixture
-async def stub() -> AsyncIterator[Any]:
-    settings = FrontendSettings(listen="127.0.0.1:0", model=DEMO, drain_seconds=1)
-    async with served(settings) as stub:
-        yield stub
-
-
-async def refusal(answer: Any) -> str:
-    code, details = await refused(answer)
-    assert code == grpc.StatusCode.INVALID_ARGUMENT
-    return details
+async def reason_of(answer: Any) -> str:
+    """Why an argument is refused."""
+    return (await refusal(answer, grpc.StatusCode.INVALID_ARGUMENT)).details() or ""
 
 
 def warnings(responses: list[Any]) -> list[tuple[int, tuple[str, ...], int]]:
@@ -68,7 +59,7 @@ async def test_text_left_out_after_the_last_sentence_is_reported_by_itself(stub:
 
 @pytest.mark.parametrize("text", ["你好，世界。", "Привет 你好", "<speak>你好</speak>"])
 async def test_a_text_of_which_nothing_is_left_is_refused_with_the_reason(stub: Any, text: str) -> None:
-    whole, streamed = await refusal(analyze(stub, text)), await refusal(stream(stub, [text[:3], text[3:]]))
+    whole, streamed = await reason_of(analyze(stub, text)), await reason_of(stream(stub, [text[:3], text[3:]]))
     assert whole == streamed
     assert "CJK" in whole
     assert whole.endswith("there is nothing to speak; the model reads en")
@@ -92,15 +83,15 @@ async def test_a_text_of_which_nothing_is_left_is_refused_with_the_reason(stub: 
     ],
 )
 async def test_bad_documents_are_refused_alike_by_both(stub: Any, text: str, reason: str) -> None:
-    assert await refusal(analyze(stub, text)) == reason
+    assert await reason_of(analyze(stub, text)) == reason
     for partial in (False, True):
-        assert await refusal(stream(stub, [text[:9], text[9:]], partial_sentences=partial)) == reason
+        assert await reason_of(stream(stub, [text[:9], text[9:]], partial_sentences=partial)) == reason
 
 
 async def test_the_speed_of_the_request_bounds_rates(stub: Any) -> None:
     text = '<speak><prosody rate="x-slow">Hi.</prosody></speak>'
     assert len(await analyze(stub, text, speed=1.0)) == 1
-    assert "rate 0.5 times speed 0.8 of the request is 0.4, allowed are 0.5 to 2" in await refusal(
+    assert "rate 0.5 times speed 0.8 of the request is 0.4, allowed are 0.5 to 2" in await reason_of(
         analyze(stub, text, speed=0.8)
     )
 
@@ -122,5 +113,5 @@ async def test_a_text_that_goes_on_is_no_document(stub: Any) -> None:
 
 
 async def test_a_document_has_a_longest(stub: Any) -> None:
-    reason = await refusal(stream(stub, ["<speak>", *["Hi there. " * 100] * 20]))
+    reason = await reason_of(stream(stub, ["<speak>", *["Hi there. " * 100] * 20]))
     assert reason == "the SSML document has over 20000 characters, the most that one may have"

@@ -4,10 +4,9 @@ bundled model.
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,7 +15,6 @@ import onnxruntime
 import pytest
 import torch
 
-from cosyserve import telemetry
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import frontend_pb2 as pb
@@ -26,7 +24,7 @@ from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptRead
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend import test_voice_service as voices
-from tests.contract.frontend.frontend_calls import refused, served
+from tests.contract.frontend.frontend_calls import served
 from tests.contract.frontend.test_voice_service import (
     DEMO,
     FILES,
@@ -35,26 +33,16 @@ from tests.contract.frontend.test_voice_service import (
     INVALID,
     LOUD,
     RATE,
-    ROOT,
     WRONG_STATE,
 )
 from tests.fuzz.upload_seeds import wav
+from tests.stacks.calls import refusal, refused, until
+from tests.stacks.up_process import TINY
 
-TINY = ROOT / "tests" / "golden" / "tiny"
+pytestmark = pytest.mark.start(model=DEMO, normalizer="none")
 REFERENCE = TINY / "features.npz"
 TRANSCRIPT = "A little sound."
 SILENCE = np.zeros(RATE // 2, np.float32)
-
-
-@pytest.fixture
-def settings() -> FrontendSettings:
-    return FrontendSettings(listen="127.0.0.1:0", model=DEMO, drain_seconds=1, normalizer="none")
-
-
-@pytest.fixture
-async def stub(settings: FrontendSettings) -> AsyncIterator[Any]:
-    async with served(settings) as stub:
-        yield stub
 
 
 def recording(audio: bytes = GOOD, transcript: str = "", language_code: str = "") -> pb.ReadRecordingRequest:
@@ -89,9 +77,7 @@ class Analyses:
             self._free.set()
 
     async def reach(self, count: int) -> None:
-        async with asyncio.timeout(10):
-            while self.count < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.count >= count)
 
 
 @pytest.fixture
@@ -110,20 +96,18 @@ def _counted(method: Any, analyses: Analyses) -> Any:
     return counted
 
 
-async def test_a_recording_gives_the_voice_that_would_be_created_from_it(
-    settings: FrontendSettings, tmp_path: Path
-) -> None:
-    async with served(replace(settings, voices_url=str(tmp_path))) as stub:
-        await stub.CreateVoice(voices.draft(transcript=TRANSCRIPT, language_code="en"))
-        made = (await stub.GetVoice(pb.GetVoiceRequest(id="me"))).voice
-        read = (await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))).voice
-        assert read.prompt_text_ids
-        assert read.id.startswith("recording-")
-        assert read.content_hash == made.content_hash
-        read.id = made.id
-        assert read == made
-        listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
-        assert [voice.id for voice in listed] == ["af_heart", "am_michael", "me"], "nothing of a recording is kept"
+@pytest.mark.start(voices_url="voices")
+async def test_a_recording_gives_the_voice_that_would_be_created_from_it(stub: Any) -> None:
+    await stub.CreateVoice(voices.draft(transcript=TRANSCRIPT, language_code="en"))
+    made = (await stub.GetVoice(pb.GetVoiceRequest(id="me"))).voice
+    read = (await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))).voice
+    assert read.prompt_text_ids
+    assert read.id.startswith("recording-")
+    assert read.content_hash == made.content_hash
+    read.id = made.id
+    assert read == made
+    listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
+    assert [voice.id for voice in listed] == ["af_heart", "am_michael", "me"], "nothing of a recording is kept"
 
 
 async def test_every_kind_of_file_is_read(stub: Any) -> None:
@@ -145,11 +129,11 @@ async def test_the_same_recording_is_listened_to_once(stub: Any, analyses: Analy
     assert (other.prompt_speech_tokens, list(other.prompt_text_ids)) == (first.prompt_speech_tokens, [])
 
 
-async def test_a_cache_of_nothing_holds_nothing(settings: FrontendSettings, analyses: Analyses) -> None:
-    async with served(replace(settings, recordings_cache_bytes=0)) as stub:
-        one, two = [(await stub.ReadRecording(recording())).voice for _ in range(2)]
-        assert one == two
-        assert analyses.count == 2
+@pytest.mark.start(recordings_cache_bytes=0)
+async def test_a_cache_of_nothing_holds_nothing(stub: Any, analyses: Analyses) -> None:
+    one, two = [(await stub.ReadRecording(recording())).voice for _ in range(2)]
+    assert one == two
+    assert analyses.count == 2
 
 
 async def test_one_read_for_all_calls_and_none_for_cancelled_ones(stub: Any, analyses: Analyses) -> None:
@@ -164,53 +148,49 @@ async def test_one_read_for_all_calls_and_none_for_cancelled_ones(stub: Any, ana
     assert analyses.count == 1
 
 
-async def test_hanging_up_gives_the_place_back(settings: FrontendSettings, analyses: Analyses) -> None:
-    async with served(replace(settings, max_voice_makings=1)) as stub:
-        for request in (recording(), speech()):
-            method = stub.ReadRecording if isinstance(request, pb.ReadRecordingRequest) else stub.ReadSpeech
-            before = analyses.count
-            with analyses.held():
-                call = method(request)
-                await analyses.reach(before + 1)
-                call.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await call
-            async with asyncio.timeout(10):
-                while (status := await stub.ReadSpeech(speech()).code()) == FULL:
-                    await asyncio.sleep(0.02)
-            assert status == grpc.StatusCode.OK
+@pytest.mark.start(max_voice_makings=1)
+async def test_hanging_up_gives_the_place_back(stub: Any, analyses: Analyses) -> None:
+    for request in (recording(), speech()):
+        method = stub.ReadRecording if isinstance(request, pb.ReadRecordingRequest) else stub.ReadSpeech
+        before = analyses.count
+        with analyses.held():
+            call = method(request)
+            await analyses.reach(before + 1)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        async with asyncio.timeout(10):
+            while (status := await stub.ReadSpeech(speech()).code()) == FULL:
+                await asyncio.sleep(0.02)
+        assert status == grpc.StatusCode.OK
 
 
-async def test_one_bound_for_all_that_read_recordings(
-    settings: FrontendSettings, tmp_path: Path, analyses: Analyses
-) -> None:
-    async with served(replace(settings, max_voice_makings=1, voices_url=str(tmp_path))) as stub:
-        known = (await stub.ReadRecording(recording())).voice
-        others = voices.wave(LOUD[::-1], RATE)
-        for holder, request in (
-            (stub.ReadRecording, recording(others)),
-            (stub.ReadSpeech, speech(others)),
-            (stub.CreateVoice, voices.draft(others)),
-        ):
-            before = analyses.count
-            with analyses.held():
-                holding = holder(request)
-                await analyses.reach(before + 1)
-                for call in (
-                    stub.ReadRecording(recording(GOOD, TRANSCRIPT)),
-                    stub.ReadSpeech(speech()),
-                    stub.CreateVoice(voices.draft(voice_id="other")),
-                ):
-                    with pytest.raises(grpc.aio.AioRpcError) as caught:
-                        await call
-                    assert (caught.value.code(), caught.value.details()) == (
-                        FULL,
-                        "1 of 1 recordings are being read; try again in 2 s",
-                    )
-                    assert retry_delay(caught.value) == 2.0
-                assert (await stub.ReadRecording(recording())).voice == known, "what is known needs no place"
-                assert analyses.count == before + 1
-            await holding
+@pytest.mark.start(max_voice_makings=1, voices_url="voices")
+async def test_one_bound_for_all_that_read_recordings(stub: Any, analyses: Analyses) -> None:
+    known = (await stub.ReadRecording(recording())).voice
+    others = voices.wave(LOUD[::-1], RATE)
+    for holder, request in (
+        (stub.ReadRecording, recording(others)),
+        (stub.ReadSpeech, speech(others)),
+        (stub.CreateVoice, voices.draft(others)),
+    ):
+        before = analyses.count
+        with analyses.held():
+            holding = holder(request)
+            await analyses.reach(before + 1)
+            for call in (
+                stub.ReadRecording(recording(GOOD, TRANSCRIPT)),
+                stub.ReadSpeech(speech()),
+                stub.CreateVoice(voices.draft(voice_id="other")),
+            ):
+                error = await refusal(call, FULL)
+                assert (error.details(), retry_delay(error)) == (
+                    "1 of 1 recordings are being read; try again in 2 s",
+                    2.0,
+                )
+            assert (await stub.ReadRecording(recording())).voice == known, "what is known needs no place"
+            assert analyses.count == before + 1
+        await holding
 
 
 RECORDINGS_REFUSED = [
@@ -224,10 +204,8 @@ async def test_a_recording_is_refused_like_a_draft_and_not_stored(stub: Any, ana
     assert len(RECORDINGS_REFUSED) == 13
     for draft, said in RECORDINGS_REFUSED:
         request = recording(draft.audio, draft.transcript, draft.language_code)
-        answers = [await refused(stub.ReadRecording(request)) for _ in range(2)]
-        assert answers[0] == answers[1]
-        assert answers[0][0] == INVALID
-        assert said in answers[0][1]
+        error = await refusal(stub.ReadRecording(request), INVALID, said)
+        assert await refused(stub.ReadRecording(request)) == (INVALID, error.details())
     again = analyses.count
     await refused(stub.ReadRecording(recording(GOOD, "你好")))
     assert analyses.count == again + 1, "what was refused is read again"
@@ -245,9 +223,7 @@ async def test_speech_is_refused_as_a_recording_is_but_for_silence_at_its_ends(s
             # Less than a second of speech, but a second of audio.
             assert len((await stub.ReadSpeech(speech(draft.audio))).speech_tokens) > 60
             continue
-        status, text = await refused(stub.ReadSpeech(speech(draft.audio)))
-        assert status == INVALID
-        assert said in text
+        await refusal(stub.ReadSpeech(speech(draft.audio)), INVALID, said)
     assert await refused(stub.ReadSpeech(speech(bytes(10485761)))) == (
         INVALID,
         "audio has 10485761 bytes, allowed 1 to 10485760",
@@ -295,28 +271,26 @@ async def test_speech_tokens_are_those_of_the_reference_features(stub: Any) -> N
     assert again == tokens_of(whisper_log_mel(torch.from_numpy(resampled)).numpy())
 
 
-async def test_where_nothing_can_be_heard(settings: FrontendSettings) -> None:
-    async with served(replace(settings, model=TINY)) as stub:
-        for call in (stub.ReadRecording(recording()), stub.ReadSpeech(speech())):
-            assert await refused(call) == (
-                WRONG_STATE,
-                "no recording can be read: the model directory has no speech tokenizer or no speaker encoder",
-            )
-        for bad in (stub.ReadRecording(recording(b"<html>")), stub.ReadSpeech(speech(b"<html>"))):
-            assert (await refused(bad))[0] == INVALID
+@pytest.mark.start(model=TINY)
+async def test_where_nothing_can_be_heard(stub: Any) -> None:
+    for call in (stub.ReadRecording(recording()), stub.ReadSpeech(speech())):
+        assert await refused(call) == (
+            WRONG_STATE,
+            "no recording can be read: the model directory has no speech tokenizer or no speaker encoder",
+        )
+    for bad in (stub.ReadRecording(recording(b"<html>")), stub.ReadSpeech(speech(b"<html>"))):
+        await refusal(bad, INVALID)
 
 
-async def test_an_instruction(settings: FrontendSettings) -> None:
-    async with served(replace(settings, model=TINY)) as stub:
-        answers = [
-            await stub.ReadInstruction(pb.ReadInstructionRequest(instruction=text))
-            for text in ("Speak slowly, 3 times.", "  Speak slowly, 3 times.<|endofprompt|> ")
-        ]
-        assert [list(answer.token_ids) for answer in answers] == [[*b"Speak slowly, 3 times.", 259]] * 2
-        for bad in ("", "   ", "a" * 501, "<|endofprompt|>"):
-            status, text = await refused(stub.ReadInstruction(pb.ReadInstructionRequest(instruction=bad)))
-            assert status == INVALID
-            assert text.startswith("instruction h")
+@pytest.mark.start(model=TINY)
+async def test_an_instruction(stub: Any) -> None:
+    answers = [
+        await stub.ReadInstruction(pb.ReadInstructionRequest(instruction=text))
+        for text in ("Speak slowly, 3 times.", "  Speak slowly, 3 times.<|endofprompt|> ")
+    ]
+    assert [list(answer.token_ids) for answer in answers] == [[*b"Speak slowly, 3 times.", 259]] * 2
+    for bad in ("", "   ", "a" * 501, "<|endofprompt|>"):
+        await refusal(stub.ReadInstruction(pb.ReadInstructionRequest(instruction=bad)), INVALID, "instruction h")
 
 
 async def test_the_bundled_model_says_which_model_follows_instructions(stub: Any) -> None:
@@ -329,15 +303,12 @@ async def test_the_bundled_model_says_which_model_follows_instructions(stub: Any
 
 
 async def test_spans_carry_lengths_and_language_and_no_text(
-    settings: FrontendSettings, monkeypatch: pytest.MonkeyPatch
+    stub: Any, settings: FrontendSettings, spans: list[Timing]
 ) -> None:
-    spans: list[Timing] = []
-    monkeypatch.setattr(telemetry, "record", spans.append)
-    async with served(settings) as stub:
-        await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))
-        await stub.ReadSpeech(speech())
-    async with served(replace(settings, model=TINY)) as stub:
-        await stub.ReadInstruction(pb.ReadInstructionRequest(instruction="Slowly."))
+    await stub.ReadRecording(recording(GOOD, TRANSCRIPT, "en"))
+    await stub.ReadSpeech(speech())
+    async with served(replace(settings, model=TINY)) as small:
+        await small.ReadInstruction(pb.ReadInstructionRequest(instruction="Slowly."))
     assert [(span.name, span.attributes) for span in spans] == [
         (
             "frontend.read_recording",

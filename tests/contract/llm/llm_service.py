@@ -1,20 +1,19 @@
 """LlmService over real gRPC on loopback: the servicer on a backend of the test, and calls to it."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
-import pytest
 
-from cosyserve.rpc.server import Close, Service, running
+from cosyserve.rpc.server import Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
 from services.llm.backends.backend import Backend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
-from tests.stacks.conversation import conversation
+from tests.stacks.calls import conversation, until
+from tests.stacks.in_process import serving
 from tests.unit.llm.tiny_llm import settings
 
 Setup = llm_pb2.GenerateSetup
@@ -27,12 +26,9 @@ async def served(by: Backend, first_message_seconds: float = 30.0, **options: fl
     the server.
     """
 
-    async def load(service: Service) -> Close:
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(by, **options), service.handlers)
-        return by.close
-
+    servicer = LlmServicer(by, **options)
     async with (
-        running(NAME, settings(drain_seconds=0, first_message_seconds=first_message_seconds), load) as service,
+        serving("llm", servicer, first_message_seconds=first_message_seconds) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield llm_pb2_grpc.LlmServiceStub(channel)
@@ -67,17 +63,6 @@ def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:
     return [token for message in messages for token in message.tokens]
 
 
-async def status(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call
-    return refused.value
-
-
-async def drain(call: Any) -> list[Any]:
-    return [message async for message in call]
-
-
 async def idle(engine: TorchBackend) -> None:
-    """Until nothing runs; the test's own time limit is the bound."""
-    while engine.engine.stats.running or engine.engine.stats.waiting:
-        await asyncio.sleep(0.001)
+    """Until nothing runs."""
+    await until(lambda: not (engine.engine.stats.running or engine.engine.stats.waiting), 120)

@@ -13,7 +13,8 @@ import pytest
 
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
 from services.llm.hosted.hosted_backend import HostedBackend
-from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, started, status
+from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, started
+from tests.stacks.calls import refusal, refused, until
 from tests.unit.llm.hosted import fake_vllm, step_engine
 from tests.unit.llm.hosted.hosts import SEAMS, conversions, engine_of, hosted, library
 from tests.unit.llm.tiny_llm import backend
@@ -57,8 +58,9 @@ async def test_a_replay_goes_on_on_the_same_engine_only(service: tuple[HostedBac
     torch = identity_pb2.EngineIdentity(
         model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device
     )
-    refused = await status(generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=torch))
-    assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
+    await refusal(
+        generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=torch), grpc.StatusCode.FAILED_PRECONDITION
+    )
 
 
 async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tuple[HostedBackend, Any]) -> None:
@@ -68,13 +70,11 @@ async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tu
     ]
     for call in calls:
         await anext(aiter(call))
-    refused = await status(generate(stub))
-    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "grpc-status-details-bin" in dict(refused.trailing_metadata())
+    error = await refusal(generate(stub), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert "grpc-status-details-bin" in dict(error.trailing_metadata())
     for call in calls:
         call.cancel()
-    while engine_of(ours).active or ours.admission.admitted:
-        await asyncio.sleep(0.001)
+    await until(lambda: not (engine_of(ours).active or ours.admission.admitted), 120)
     assert engine_of(ours).steps < 4 * 60 * 20
     assert joined(await generate(stub))
 
@@ -88,10 +88,8 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
             "text_ids has 98 ids, which with this prompt may need 2060 positions; this server reserves at most 2048",
         ),
     ):
-        refused = await status(generate(stub, **values))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-    refused = await status(generate_stream(stub, [[1]], profile=2))
-    assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert await refused(generate(stub, **values)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    await refusal(generate_stream(stub, [[1]], profile=2), grpc.StatusCode.INVALID_ARGUMENT)
     assert engine_of(ours).steps == 0
 
 

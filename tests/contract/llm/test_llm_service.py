@@ -1,9 +1,11 @@
 """LlmService over real gRPC on loopback: responses, refusals with their messages, that cancelling a
 call stops the work, and that words that are spoken twice end a guarded call with REPEATED.
+GenerateStream: which messages it takes in which order, and how long it waits for them.
 """
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -11,14 +13,14 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve import telemetry
-from cosyserve.errors import Repeated
+from cosyserve.errors import DeadlineExceeded, Repeated
 from cosyserve.rpc.calls import as_error
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
 from services.llm.backends.fake_backend import FakeBackend
-from services.llm.generation.request import Generation
+from services.llm.generation.request import Generation, Prompt
+from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from tests.contract.llm.llm_service import (
     PROMPT,
@@ -29,8 +31,8 @@ from tests.contract.llm.llm_service import (
     joined,
     served,
     started,
-    status,
 )
+from tests.stacks.calls import all_of, conversation, refusal, refused, until
 from tests.unit.llm.guards.test_alignment import sharp, token
 from tests.unit.llm.tiny_llm import backend
 
@@ -81,9 +83,11 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
         other = identity_pb2.EngineIdentity()
         other.CopyFrom(identity)
         other.model_hash = "other"
-        refused = await status(generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other))
-        assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "model_hash='other'" in str(refused.details())
+        await refusal(
+            generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "model_hash='other'",
+        )
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
@@ -124,10 +128,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 async def test_every_value_out_of_range_is_refused_by_name() -> None:
     async with backend() as engine, served(engine) as stub:
         for values, message in REFUSALS:
-            refused = await status(generate(stub, **values))
-            assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-        refused = await status(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1])))))
-        assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
+            assert await refused(generate(stub, **values)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+        assert await refused(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1]))))) == (
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "setup is missing",
+        )
         assert engine.engine.stats.prefills == 0
 
 
@@ -149,8 +154,7 @@ async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
         call = stub.GenerateStream()
         await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
         await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1, 2])))
-        while not engine.engine.stats.parked:
-            await asyncio.sleep(0.001)
+        await until(lambda: engine.engine.stats.parked)
         call.cancel()
         await idle(engine)
         assert joined(await generate(stub))
@@ -171,9 +175,7 @@ async def test_overload_is_refused_at_once_with_a_hint_and_no_accepted_call_is_l
     assert hint.retry_delay.seconds == 3
 
 
-async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[Timing] = []
-    monkeypatch.setattr(telemetry, "record", spans.append)
+async def test_where_the_time_went_becomes_spans_without_text(spans: list[Timing]) -> None:
     async with backend() as engine, served(engine) as stub:
         await generate(stub, seed=1, first_message_tokens=2, **PROMPT)
     assert [span.name for span in spans] == ["llm.queue", "llm.prefill", "llm.first_hop", "llm.decode"]
@@ -215,6 +217,114 @@ async def test_words_spoken_once_are_returned_with_their_alignment(guards: bool)
 async def test_words_spoken_twice_fail_a_guarded_call() -> None:
     async with served(Says(TWICE)) as stub:
         assert joined(await generate(stub, IDS)) == TWICE
-        error = await status(generate(stub, IDS, guards=True))
-    assert error.code() is grpc.StatusCode.INTERNAL
+        error = await refusal(generate(stub, IDS, guards=True), grpc.StatusCode.INTERNAL)
     assert isinstance(as_error(error, "llm at here"), Repeated)
+
+
+async def test_a_stream_out_of_order_is_refused() -> None:
+    setup, text = (
+        llm_pb2.GenerateStreamRequest(setup=Setup()),
+        llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1])),
+    )
+    bad = llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[300]))
+    cases = [
+        ([], "no message came, expected the setup"),
+        ([text], "the first message carries text, expected the setup"),
+        ([llm_pb2.GenerateStreamRequest()], "the first message carries nothing, expected the setup"),
+        ([setup, setup], "every message after the first has to be text"),
+        ([setup, text, llm_pb2.GenerateStreamRequest()], "every message after the first has to be text"),
+        ([setup, bad], "text.ids[0] is 300, allowed 0 to 299"),
+        ([setup], "text has 0 ids; at least 1 has to arrive before the stream is closed"),
+        (
+            [setup, *[text] * 98],
+            "text has more than 97 ids, the most that this server takes in one stream with this prompt",
+        ),
+    ]
+    async with backend() as engine, served(engine) as stub:
+        for requests, message in cases:
+            assert await refused(conversation(stub.GenerateStream(timeout=30), requests)) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                message,
+            )
+
+
+async def test_acceptance_is_reported_before_there_is_text_or_a_place() -> None:
+    async with backend(max_sequences=1, max_waiting=1) as engine, served(engine) as stub:
+        call, full = stub.GenerateStream(timeout=30), Generation(prompt=Prompt(), text=(1,) * 60)
+        async with contextlib.aclosing(engine.generate(full)) as hops:
+            await anext(hops)
+            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            await call.initial_metadata()
+            accepted = await anext(aiter(call))
+        assert (accepted.tokens.identity.backend, list(accepted.tokens.tokens)) == ("torch", [])
+        call.cancel()
+
+
+@pytest.mark.parametrize(("text", "is_fault"), [(range(1, 9), False), (range(101, 109), True)])
+async def test_a_replay_is_judged_with_the_text_that_it_says(text: range, is_fault: bool) -> None:
+    """Words of the prompt that the text has too may sound alike; when a replica takes over, the
+    text comes behind the tokens.
+    """
+    said = list(range(1000, 1030))
+    setup = Setup(prompt_text_ids=range(1, 9), prompt_speech_tokens=said, replay_tokens=said[:25], guards=True)
+    requests = [llm_pb2.GenerateStreamRequest(setup=setup)]
+    requests += [llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[number])) for number in text]
+    async with backend() as engine, served(engine) as stub:
+        call = stub.GenerateStream(timeout=30)
+        # Random weights may run on behind the replay: that is another fault.
+        [ended] = await asyncio.gather(conversation(call, requests), return_exceptions=True)
+        details = ended.details() if isinstance(ended, grpc.aio.AioRpcError) else ""
+    assert ("the voice's prompt is being spoken" in (details or "")) is is_fault
+
+
+async def test_a_refused_setup_is_not_accepted_first() -> None:
+    async with backend(max_sequences=1, max_waiting=0) as engine, served(engine) as stub:
+        call = stub.GenerateStream(timeout=30)
+        async with contextlib.aclosing(engine.generate(Generation(prompt=Prompt(), text=(1,) * 60))) as hops:
+            await anext(hops)
+            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            await refusal(all_of(call), grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+@pytest.mark.parametrize("before", [[], [llm_pb2.TextIds(ids=[1, 2, 3, 4, 5])], [llm_pb2.TextIds()]])
+async def test_a_stream_on_which_no_text_comes_is_ended(before: list[llm_pb2.TextIds]) -> None:
+    async with backend(max_sequences=1, max_waiting=0) as engine, served(engine, idle_seconds=0.2) as stub:
+        call = stub.GenerateStream(timeout=30)
+        await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+        for text in before:
+            await call.write(llm_pb2.GenerateStreamRequest(text=text))
+        assert await refused(all_of(call)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no text came for 0.2 s")
+        assert (engine.engine.stats.waiting, engine.engine.stats.reserved_kv_bytes) == (0, 0)
+
+
+class Accepting:
+    """As much of a call's context as the servicer uses."""
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        assert metadata == ()
+
+
+async def test_empty_text_is_no_progress() -> None:
+    """Without a wire in between: a caller that writes while its call is ended may see an error of
+    its own instead of ours.
+    """
+    fed: list[list[int] | None] = []
+
+    async def babble() -> AsyncIterator[llm_pb2.GenerateStreamRequest]:
+        yield llm_pb2.GenerateStreamRequest(setup=Setup())
+        while True:
+            yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds())
+            await asyncio.sleep(0.01)
+
+    async with backend() as engine:
+        feed = engine.engine.feed
+        engine.engine.feed = lambda sequence, ids: (fed.append(ids), feed(sequence, ids))[1]  # type: ignore[method-assign]
+        with pytest.raises(DeadlineExceeded, match=r"no text came for 0\.3 s"):
+            await all_of(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), Accepting()))  # type: ignore[arg-type]
+    assert fed == []
+
+
+async def test_a_stream_without_its_setup_is_ended() -> None:
+    async with backend() as engine, served(engine, first_message_seconds=0.2) as stub:
+        expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 0.2 s")
+        assert await refused(all_of(stub.GenerateStream(timeout=30))) == expected

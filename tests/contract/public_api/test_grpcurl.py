@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -17,7 +18,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.layout import free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.rpc.server import ServerSettings, running
 
 GRPCURL = Path(sys.executable).parent / "grpcurl"
 TEXT = "Two callers with one seed hear the same."
@@ -66,8 +67,7 @@ async def test_its_audio_is_what_our_client_hears(endpoint: str) -> None:
     assert answer.returncode == 0, answer.stderr
     messages = _messages(answer.stdout)
     async with AsyncClient(endpoint) as client:
-        speech = client.synthesize(TEXT, seed=5)
-        ours = await speech.read()
+        ours = await client.synthesize(TEXT, seed=5).read()
     assert b"".join(base64.b64decode(message.get("audio", "")) for message in messages) == ours
     assert [message.get("chunkIndex", 0) for message in messages] == list(range(len(messages)))
     assert len(messages) > 2
@@ -105,11 +105,7 @@ async def test_health_is_not_serving_until_every_stage_is_loaded() -> None:
     public, *ports = free_ports(4)
     address = f"127.0.0.1:{public}"
 
-    async def load(service: Service) -> Any:
-        async def close() -> None: ...
-
-        return close
-
+    load = AsyncMock(return_value=AsyncMock())
     async with (
         _orchestrator(public, ports),
         contextlib.AsyncExitStack() as stages,

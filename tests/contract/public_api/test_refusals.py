@@ -1,4 +1,7 @@
-"""Bad requests at the real public door: the status and the text that the caller reads."""
+"""Bad requests at the real public door: the status and the text that the caller reads. And a smoke
+of `make attack`: attacks that end soon, against all services with fake engines; and that a broken
+limit is told.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,8 +12,12 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from cosyserve.host.supervision.supervisor import local_deployment
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.calls import all_of, refusal
 from tests.stacks.whole_stack import WholeStack, whole_stack
+from tools.attack.__main__ import ATTACKS, attacked, main
+from tools.attack.target import Finding, Target
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 INVALID, UNKNOWN = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
@@ -53,12 +60,50 @@ async def stack() -> AsyncIterator[WholeStack]:
 async def test_refused(stack: WholeStack, fields: dict[str, Any], code: grpc.StatusCode, message: str) -> None:
     async with grpc.aio.insecure_channel(stack.address) as channel, asyncio.timeout(20):
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            async for _ in stub.Synthesize(synthesis_pb2.SynthesizeRequest(**{"text": "Hello.", **fields})):
-                pass
-    assert caught.value.code() == code
-    assert message in (caught.value.details() or "")
+        await refusal(
+            all_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(**{"text": "Hello.", **fields}))), code, message
+        )
 
 
 async def test_nothing_was_done_for_a_refused_request(stack: WholeStack) -> None:
     assert stack.batcher.stats().streams == stack.llm.engine.stats.running == 0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def target() -> AsyncIterator[Target]:
+    async with local_deployment(Path("tests/golden/tiny"), backend="fake") as stack:
+        yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
+
+
+@pytest.mark.parametrize(
+    "name", ["half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"]
+)
+async def test_the_limit_holds(target: Target, name: str) -> None:
+    finding = (await attacked(target, [name]))[name]
+    assert finding.held, finding
+
+
+async def test_an_attack_that_cannot_run_is_a_broken_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = (await attacked(Target("127.0.0.1:1"), ["hang-ups"]))["hang-ups"]
+    assert not finding.held
+    assert capsys.readouterr().out.startswith("BROKEN hang-ups")
+
+
+async def test_a_broken_limit_is_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {"half-sent": True, "hang-ups": True}
+
+    def pretend(name: str) -> None:
+        async def attack(_: Target) -> Finding:
+            return Finding("nothing", "nothing", held[name])
+
+        monkeypatch.setitem(ATTACKS, name, attack)
+
+    for name in held:
+        pretend(name)
+    given = ["--server", "127.0.0.1:1", "--only", *held]
+    assert await asyncio.to_thread(main, given) == 0
+    held["hang-ups"] = False
+    assert await asyncio.to_thread(main, given) == 1
+    assert "1 of 2 limits hold: broken are hang-ups" in capsys.readouterr().out

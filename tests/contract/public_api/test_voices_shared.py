@@ -22,10 +22,10 @@ from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, 
 from cosyserve.host.supervision.supervisor import LocalDeployment, Running, local_deployment
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
+from tests.stacks.up_process import DEMO, ROOT, run_cosyserve
 from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.words.recognition import Recogniser
 
-ROOT = Path(__file__).parents[3]
 SPOKEN = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 
 
@@ -45,21 +45,10 @@ def frontends(stack: LocalDeployment) -> list[Running]:
     return [child for child in stack.children if child.name == "frontend"]
 
 
-def cosyserve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cosyserve", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[LocalDeployment]:
     environ = {"COSYSERVE_FRONTEND_VOICES_URL": str(tmp_path / "voices"), "COSYSERVE_FRONTEND_NORMALIZER": "none"}
-    async with local_deployment(ROOT / "models" / "demo", replicas={"frontend": 2}, environ=environ) as running:
+    async with local_deployment(DEMO, replicas={"frontend": 2}, environ=environ) as running:
         yield running
 
 
@@ -72,7 +61,7 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
 
         # The command line, as the page on voices shows it.
         added = await asyncio.to_thread(
-            cosyserve,
+            run_cosyserve,
             "voices",
             "add",
             "--name",
@@ -89,10 +78,9 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(
         assert added.returncode == 0, added.stderr
         made = json.loads(added.stdout)
         assert (made["id"], made["transcript"], made["labels"]) == ("me", SPOKEN, {"a": "b"})
-        hashes = {await known_to(child, "me") for child in frontends(stack)}
-        assert hashes == {made["content_hash"]}
+        assert {await known_to(child, "me") for child in frontends(stack)} == {made["content_hash"]}
         said = await asyncio.to_thread(
-            cosyserve,
+            run_cosyserve,
             "say",
             "Hello, this is me.",
             "--voice",
@@ -168,7 +156,7 @@ async def refusals(client: AsyncClient, audio: bytes) -> None:
 
 async def the_other_commands(stack: LocalDeployment, tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
-        done = cosyserve("voices", *arguments)
+        done = run_cosyserve("voices", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -187,8 +175,7 @@ async def the_other_commands(stack: LocalDeployment, tmp_path: Path) -> None:
             assert run("rm", "me", *server) == "me: deleted\n"
             assert run("import", str(tmp_path / file), *storage) == "1 voices: me\n"
             again = json.loads(run("show", "me", "--json", *server))
-            assert again["content_hash"] == first["content_hash"]
-            assert again["transcript"] == SPOKEN
+            assert (again["content_hash"], again["transcript"]) == (first["content_hash"], SPOKEN)
         assert "me" in run(*server)
 
     await asyncio.to_thread(all_of_them)
@@ -204,30 +191,15 @@ def the_page(stack: LocalDeployment, tmp_path: Path) -> None:
     (shell,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert len(shell.splitlines()) > 8
-    for line in shell.splitlines():
-        ours = line.removeprefix("cosyserve ")
-        if ours != line:
-            server = "" if " import " in line or " export " in line else f" --server {stack.address}"
-            line = f"{sys.executable} -m cosyserve {ours}{server}"
+    commands = [["bash", "-c", line] for line in shell.splitlines()]
+    for command in [*commands, [sys.executable, "-c", program]]:
+        ours = command[2].removeprefix("cosyserve ")
+        if ours != command[2]:
+            server = "" if " import " in ours or " export " in ours else f" --server {stack.address}"
+            command[2] = f"{sys.executable} -m cosyserve {ours}{server}"
         done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-        assert done.stdout.strip(), line
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        assert done.stdout.strip(), command
     assert done.stdout.startswith("voice-")

@@ -17,6 +17,7 @@ from cosyserve.audio.wav import wav_header
 from cosyserve.client.types import Prompt, WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.calls import heard, one_by_one
 from tests.stacks.whole_stack import WholeStack, whole_stack
 from tools.quality.recordings.recording import Recording, Sentence
 from tools.quality.words.alignment import align
@@ -37,9 +38,8 @@ async def stack() -> AsyncIterator[WholeStack]:
 async def words(stack: WholeStack, text: str = TEXT, **options: Any) -> tuple[list[WordTime], float]:
     """The words, and the seconds of the whole sound."""
     speech = stack.client.synthesize(text, seed=3, **options)
-    await speech.read()
-    assert speech.summary is not None
-    return speech.words, speech.summary.audio_seconds
+    _, _, summary = await heard(speech)
+    return speech.words, summary.audio_seconds
 
 
 async def test_every_word_has_its_time_in_order_and_inside_the_sound(stack: WholeStack) -> None:
@@ -93,11 +93,7 @@ async def test_pauses_of_the_text_move_the_words_behind_them(stack: WholeStack) 
 async def written(stack: WholeStack, *fragments: str, **options: Any) -> list[WordTime]:
     """The words of a text that is still being written: each of its sentences by itself."""
 
-    async def write() -> AsyncIterator[str]:
-        for fragment in fragments:
-            yield fragment
-
-    async with stack.client.streaming_synthesize(write(), seed=3, **options) as speech:
+    async with stack.client.streaming_synthesize(one_by_one(fragments), seed=3, **options) as speech:
         assert await speech.read()
         return speech.words
 
@@ -175,8 +171,8 @@ async def test_another_voice_speaks_the_same_words(stack: WholeStack) -> None:
     ear = Recogniser(1)
 
     async def errors(text: str, audio: bytes) -> int:
-        heard = await asyncio.to_thread(ear.text_of, Recording(Sentence(1, text), from_pcm(audio), 24_000))
-        return align(words_of(text), words_of(heard)).errors.errors
+        understood = await asyncio.to_thread(ear.text_of, Recording(Sentence(1, text), from_pcm(audio), 24_000))
+        return align(words_of(text), words_of(understood)).errors.errors
 
     source = await stack.client.synthesize(SPOKEN, voice="af_heart", seed=3).read()
     recording = wav_header(24_000, len(source) // 2) + source
@@ -185,7 +181,6 @@ async def test_another_voice_speaks_the_same_words(stack: WholeStack) -> None:
     assert await errors(SPOKEN, converted) <= MOST_ERRORS
     for mode in ("zero_shot", "cross_lingual"):
         prompted = stack.client.synthesize(ANOTHER, prompt=Prompt(recording, SPOKEN), prompt_mode=mode, seed=1)
-        audio = await prompted.read()
-        assert prompted.header is not None
-        assert prompted.header.voice.startswith("recording-")
+        audio, header, _ = await heard(prompted)
+        assert header.voice.startswith("recording-")
         assert await errors(ANOTHER, audio) <= MOST_ERRORS

@@ -19,25 +19,23 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from cosyserve import telemetry
 from cosyserve.rpc.server import running
-from cosyserve.v1 import frontend_pb2, llm_pb2_grpc, synthesis_pb2, token2wav_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2, synthesis_pb2, voice_pb2
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
-from services.orchestrator import __main__ as orchestrator
-from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
 from tests.fuzz.upload_seeds import seeds
+from tests.stacks.calls import all_of
 from tests.stacks.every_request import Put, methods, places, request_of
-from tests.stacks.in_process import until_serving
+from tests.stacks.in_process import HERE, orchestrated, serving
+from tests.stacks.up_process import DEMO
 
-HERE = "127.0.0.1:0"
-DEMO = Path(__file__).parents[3] / "models" / "demo"
 CANARY = "qzcanary"
 """A voice id, a key, a language tag and a word: good wherever a text may be anything of its
 form.
@@ -89,38 +87,22 @@ async def doors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
     sound = load_backend("fake", EngineSettings())
     batcher = Batcher(sound.decoders, Limits(max_streams=32, state_bytes=1 << 30))
 
-    async def load_llm(service: Any) -> Any:
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(tokens), service.handlers)
-        return tokens.close
-
-    async def load_sound(service: Any) -> Any:
-        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(
-            Token2WavServicer(sound.identity, batcher), service.handlers
-        )
-        return close
-
-    async def close() -> None:
-        batcher.close()
-
     text = FrontendSettings(listen=HERE, model=DEMO, drain_seconds=0.0, voices_url=str(tmp_path), max_voice_makings=32)
     async with (
         running(frontend.SERVICE, text, lambda service: frontend.load(service, text)) as words,
-        running("cosyserve.v1.LlmService", text, load_llm) as llm,
-        running("cosyserve.v1.Token2WavService", text, load_sound) as token2wav,
+        serving("llm", LlmServicer(tokens)) as llm,
+        serving("token2wav", Token2WavServicer(sound.identity, batcher)) as token2wav,
+        orchestrated(
+            {"frontend": [words], "llm": [llm], "token2wav": [token2wav]},
+            max_streams=64,
+            max_voice_makings=64,
+            warm_voices=8,
+        ) as (_, public),
+        grpc.aio.insecure_channel(f"127.0.0.1:{words.port}") as inner,
     ):
-        stages = {
-            name: (f"127.0.0.1:{service.port}",)
-            for name, service in (("frontend", words), ("llm", llm), ("token2wav", token2wav))
-        }
-        told = OrchestratorSettings(listen=HERE, drain_seconds=0.0, max_streams=64, max_voice_makings=64, **stages)
-        load = orchestrator.load
-        async with (
-            running(orchestrator.SERVICE, told, lambda service: load(service, told), owns_health=True) as door,
-            grpc.aio.insecure_channel(f"127.0.0.1:{door.port}") as public,
-            grpc.aio.insecure_channel(stages["frontend"][0]) as inner,
-        ):
-            await until_serving(public)
-            yield {"SynthesisService": public, "FrontendService": inner}
+        yield {"SynthesisService": public, "FrontendService": inner}
+    await tokens.close()
+    batcher.close()
 
 
 def _messages(method: Any, put: Put | None, base: dict[str, Any] | None = None) -> list[Any]:
@@ -149,11 +131,7 @@ async def _call(channel: grpc.aio.Channel, method: Any, messages: list[Any]) -> 
     call = getattr(channel, shape)(path, request_serializer=lambda message: message.SerializeToString())
     answer = call(iter(messages) if method.client_streaming else messages[0], timeout=30)
     try:
-        if method.server_streaming:
-            async for _ in answer:
-                pass
-        else:
-            await answer
+        await (all_of(answer) if method.server_streaming else answer)
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -190,8 +168,7 @@ async def test_what_a_caller_writes_is_in_no_log_no_span_and_no_metric(
     assert {(span.attributes or {}).get("error.type") for span in failed} >= {"InvalidRequest", "NotFound"}
     assert {span.status.description for span in failed} == {None}
 
-    counted = _READER.get_metrics_data()
-    assert counted is not None
+    counted: Any = _READER.get_metrics_data()
     counted_text = counted.to_json()
     assert "cosyserve.frontend.recordings" in counted_text
     assert CANARY not in counted_text.lower()

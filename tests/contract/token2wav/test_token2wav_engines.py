@@ -4,7 +4,6 @@ model, samples as the torch path's.
 
 import asyncio
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,13 @@ from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
+from tests.stacks.calls import refusal
+from tests.stacks.up_process import run_service
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
 from tests.unit.token2wav.speaking import GOLDEN, tokens, torch_backend, until
 from tools.model.export import estimator_weights, export, flow_weights, model_hash
 from tools.model.graphs.estimator_graph import EstimatorGraph
 from tools.model.graphs.graph import Precision, write
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +86,9 @@ async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Pa
     backend = load_backend("onnxruntime", settings(cache, model=tmp_path, engine_estimator="published"))
     assert "full attention only" in backend.identity.precision
     async with serving(backend) as service, serving(torch_backend()) as plain:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await decode(service, 30)
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM" in (refused.value.details() or "")
+        await refusal(
+            decode(service, 30), grpc.StatusCode.FAILED_PRECONDITION, "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
+        )
         for profile, exact in ((3, True), (2, False)):
             made, wanted = [await decode(each, 64, prompt=20, profile=profile) for each in (service, plain)]
             assert made.shape == wanted.shape
@@ -100,16 +98,8 @@ async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Pa
 
 
 def start(model: Path, engines: Path, **changed: str) -> "subprocess.CompletedProcess[str]":
-    variables = {
-        "LISTEN": "127.0.0.1:0",
-        "MODEL": str(model),
-        "BACKEND": "onnxruntime",
-        "ENGINES": str(engines),
-    } | changed
-    environment = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in variables.items()}
-    command = [sys.executable, "-m", "services.token2wav"]
-    environment |= {"PATH": "/usr/bin", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    options = {"LISTEN": "127.0.0.1:0", "MODEL": str(model), "BACKEND": "onnxruntime", "ENGINES": str(engines)}
+    return run_service("token2wav", **options | changed)
 
 
 def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, tmp_path: Path) -> None:
@@ -136,8 +126,7 @@ def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, t
 
 
 def test_a_damaged_graph_is_not_loaded(tmp_path: Path) -> None:
-    made = export(GOLDEN, EngineCache(tmp_path), Precision.FP32)
-    file = made.file(graph_file("filter"))
+    file = export(GOLDEN, EngineCache(tmp_path), Precision.FP32).file(graph_file("filter"))
     sound = file.read_bytes()
     content = bytearray(sound)
     content[len(content) // 2] ^= 1

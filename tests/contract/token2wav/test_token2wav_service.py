@@ -10,24 +10,22 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import pytest_asyncio
 
-from cosyserve import telemetry
 from cosyserve.rpc.calls import retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
-from tests.stacks.conversation import conversation
+from tests.stacks.calls import conversation, refusal, refused
 from tests.unit.token2wav.speaking import tokens, until
 
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()
 
 
-@pytest_asyncio.fixture
-async def service() -> AsyncIterator[Loopback]:
-    async with serving(load_backend("fake", EngineSettings()), max_streams=2) as running:
+@pytest.fixture
+async def service(start_options: dict[str, Any]) -> AsyncIterator[Loopback]:
+    async with serving(load_backend("fake", EngineSettings()), **{"max_streams": 2} | start_options) as running:
         yield running
 
 
@@ -73,9 +71,7 @@ async def test_an_accepted_setup_is_answered_before_any_token(service: Loopback)
     call.cancel()
 
 
-async def test_every_chunk_becomes_a_span(service: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[Timing] = []
-    monkeypatch.setattr(telemetry, "record", spans.append)
+async def test_every_chunk_becomes_a_span(service: Loopback, spans: list[Timing]) -> None:
     await decode(service, tokens(60), prompt=20)
     # The first piece that sounds may have waited for the next.
     computed = [span for span in spans if span.name != "token2wav.hold"]
@@ -130,9 +126,7 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
 async def test_bad_values_are_refused_by_name(
     service: Loopback, ids: list[int], fields: dict[str, Any], text: str
 ) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, ids, **fields)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert await refused(decode(service, ids, **fields)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
     assert service.batcher.stats().streams == 0
 
 
@@ -152,21 +146,18 @@ async def test_bad_values_are_refused_by_name(
 async def test_messages_out_of_order_are_refused(
     service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest], text: str
 ) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream(service, messages)
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert await refused(stream(service, messages)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
 async def test_a_request_without_setup_is_refused(service: Loopback) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(aiter(service.stub.Decode(token2wav_pb2.DecodeRequest(speech_tokens=[1]))))
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
+    assert await refused(anext(aiter(service.stub.Decode(token2wav_pb2.DecodeRequest(speech_tokens=[1]))))) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "setup is missing",
+    )
 
 
 async def test_a_resume_point_after_the_end(service: Loopback) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(10), start_sample=9601)
-    assert (caught.value.code(), caught.value.details()) == (
+    assert await refused(decode(service, tokens(10), start_sample=9601)) == (
         grpc.StatusCode.OUT_OF_RANGE,
         "start_sample is 9601; the sentence has 9600 samples",
     )
@@ -176,11 +167,12 @@ async def test_another_engine_than_the_one_that_began(service: Loopback) -> None
     mine = identity_pb2.EngineIdentity(model_hash="tones", backend="fake", precision="float32", device="cpu")
     assert await decode(service, tokens(5), expected_identity=mine)
     other = identity_pb2.EngineIdentity(model_hash="tones", backend="torch", precision="float32", device="cpu")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(5), expected_identity=other)
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert "backend='torch'" in str(caught.value.details())
-    assert "start it again" in str(caught.value.details())
+    await refusal(
+        decode(service, tokens(5), expected_identity=other),
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "backend='torch'",
+        "start it again",
+    )
 
 
 async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) -> None:
@@ -190,24 +182,17 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
         await call.write(begin)
         await call.write(said(tokens(60)))
         await call.read()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await decode(service, tokens(5))
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "all 2 streams of the decoder are taken"
-    assert retry_delay(caught.value) == 1.0
+    error = await refusal(decode(service, tokens(5)), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert (error.details(), retry_delay(error)) == ("all 2 streams of the decoder are taken", 1.0)
     for call in held:
         await call.done_writing()
         assert [audio.summary.samples for audio in await rest(call)][-1] == 60 * 960
     assert await decode(service, tokens(5))
 
 
-FAKE = load_backend("fake", EngineSettings())
-
-
-async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio() -> None:
-    async with serving(FAKE) as service:
-        request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
-        made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
+async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio(service: Loopback) -> None:
+    request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
+    made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
     assert len(made) == 4
     assert [bool(audio.audio) for audio in made] == [False, False, True, True]
     assert made[0].HasField("identity")
@@ -215,10 +200,9 @@ async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio() ->
     assert sum(len(audio.audio) for audio in made) == 55 * 1920
 
 
-async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> None:
-    async with serving(FAKE) as service:
-        request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
-        made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
+async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte(service: Loopback) -> None:
+    request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
+    made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
     assert [len(audio.audio) for audio in made] == [1_000_000, 1_000_000, 1200 * 1920 - 2_000_000]
     assert [audio.start_sample for audio in made] == [0, 500_000, 1_000_000]
     assert [audio.HasField("identity") for audio in made] == [True, False, False]
@@ -226,39 +210,37 @@ async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte() -> N
 
 
 @pytest.mark.parametrize("noise", [False, True])
-async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(noise: bool) -> None:
+@pytest.mark.start(idle_seconds=0.3)
+async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(service: Loopback, noise: bool) -> None:
     """Messages without tokens do not keep the stream open."""
-    async with serving(FAKE, idle_seconds=0.3) as service:
-        call = service.stub.DecodeStream(timeout=10)
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
-        await call.initial_metadata()
-        await call.write(said(tokens(10)))
-        began = time.monotonic()
+    call = service.stub.DecodeStream(timeout=10)
+    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.initial_metadata()
+    await call.write(said(tokens(10)))
+    began = time.monotonic()
 
-        async def mutter() -> None:
-            while noise and not call.done():
-                await call.write(said([]))
-                await asyncio.sleep(0.05)
+    async def mutter() -> None:
+        while noise and not call.done():
+            await call.write(said([]))
+            await asyncio.sleep(0.05)
 
-        muttering = asyncio.create_task(mutter())
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await call.read()
-        assert (caught.value.code(), caught.value.details()) == (
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-            "no tokens came for 0.3 s",
-        )
-        assert 0.25 < time.monotonic() - began < 5
-        await asyncio.gather(muttering, return_exceptions=True)
-        await until(lambda: not service.batcher.stats().streams)
+    muttering = asyncio.create_task(mutter())
+    assert await refused(call.read()) == (
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        "no tokens came for 0.3 s",
+    )
+    assert 0.25 < time.monotonic() - began < 5
+    await asyncio.gather(muttering, return_exceptions=True)
+    await until(lambda: not service.batcher.stats().streams)
 
 
-async def test_tokens_that_come_in_time_keep_a_stream() -> None:
-    async with serving(FAKE, idle_seconds=0.5) as service:
-        call = service.stub.DecodeStream(timeout=10)
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
-        for at in range(6):
-            await call.write(said(tokens(10, offset=at)))
-            await asyncio.sleep(0.15)
-        await call.done_writing()
-        sound = b"".join([response.audio.audio async for response in call])
+@pytest.mark.start(idle_seconds=0.5)
+async def test_tokens_that_come_in_time_keep_a_stream(service: Loopback) -> None:
+    call = service.stub.DecodeStream(timeout=10)
+    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    for at in range(6):
+        await call.write(said(tokens(10, offset=at)))
+        await asyncio.sleep(0.15)
+    await call.done_writing()
+    sound = b"".join([response.audio.audio async for response in call])
     assert len(sound) == 60 * 1920

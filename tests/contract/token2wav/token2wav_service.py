@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 
-from cosyserve.rpc.server import Close, ServerSettings, Service, running
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.__main__ import NAME
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.servicer import Token2WavServicer
+from tests.stacks import calls
+from tests.stacks.in_process import serving as replica
 from tests.unit.token2wav.speaking import batching, voice
 
 
@@ -26,22 +26,12 @@ class Loopback:
 @contextlib.asynccontextmanager
 async def serving(backend: Backend, max_streams: int = 16, idle_seconds: float = 60.0) -> AsyncIterator[Loopback]:
     async with batching(backend.decoders, max_streams=max_streams) as batcher:
-
-        async def load(service: Service) -> Close:
-            servicer = Token2WavServicer(backend.identity, batcher, idle_seconds)
-            token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
-            return _nothing
-
-        settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
+        servicer = Token2WavServicer(backend.identity, batcher, idle_seconds)
         async with (
-            running(NAME, settings, load) as service,
+            replica("token2wav", servicer) as service,
             grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
         ):
             yield Loopback(token2wav_pb2_grpc.Token2WavServiceStub(channel), batcher, backend)
-
-
-async def _nothing() -> None:
-    return None
 
 
 def setup(prompt: int = 0, **fields: Any) -> token2wav_pb2.DecodeSetup:
@@ -57,10 +47,7 @@ def setup(prompt: int = 0, **fields: Any) -> token2wav_pb2.DecodeSetup:
 
 async def rest(call: Any) -> list[token2wav_pb2.DecodedAudio]:
     """The messages that a partly read call still has."""
-    made = []
-    while (response := await call.read()) is not grpc.aio.EOF:
-        made.append(response.audio)
-    return made
+    return [response.audio for response in await calls.rest(call)]
 
 
 def said(ids: list[int]) -> token2wav_pb2.DecodeStreamRequest:

@@ -33,8 +33,7 @@ def read(data: bytes) -> Sound | str:
         sound = read_wav(data)
     except InvalidRequest as error:
         return error.message
-    assert sound.samples.dtype == np.float32
-    assert sound.samples.ndim == 1
+    assert (sound.samples.dtype, sound.samples.ndim) == (np.float32, 1)
     assert sound.rate <= len(sound.samples) <= 30 * sound.rate
     return sound
 

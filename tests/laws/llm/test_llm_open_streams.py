@@ -14,6 +14,7 @@ from services.llm.backends.fake_backend import FakeBackend
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.kv_cache import cache_bytes
 from services.llm.generation.request import Grouping
+from tests.stacks.calls import until
 from tests.unit.llm.tiny_llm import backend, sentence, settings, tokens
 
 BLOCK = [1, 2, 3, 4, 5]
@@ -52,9 +53,8 @@ async def talks(to: Backend, count: int) -> AsyncIterator[list[Talk]]:
 
 
 async def parked(engine: TorchBackend, count: int, begun: int) -> None:
-    """Until so many wait for text; the test's own time limit is the bound."""
-    while (engine.engine.stats.parked, engine.engine.stats.prefills) != (count, begun):
-        await asyncio.sleep(0.001)
+    """Until so many wait for text."""
+    await until(lambda: (engine.engine.stats.parked, engine.engine.stats.prefills) == (count, begun), 120)
 
 
 async def test_a_stream_without_text_takes_no_place_and_no_memory() -> None:

@@ -2,7 +2,6 @@
 services with the bundled voice.
 """
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest_asyncio
 from cosyserve.audio.wav import wav_header
 from cosyserve.client.types import Prompt
 from cosyserve.errors import FailedPrecondition
+from tests.stacks.calls import heard, until
 from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,9 +53,8 @@ async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(
 
 async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack, recording: bytes) -> None:
     speech = stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural")
-    audio = await speech.read()
-    assert speech.summary is not None
-    assert len(audio) == 2 * 960 * speech.summary.speech_tokens
+    audio, _, summary = await heard(speech)
+    assert len(audio) == 2 * 960 * summary.speech_tokens
     # A token is 40 ms; at most one is lost at the end.
     assert 0 <= len(recording) - 44 - len(audio) <= 2 * 2 * 960
     fast = await convert(stack, recording, speed=2.0, onset="natural")
@@ -67,10 +66,9 @@ async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack,
 @pytest.mark.parametrize("start", [1, 30_001])
 async def test_a_lost_conversion_is_resumed_at_its_sample(stack: WholeStack, recording: bytes, start: int) -> None:
     speech = stack.client.convert_voice(recording, seed=11, voice="am_michael")
-    whole = await speech.read()
-    assert speech.header is not None
+    whole, header, _ = await heard(speech)
     again = stack.client.convert_voice(recording, seed=11, voice="am_michael", start_sample=start)
-    again.request.engine = speech.header.engine
+    again.request.engine = header.engine
     assert await again.read() == whole[2 * start :]
 
 
@@ -78,14 +76,12 @@ async def test_hanging_up_on_a_conversion_frees_what_it_held(stack: WholeStack, 
     async with stack.client.convert_voice(recording, seed=11, first_hop_tokens=1, growth="fixed") as speech:
         async for _ in speech:
             break
-    async with asyncio.timeout(10):
-        while stack.batcher.stats().streams:
-            await asyncio.sleep(0.002)
+    await until(lambda: not stack.batcher.stats().streams, 10)
     assert stack.batcher.stats().state_bytes == 0
 
 
 async def test_every_mode_of_the_bundled_voice_speaks_and_is_resumed(stack: WholeStack, recording: bytes) -> None:
-    heard = {}
+    spoken = {}
     prompt = {"prompt": Prompt(recording, SPOKEN, "en")}
     for name, options in {
         "zero_shot": {"prompt_mode": "zero_shot"},
@@ -94,11 +90,11 @@ async def test_every_mode_of_the_bundled_voice_speaks_and_is_resumed(stack: Whol
         "prompt": prompt,
         "prompt without its words": {**prompt, "prompt_mode": "cross_lingual"},
     }.items():
-        heard[name] = await say(stack, **options)
-        assert len(heard[name]) > 24_000, name
-        assert await say(stack, start_sample=10_001, **options, **WHOLE) == heard[name][2 * 10_001 :], name
-    assert heard["zero_shot"] == await say(stack)
-    assert len(set(heard.values())) == 5
+        spoken[name] = await say(stack, **options)
+        assert len(spoken[name]) > 24_000, name
+        assert await say(stack, start_sample=10_001, **options, **WHOLE) == spoken[name][2 * 10_001 :], name
+    assert spoken["zero_shot"] == await say(stack)
+    assert len(set(spoken.values())) == 5
 
 
 async def test_a_model_without_instructions_says_so(stack: WholeStack) -> None:

@@ -3,13 +3,13 @@ cutting, rate, encoding, mode and speed.
 """
 
 import itertools
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cosyserve.audio.encoding import Encoding, OutputStream
+from tests.stacks.calls import heard, one_by_one
 from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,11 +23,8 @@ async def say(stack: WholeStack, onset: str, text: str = TEXT, **options: Any) -
 
 
 async def write(stack: WholeStack, onset: str, **options: Any) -> bytes:
-    async def fragments() -> AsyncIterator[str]:
-        for begin in range(0, len(TEXT), 7):
-            yield TEXT[begin : begin + 7]
-
-    async with stack.client.streaming_synthesize(fragments(), seed=11, onset=onset, **options) as speech:  # type: ignore[arg-type]
+    fragments = one_by_one([TEXT[begin : begin + 7] for begin in range(0, len(TEXT), 7)])
+    async with stack.client.streaming_synthesize(fragments, seed=11, onset=onset, **options) as speech:  # type: ignore[arg-type]
         return await speech.read()
 
 
@@ -100,9 +97,8 @@ async def test_words_move_with_the_sound(stack: WholeStack) -> None:
     natural = stack.client.synthesize(TEXT, seed=11, onset="natural")
     cut = stack.client.synthesize(TEXT, seed=11)
     await natural.read()
-    await cut.read()
-    assert cut.header is not None
-    earlier = cut.header.removed_start_milliseconds / 1000
+    _, header, _ = await heard(cut)
+    earlier = header.removed_start_milliseconds / 1000
     assert earlier > 0.02
     assert [word.text for word in cut.words] == [word.text for word in natural.words]
     for word, before in zip(cut.words, natural.words, strict=True):
@@ -119,11 +115,8 @@ async def test_what_is_heard_first_is_no_later_than_its_lead_behind_the_first_by
     late = {}
     for onset in ("natural", "trimmed"):
         await say(stack, onset)
-        speech = stack.client.synthesize(TEXT, seed=11, onset=onset)  # type: ignore[arg-type]
+        speech: Any = stack.client.synthesize(TEXT, seed=11, onset=onset)  # type: ignore[arg-type]
         await speech.read()
-        assert speech.first_audible_seconds is not None
-        assert speech.first_byte_seconds is not None
-        assert speech.summary is not None
         late[onset] = speech.first_audible_seconds - speech.first_byte_seconds
         assert speech.summary.first_audible_milliseconds >= speech.summary.first_sound_milliseconds
     assert 0.02 <= late["trimmed"] < late["natural"]

@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import Overloaded
+from tests.stacks.calls import heard, until
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -81,12 +82,10 @@ async def test_two_sentences_are_joined_with_a_pause_and_nothing_else(stack: Who
     whole = await say(
         stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400, onset="natural"
     )
-    speech = stack.client.synthesize(TWO_SENTENCES, seed=11, onset="natural")
-    assert await speech.read() == whole
-    assert speech.summary is not None
-    assert speech.summary.sentences == 2
+    audio, _, summary = await heard(stack.client.synthesize(TWO_SENTENCES, seed=11, onset="natural"))
+    assert (audio, summary.sentences) == (whole, 2)
     pause = 2 * 4_800
-    assert len(whole) == 2 * 960 * speech.summary.speech_tokens + pause
+    assert len(whole) == 2 * 960 * summary.speech_tokens + pause
     assert len(await say(stack, TWO_SENTENCES, sentence_pause_milliseconds=0, onset="natural")) == len(whole) - pause
 
 
@@ -135,9 +134,7 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
             async for _ in speech:
                 break
         hung_up = loop.time()
-        async with asyncio.timeout(10):
-            while stack.llm.engine.stats.running or stack.batcher.stats().streams:
-                await asyncio.sleep(0.002)
+        await until(lambda: not (stack.llm.engine.stats.running or stack.batcher.stats().streams), 10)
         idle = loop.time() - hung_up
         await asyncio.sleep(0.3)
         assert stack.llm.engine.stats.passes - seen["llm"][-1] <= 1

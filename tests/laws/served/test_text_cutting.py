@@ -4,7 +4,6 @@ and real gRPC on loopback.
 TEXT_CUTTINGS: examples for each model and mode, 20 by default.
 """
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from cosyserve.client import AsyncClient
 from cosyserve.errors import InvalidRequest
 from cosyserve.host.supervision.supervisor import local_deployment
+from tests.stacks.calls import heard, one_by_one
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
@@ -50,18 +50,12 @@ async def client(request: pytest.FixtureRequest) -> AsyncIterator[AsyncClient]:
 async def spoken(client: AsyncClient, fragments: list[str], mode: str) -> tuple[bytes, int] | str:
     """The samples and the number of sentences, or why there are none."""
 
-    async def arriving() -> AsyncIterator[str]:
-        for fragment in fragments:
-            yield fragment
-            await asyncio.sleep(0)
-
     try:
-        async with client.streaming_synthesize(arriving(), seed=2, mode=mode) as speech:  # type: ignore[arg-type]
-            audio = await speech.read()
+        async with client.streaming_synthesize(one_by_one(fragments), seed=2, mode=mode) as speech:  # type: ignore[arg-type]
+            audio, _, summary = await heard(speech)
     except InvalidRequest as error:
         return error.message.partition(": ")[2]
-    assert speech.summary is not None
-    return audio, speech.summary.sentences
+    return audio, summary.sentences
 
 
 def fragments(text: str, cuts: list[int]) -> list[str]:

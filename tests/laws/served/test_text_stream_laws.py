@@ -2,17 +2,18 @@
 depends on the text, not on its cutting.
 """
 
-import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import ANY
 
 import grpc
 import pytest
 
 from cosyserve.client.types import Summary, WordTime
 from cosyserve.errors import InvalidRequest
+from tests.stacks.calls import heard, one_by_one, until
 from tests.stacks.whole_stack import WholeStack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,18 +22,11 @@ TEXT = "Dr. Li paid $3.50. Who knew? 👩‍👩‍👧 Café open"
 SPOKEN = ["doctor", "li", "paid", "three", "dollars", "fifty", "cents", "who", "knew", "cafe", "open"]
 
 
-async def arriving(fragments: list[str], seconds: float = 0.0) -> AsyncIterator[str]:
-    for fragment in fragments:
-        yield fragment
-        await asyncio.sleep(seconds)
-
-
 async def say(stack: WholeStack, fragments: list[str], **options: Any) -> tuple[bytes, Summary, list[WordTime]]:
-    speech = stack.client.streaming_synthesize(arriving(fragments), **{"seed": 11, **options})
+    speech = stack.client.streaming_synthesize(one_by_one(fragments), **{"seed": 11, **options})
     async with speech:
-        audio = await speech.read()
-    assert speech.summary is not None
-    return audio, speech.summary, speech.words
+        audio, _, summary = await heard(speech)
+    return audio, summary, speech.words
 
 
 def cut(text: str, cuts: list[int]) -> list[str]:
@@ -48,9 +42,7 @@ async def test_any_cutting_gives_the_same_samples_and_words(stack: WholeStack, m
     choice = random.Random(5)
     cuts = [choice.randrange(len(TEXT)) for _ in range(8)]
     for fragments in (list(TEXT), cut(TEXT, cuts)):
-        heard, _, told = await say(stack, fragments, mode=mode)
-        assert heard == whole
-        assert told == words
+        assert await say(stack, fragments, mode=mode) == (whole, ANY, words)
 
 
 async def test_a_sentence_is_what_synthesize_makes_of_it(stack: WholeStack) -> None:
@@ -86,24 +78,19 @@ async def test_cancel_stops_the_engines(stack: WholeStack, mode: str) -> None:
     async with stack.client.streaming_synthesize(seed=3, mode=mode) as speech:
         await speech.write("word " * 40)
         await speech.flush()
-        heard = await anext(speech)
+        first = await anext(speech)
         await speech.cancel()
-        rest = await speech.read()
+        rest, _, summary = await heard(speech)
         with pytest.raises(InvalidRequest, match="is over"):
             await speech.write("more")
-    assert speech.summary is not None
-    assert speech.summary.cancelled
-    assert speech.summary.audio_seconds == pytest.approx((len(heard.audio) + len(rest)) / 48_000)
-    async with asyncio.timeout(10):
-        while stack.llm.engine.stats.running or stack.batcher.stats().streams:
-            await asyncio.sleep(0.002)
-    assert stack.batcher.stats().state_bytes == 0
-    assert stack.llm.engine.stats.reserved_kv_bytes == 0
+    assert summary.cancelled
+    assert summary.audio_seconds == pytest.approx((len(first.audio) + len(rest)) / 48_000)
+    await until(lambda: not (stack.llm.engine.stats.running or stack.batcher.stats().streams), 10)
+    assert (stack.batcher.stats().state_bytes, stack.llm.engine.stats.reserved_kv_bytes) == (0, 0)
 
 
 async def test_a_writer_learns_why_the_call_is_over(stack: WholeStack) -> None:
-    speech = stack.client.streaming_synthesize(speed=9.0)
-    async with speech:
+    async with stack.client.streaming_synthesize(speed=9.0) as speech:
         with pytest.raises(InvalidRequest, match="speed is 9, allowed are"):
             await speech.write("Hello")
 

@@ -1,20 +1,24 @@
 """Law: in the continuous profile the samples are a function of the request, not of hops, messages,
-caches or concurrent streams.
+caches or concurrent streams; with engines of exported graphs too. The cached state of a voice's
+prompt changes no sample, is computed once, and leaves nothing behind when its callers hang up.
 """
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator, Sequence
 from itertools import cycle, product
+from pathlib import Path
 
 import numpy as np
 import pytest
-import pytest_asyncio
 import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.continuous_state import ContinuousState
+from services.token2wav.decoders.interface import StepInput
 from services.token2wav.flow.flow import as_prompt, load_flow
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
@@ -22,7 +26,9 @@ from services.token2wav.scheduling.first_chunk_delay import FirstChunkDelay
 from services.token2wav.scheduling.measurements import StepCosts, TokenPace
 from services.token2wav.scheduling.next_step import NextStep, ScheduledWork
 from services.token2wav.scheduling.stream_slot import StreamSlot
+from services.token2wav.stream import AcousticStream
 from services.token2wav.vocoder.vocoder import load_vocoder
+from tests.unit.token2wav.engines.engines import onnx_backend
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 
 SCHEDULES = [Hops(), Hops(first_hop_tokens=30, growth=Growth.EXPONENTIAL), Hops(100, Growth.EXPONENTIAL, 400)]
@@ -35,7 +41,7 @@ def backend() -> Backend:
     return torch_backend(widest_step=8)
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
 async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
     async with batching(backend.decoders) as running:
         yield running
@@ -97,8 +103,7 @@ async def test_eight_at_once_are_the_eight_one_by_one(batcher: Batcher) -> None:
         )
     ]
     one_by_one = [await speak(batcher, *request) for request in requests]
-    at_once = await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests))
-    assert at_once == one_by_one
+    assert await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests)) == one_by_one
     assert len(set(one_by_one)) == 8
 
 
@@ -191,3 +196,148 @@ async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batch
         made = await asyncio.gather(*(pieces(capricious, *request, 11) for request in requests))
     assert [b"".join(piece.audio for piece in cut) for cut in made] == plain
     assert min(len(cut) for cut in made) < 4, "hops were joined"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Backend:
+    return onnx_backend(Path(tmp_path_factory.mktemp("engines")))
+
+
+@pytest.fixture
+async def on_graphs(exported: Backend) -> AsyncIterator[Batcher]:
+    async with batching(exported.decoders) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("prompt", "speed", "length"), [(0, 1.0, 4), (20, 1.25, 64), (25, 1.0, 28), (30, 1.0, 41)])
+async def test_streamed_is_whole_on_graphs(on_graphs: Batcher, prompt: int, speed: float, length: int) -> None:
+    whole = await speak(on_graphs, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(length))
+    assert len(whole) == 2 * 480 * int(2 * length / speed)
+    for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
+        assert (
+            await speak(on_graphs, Sentence(voice(prompt), seed=7, hops=hops, speed=speed), tokens(length), message)
+            == whole
+        )
+
+
+@pytest.mark.parametrize("start_sample", [1, 25 * 960 + 17])
+async def test_resumed_is_the_tail_on_graphs(on_graphs: Batcher, start_sample: int) -> None:
+    whole = await speak(on_graphs, Sentence(voice(20), seed=5), tokens(50))
+    assert (
+        await speak(on_graphs, Sentence(voice(20), seed=5, start_sample=start_sample), tokens(50))
+        == whole[2 * start_sample :]
+    )
+
+
+async def test_the_next_request_is_the_first_on_graphs(on_graphs: Batcher) -> None:
+    first = await speak(on_graphs, Sentence(voice(20, key="v"), seed=3), tokens(30))
+    await speak(on_graphs, Sentence(voice(0), seed=4), tokens(60, offset=2))
+    assert await speak(on_graphs, Sentence(voice(20, key="v"), seed=3), tokens(30)) == first
+    assert await speak(on_graphs, Sentence(voice(20), seed=9), tokens(30)) != first
+
+
+SHORT = 40
+INSIDE = 75
+"""Tokens of a prompt of 87 up to the last grid border whose look-ahead lies in the prompt."""
+
+
+def said(key: str = "v", prompt: int = 87, seed: int = 7) -> Sentence:
+    return Sentence(voice(prompt, key=key), seed=seed)
+
+
+def continuous(**settings: int) -> ContinuousDecoder:
+    decoder = torch_backend(**settings).decoders[Profile.CONTINUOUS]
+    assert isinstance(decoder, ContinuousDecoder)
+    return decoder
+
+
+def step_input(state: ContinuousState) -> StepInput[ContinuousState]:
+    return StepInput(state, np.zeros(0, np.int64), state.reach(INSIDE), final=False)
+
+
+@pytest.mark.parametrize("prompt", [28, 50, 87])
+async def test_empty_warm_and_evicted_caches_give_the_same_samples(prompt: int) -> None:
+    uncached = torch_backend(prompt_cache_bytes=0)
+    async with batching(uncached.decoders) as batcher:
+        slow = await speak(batcher, said("", prompt), tokens(SHORT))
+        assert await speak(batcher, said("v", prompt), tokens(SHORT)) == slow
+    decoder = continuous(prompt_cache_bytes=1 << 30)
+    one = decoder.start(said("v", prompt))
+    decoder.step([StepInput(one, np.zeros(0, np.int64), 25, final=False)])
+    small = continuous(prompt_cache_bytes=int(one.flow.bytes * ((prompt - 3) // 25) * 1.2))
+    async with batching({Profile.CONTINUOUS: small}) as batcher:
+        assert await speak(batcher, said("v", prompt), tokens(SHORT)) == slow
+        assert await speak(batcher, said("v", prompt), tokens(SHORT)) == slow
+        assert (small.prompts.hits, small.prompts.misses, small.prompts.evictions) == (1, 1, 0)
+        await speak(batcher, said("w", prompt), tokens(SHORT))
+        assert small.prompts.evictions == 1
+        assert await speak(batcher, said("v", prompt), tokens(SHORT)) == slow
+        assert (small.prompts.hits, small.prompts.misses, small.prompts.evictions) == (1, 3, 2)
+
+
+async def test_a_warm_cache_leaves_one_block_before_the_first_sound() -> None:
+    backend = torch_backend()
+    async with batching(backend.decoders) as batcher:
+        begun = backend.euler_steps()
+        await speak(batcher, said(), tokens(13))
+        cold = backend.euler_steps() - begun
+        await speak(batcher, said(), tokens(13))
+    assert (cold, backend.euler_steps() - begun - cold) == (40, 10)
+
+
+@pytest.mark.parametrize("widest", [1, 8])
+async def test_streams_that_come_together_compute_the_prompt_once(widest: int) -> None:
+    backend = torch_backend(widest_step=widest)
+    async with batching(backend.decoders) as batcher:
+        alone = await speak(batcher, said(""), tokens(SHORT))
+        begun = backend.euler_steps()
+        heard = await asyncio.gather(*(speak(batcher, said(), tokens(SHORT)) for _ in range(4)))
+        steps = backend.euler_steps() - begun
+    assert set(heard) == {alone}
+    blocks_behind = -(-(87 + SHORT - INSIDE) // 25)
+    assert steps == 10 * (INSIDE // 25 + 4 * blocks_behind)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_one_that_hangs_up_in_the_middle_leaves_its_work_to_the_others(together: bool) -> None:
+    decoder = continuous()
+    first, second = decoder.start(said()), decoder.start(said(seed=8))
+    decoder.step([step_input(first), step_input(second)] if together else [step_input(first)])
+    first.cancel()
+    assert decoder.step([step_input(first)]) == [None]
+    del first
+    while second.position < INSIDE:
+        decoder.step([step_input(second)])
+    assert decoder.prompts.states == 1
+    alone = continuous()
+    recomputed = alone.start(said())
+    while recomputed.position < INSIDE:
+        alone.step([step_input(recomputed)])
+    for ours, theirs in zip(second.flow.steps, recomputed.flow.steps, strict=True):
+        assert all(mine.equal(other) for mine, other in zip(ours.convolutions, theirs.convolutions, strict=True))
+
+
+async def test_nothing_is_left_when_all_hang_up_in_the_middle() -> None:
+    decoder = continuous()
+    state = decoder.start(said())
+    decoder.step([step_input(state)])
+    key = state.key
+    assert decoder._prompts.further(key, 0) is state.shared
+    del state
+    gc.collect()
+    assert decoder._prompts.further(key, 0) is None
+    assert decoder.prompts.bytes == 0
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        async with AcousticStream(batcher, said()):
+            pass
+        assert batcher.stats().streams == 0
+        assert len(await speak(batcher, said(), tokens(3))) == 2 * 960 * 3
+
+
+def test_a_leader_that_hangs_up_in_a_shared_step_is_succeeded() -> None:
+    decoder = continuous(widest_step=2)
+    leader, follower = decoder.start(said()), decoder.start(said(seed=8))
+    leader.cancel()
+    assert decoder.step([step_input(leader), step_input(follower)])[0] is None
+    decoder.step([step_input(follower)])
+    assert follower.position == 25

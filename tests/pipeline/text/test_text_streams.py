@@ -3,8 +3,9 @@ waiting, bounds and takeover.
 """
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -13,7 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
-from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, hang
+from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, audio_of, hang
+from tests.stacks.calls import all_of, check_places, refusal, refused, rest
 from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 Setup = synthesis_pb2.StreamingSynthesizeSetup
@@ -23,6 +25,7 @@ TEXT = "one sentence after another"
 MODES = (Setup.MODE_SENTENCES, Setup.MODE_TOKENS)
 FLUSH = Request(flush=synthesis_pb2.Flush())
 CANCEL = Request(cancel=synthesis_pb2.Cancel())
+pytestmark = pytest.mark.start(**IMPATIENT)
 
 
 def setup(mode: int = 0, pause: int = 0, delay: int = 0, idle: int = 0, **fields: Any) -> Request:
@@ -46,7 +49,7 @@ async def converse(running: Stack, messages: Iterable[Request], *, half_close: b
 
     pouring = asyncio.create_task(pour())
     try:
-        return [response async for response in call]
+        return await all_of(call)
     finally:
         pouring.cancel()
         await asyncio.gather(pouring, return_exceptions=True)
@@ -60,7 +63,7 @@ async def opened(running: Stack, *messages: Request) -> Any:
     return call
 
 
-async def audio_of(call: Any, text: str) -> bytes:
+async def heard_of(call: Any, text: str) -> bytes:
     """The audio of a call that was read by hand, up to the end of `text`."""
     received = b""
     while len(received) < len(expected_audio(text)):
@@ -68,41 +71,14 @@ async def audio_of(call: Any, text: str) -> bytes:
     return received
 
 
-async def rest(call: Any) -> list[Response]:
-    """What is still to come of a call that was read by hand."""
-    responses = []
-    while (response := await call.read()) is not grpc.aio.EOF:
-        responses.append(response)
-    return responses
-
-
-async def status(
-    running: Stack, messages: Iterable[Request], *, half_close: bool = True
-) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await converse(running, messages, half_close=half_close)
-    return caught.value.code(), caught.value.details() or ""
-
-
-def audio(responses: list[Response]) -> bytes:
-    return b"".join(response.audio for response in responses)
-
-
-@pytest.fixture
-async def running() -> AsyncIterator[Stack]:
-    async with stack(**IMPATIENT) as found:
-        yield found
-
-
 @pytest.mark.parametrize("mode", MODES)
 async def test_fragments_are_spoken_and_reported_like_a_whole_text(running: Stack, mode: int) -> None:
     responses = await converse(
         running, [setup(mode, seed=3), *texts("o", "ne sent", "", "ence", " ", "after anothe", "r")]
     )
-    assert audio(responses) == expected_audio(TEXT)
+    assert audio_of(responses) == expected_audio(TEXT)
     assert [response.chunk_index for response in responses] == list(range(len(responses)))
-    assert responses[0].header.seed == 3
-    assert responses[-1].summary.sentences == 4
+    assert (responses[0].header.seed, responses[-1].summary.sentences) == (3, 4)
     assert not responses[-1].summary.cancelled
     assert running.scripts["frontend"][0].calls == ["analyze_stream"]
 
@@ -110,15 +86,15 @@ async def test_fragments_are_spoken_and_reported_like_a_whole_text(running: Stac
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_sentence_is_heard_before_the_text_is_over(running: Stack, mode: int) -> None:
     call = await opened(running, setup(mode), *texts("one sent"))
-    received = await audio_of(call, "one")
+    received = await heard_of(call, "one")
     await call.write(*texts("ence"))
     await call.done_writing()
-    assert received + audio(await rest(call)) == expected_audio("one sentence")
+    assert received + audio_of(await rest(call)) == expected_audio("one sentence")
 
 
 async def test_tokens_leave_before_their_sentence_is_complete(running: Stack) -> None:
     call = await opened(running, setup(Setup.MODE_TOKENS), *texts("unfini"))
-    assert await audio_of(call, "unfini") == expected_audio("unfini")
+    assert await heard_of(call, "unfini") == expected_audio("unfini")
     call.cancel()
     await all_idle(running)
 
@@ -126,7 +102,7 @@ async def test_tokens_leave_before_their_sentence_is_complete(running: Stack) ->
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(running: Stack, mode: int) -> None:
     responses = await converse(running, [setup(mode), FLUSH, *texts("mid"), FLUSH, FLUSH, *texts("way")])
-    assert audio(responses) == expected_audio("mid way")
+    assert audio_of(responses) == expected_audio("mid way")
     assert responses[-1].summary.sentences == 2
 
 
@@ -163,34 +139,35 @@ async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(runni
 async def test_what_is_out_of_order_or_range_is_refused(
     running: Stack, messages: list[Request], message: str | None
 ) -> None:
-    code, details = await status(running, messages)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert message is None or details == message
+    error = await refusal(converse(running, messages), grpc.StatusCode.INVALID_ARGUMENT)
+    assert message in (None, error.details())
     await all_idle(running)
 
 
-async def test_the_whole_text_is_bounded() -> None:
-    async with stack(**IMPATIENT, max_stream_characters=100) as running:
-        refusal = await status(running, [setup(), *texts("word " * 20, "one more")])
-        assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, "text has 108 characters in all, allowed are 1 to 100")
+@pytest.mark.start(max_stream_characters=100)
+async def test_the_whole_text_is_bounded(running: Stack) -> None:
+    assert await refused(converse(running, [setup(), *texts("word " * 20, "one more")])) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "text has 108 characters in all, allowed are 1 to 100",
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) -> None:
     begin = time.monotonic()
-    code, details = await status(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)
-    assert 0.9 < time.monotonic() - begin < 5
-    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert details == (
-        "no message came for 1 s after 7 characters of text; expected text, a flush, a cancel or the end of the stream"
+    silent = converse(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)
+    assert await refused(silent) == (
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        "no message came for 1 s after 7 characters of text; expected text, a flush, a cancel or the end of the stream",
     )
+    assert 0.9 < time.monotonic() - begin < 5
     await all_idle(running)
 
 
-async def test_no_setup_at_all_ends_the_stream_too() -> None:
-    async with stack(**IMPATIENT, first_message_seconds=1.0) as running:
-        expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
-        assert await status(running, [], half_close=False) == expected
+@pytest.mark.start(first_message_seconds=1.0)
+async def test_no_setup_at_all_ends_the_stream_too(running: Stack) -> None:
+    expected = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
+    assert await refused(converse(running, [], half_close=False)) == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -203,9 +180,9 @@ async def test_cancel_ends_the_stream_with_a_summary_of_what_was_sent(running: S
     await call.write(CANCEL)
     responses += await rest(call)
     assert await call.code() is grpc.StatusCode.OK
-    assert audio(responses) == expected_audio("abcdefgh")[: 2 * 9_600]
-    assert responses[-1].summary.cancelled
-    assert responses[-1].summary.audio_seconds == pytest.approx(0.4)
+    assert audio_of(responses) == expected_audio("abcdefgh")[: 2 * 9_600]
+    summary = responses[-1].summary
+    assert (summary.cancelled, summary.audio_seconds) == (True, pytest.approx(0.4))
     assert [response.chunk_index for response in responses] == list(range(len(responses)))
     await all_idle(running)
 
@@ -215,63 +192,55 @@ async def test_cancel_before_any_text_is_a_clean_end(running: Stack) -> None:
     assert (only.audio, only.header.seed, only.summary.cancelled) == (b"", 8, True)
 
 
-async def test_a_caller_ahead_of_speech_is_read_no_further() -> None:
+@pytest.mark.start(stall_seconds=20.0, max_waiting_characters=1_000, max_stream_characters=10**8)
+async def test_a_caller_ahead_of_speech_is_read_no_further(running: Stack) -> None:
     """What waits is bounded by the setting, a fragment and what the stages and the wire hold."""
-    async with stack(max_waiting_characters=1_000, max_stream_characters=10**8) as running:
-        gate = asyncio.Event()
-        running.scripts["token2wav"][0].decode = lambda context, sent: gate.wait()
-        call = running.stub.StreamingSynthesize(timeout=60)
-        fragment = "abcd " * 2_000
-        written = 0
+    gate = asyncio.Event()
+    running.scripts["token2wav"][0].decode = lambda context, sent: gate.wait()
+    call = running.stub.StreamingSynthesize(timeout=60)
+    fragment = "abcd " * 2_000
+    written = 0
 
-        async def pour() -> None:
-            nonlocal written
-            await call.write(setup())
-            for _ in range(1_000):
-                await call.write(Request(text=fragment))
-                written += len(fragment)
-            await call.write(CANCEL)
+    async def pour() -> None:
+        nonlocal written
+        await call.write(setup())
+        for _ in range(1_000):
+            await call.write(Request(text=fragment))
+            written += len(fragment)
+        await call.write(CANCEL)
 
-        pouring = asyncio.create_task(pour())
-        await asyncio.sleep(1.0)
-        assert 0 < running.scripts["frontend"][0].received_characters <= 4_000
-        assert not pouring.done()
-        assert written < 1_000 * len(fragment)
-        gate.set()
-        call.cancel()
-        await asyncio.gather(pouring, return_exceptions=True)
-        await all_idle(running)
+    pouring = asyncio.create_task(pour())
+    await asyncio.sleep(1.0)
+    assert 0 < running.scripts["frontend"][0].received_characters <= 4_000
+    assert not pouring.done()
+    assert written < 1_000 * len(fragment)
+    gate.set()
+    call.cancel()
+    await asyncio.gather(pouring, return_exceptions=True)
+    await all_idle(running)
 
 
 async def test_the_delay_speaks_what_waits_only_when_asked_for(running: Stack) -> None:
-    call = await opened(running, setup(delay=100), *texts("waiting"))
-    await audio_of(call, "waiting")
-    call.cancel()
-    call = await opened(running, setup(), *texts("waiting"))
+    await heard_of(await opened(running, setup(delay=100), *texts("waiting")), "waiting")
+    waiting = await opened(running, setup(), *texts("waiting"))
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.5):
-            await call.read()
-    call.cancel()
+        await asyncio.wait_for(waiting.read(), 0.5)
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_pauses_are_silence_between_sentences_counted_in_positions(running: Stack, mode: int) -> None:
     responses = await converse(running, [setup(mode, pause=1_250), *texts("one two")])
-    silence = bytes(2 * 30_000)
-    assert audio(responses) == expected_audio("one") + silence + expected_audio("two")
+    assert audio_of(responses) == expected_audio("one") + bytes(2 * 30_000) + expected_audio("two")
     assert responses[-1].summary.audio_seconds == pytest.approx((2 * 15 * 960 + 30_000) / 24_000)
-    place = 0
-    for response in responses:
-        assert response.start_sample == place
-        place += len(response.audio) // 2
+    check_places(responses)
     resumed = await converse(running, [setup(mode, pause=1_250, seed=1, start_sample=20_000), *texts("one two")])
-    assert audio(resumed) == audio(responses)[40_000:]
+    assert audio_of(resumed) == audio_of(responses)[40_000:]
 
 
 async def test_synthesize_pauses_alike_and_upstream_not(running: Stack) -> None:
     async def said(**fields: Any) -> int:
         request = synthesis_pb2.SynthesizeRequest(**{"text": "one two"} | fields)
-        return sum([len(response.audio) async for response in running.stub.Synthesize(request, timeout=20)])
+        return len(audio_of(await all_of(running.stub.Synthesize(request, timeout=20))))
 
     spoken = len(expected_audio("one two"))
     assert await said(sentence_pause_milliseconds=0) == spoken
@@ -290,24 +259,19 @@ async def test_synthesize_pauses_alike_and_upstream_not(running: Stack) -> None:
 @pytest.mark.parametrize("stage", ["frontend", "llm", "token2wav"])
 async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
     async with stack({stage: 2}, **IMPATIENT) as running:
-        count = 0
+        sentences = itertools.count(1)
 
         async def analyzed(context: Any) -> None:
-            nonlocal count
-            count += 1
-            if count == 3:
+            if next(sentences) == 3:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
+        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10)
         for script in running.scripts[stage]:
-            script.analyze = analyzed
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10)
-        for script in running.scripts[stage]:
-            script.generate = script.decode = hook
+            script.analyze, script.generate, script.decode = analyzed, gone, gone
         responses = await converse(running, [setup(mode), *texts(*TEXT), *texts(" and", " on and on ")])
-        assert audio(responses) == expected_audio(TEXT + " and on and on")
+        assert audio_of(responses) == expected_audio(TEXT + " and on and on")
         assert responses[-1].summary.resumptions == 1
-        calls = [call for script in running.scripts[stage] for call in script.calls]
-        assert len(calls) >= 2
+        assert sum(len(script.calls) for script in running.scripts[stage]) >= 2
         if stage == "frontend":
             assert [index for script in running.scripts[stage] for index in script.first_indices] in (
                 [0, 2],
@@ -340,11 +304,10 @@ async def test_any_order_of_messages_ends_in_the_status_that_it_should(
     bad = next((kind for kind in behind or () if kind in ("setup", "nothing", "cancel")), None)
     # Nothing is written behind what ends the call: grpc.aio replaces a status by its own when a
     # write crosses it.
-    until = 1 if behind is None else len(kinds) if bad is None else kinds.index(bad, 1) + 1
-    messages = [kinds_of_message[kind] for kind in kinds[:until]]
+    end = 1 if behind is None else len(kinds) if bad is None else kinds.index(bad, 1) + 1
+    messages = [kinds_of_message[kind] for kind in kinds[:end]]
     if behind is None or bad in ("setup", "nothing"):
-        code, _ = await status(running, messages)
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        await refusal(converse(running, messages), grpc.StatusCode.INVALID_ARGUMENT)
     else:
         last = (await converse(running, messages))[-1]
         assert last.HasField("summary")

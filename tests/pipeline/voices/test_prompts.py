@@ -1,18 +1,36 @@
-"""What a request brings along (mode, instruction, recording) as it reaches the stages: the right
-fields, also after a failure; and nothing goes on when its caller leaves."""
+"""What a request brings along (mode, instruction, recording) as it reaches the stages, to be spoken
+or converted past the speech-token model: the right fields, also after a failure, streamed and
+resumed like any other; and nothing goes on when its caller leaves.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from cosyserve.errors import Overloaded
 from cosyserve.rpc.calls import retry_delay
-from cosyserve.v1 import synthesis_pb2, voice_pb2
-from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, busy, hang, speak, status_of
-from tests.stacks.scripted_stages import Stack, expected_audio, prompted_voice, stack
+from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2, voice_pb2
+from tests.pipeline.calling import (
+    IMPATIENT,
+    TEXT,
+    abort_once,
+    all_idle,
+    audio_of,
+    busy,
+    hang,
+    hang_up,
+    hook,
+    speak,
+    spoken,
+    unary,
+)
+from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
+from tests.stacks.calls import all_of, conversation, refusal, refused
+from tests.stacks.scripted_stages import LOUDNESS, Stack, expected_audio, prompted_voice
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
@@ -60,89 +78,75 @@ def aborting(status: grpc.StatusCode, text: str) -> Callable[[Any], Awaitable[No
 
 
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), MODES)
+@pytest.mark.start(voice=ANNA)
 async def test_each_mode_shows_each_network_what_it_is_to_see(
-    fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
+    running: Stack, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
-    async with stack(voice=ANNA) as running:
-        audio, responses = await speak(running, seed=1, **fields)
-        assert audio == expected_audio(TEXT)
-        check_shown(running, text, heard, decoded)
-        assert responses[0].header.voice == ("recording-0" if "prompt" in fields else "anna")
-        if "prompt" in fields:
-            assert running.scripts["frontend"][0].recordings == [PROMPT]
+    responses = await spoken(running, seed=1, **fields)
+    check_shown(running, text, heard, decoded)
+    assert responses[0].header.voice == ("recording-0" if "prompt" in fields else "anna")
+    if "prompt" in fields:
+        assert running.scripts["frontend"][0].recordings == [PROMPT]
 
 
-async def test_the_other_calls_take_them_too() -> None:
-    async with stack(voice=ANNA) as running:
-        unary = await running.stub.SynthesizeUnary(
-            pb.SynthesizeUnaryRequest(text=TEXT, prompt=PROMPT, instruction="sadly", sentence_pause_milliseconds=0)
-        )
-        assert unary.audio == expected_audio(TEXT)
-        assert unary.header.voice == "recording-0"
-        check_shown(running, [5, 999], [], [9, 8, 7, 6])
-    async with stack(voice=ANNA) as running:
+@pytest.mark.start(voice=ANNA)
+async def test_the_unary_call_takes_them_too(running: Stack) -> None:
+    answer = await unary(running, prompt=PROMPT, instruction="sadly")
+    assert (answer.audio, answer.header.voice) == (expected_audio(TEXT), "recording-0")
+    check_shown(running, [5, 999], [], [9, 8, 7, 6])
 
-        async def messages() -> Any:
-            request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
-            yield pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup(request=request))
-            yield pb.StreamingSynthesizeRequest(text=TEXT)
 
-        streamed = [response.audio async for response in running.stub.StreamingSynthesize(messages())]
-        assert b"".join(streamed) == expected_audio(TEXT)
-        check_shown(running, [5, 999], [], [3, 4, 5])
+@pytest.mark.start(voice=ANNA)
+async def test_a_text_that_is_being_written_takes_them_too(running: Stack) -> None:
+    request = pb.SynthesizeRequest(instruction="sadly", sentence_pause_milliseconds=0)
+    setup = pb.StreamingSynthesizeSetup(request=request)
+    messages = [pb.StreamingSynthesizeRequest(setup=setup), pb.StreamingSynthesizeRequest(text=TEXT)]
+    assert audio_of(await conversation(running.stub.StreamingSynthesize(), messages)) == expected_audio(TEXT)
+    check_shown(running, [5, 999], [], [3, 4, 5])
 
 
 @pytest.mark.parametrize("stage", ["llm", "token2wav"])
 @pytest.mark.parametrize(("fields", "text", "heard", "decoded"), [MODES[0], MODES[3], MODES[8]])
+@pytest.mark.start(replicas={"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT)
 async def test_a_takeover_is_shown_the_same(
-    stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
+    running: Stack, stage: str, fields: dict[str, Any], text: list[int], heard: list[int], decoded: list[int]
 ) -> None:
-    async with stack({"llm": 2, "token2wav": 2}, voice=ANNA, **IMPATIENT) as running:
-        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10 if stage == "llm" else 9_600)
-        for script in running.scripts[stage]:
-            setattr(script, "generate" if stage == "llm" else "decode", gone)
-        audio, responses = await speak(running, seed=1, **fields)
-        assert audio == expected_audio(TEXT)
-        assert responses[-1].summary.resumptions == 1
-        check_shown(running, text, heard, decoded)
+    hook(running, stage, abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10 if stage == "llm" else 9_600))
+    assert (await spoken(running, seed=1, **fields))[-1].summary.resumptions == 1
+    check_shown(running, text, heard, decoded)
 
 
 @pytest.mark.parametrize("fields", [mode[0] for mode in MODES])
-async def test_a_resumed_request_is_heard_to_its_end(fields: dict[str, Any]) -> None:
-    async with stack(voice=ANNA) as running:
-        whole, responses = await speak(running, seed=1, **fields)
-        rest, _ = await speak(running, seed=1, start_sample=30_001, engine=responses[0].header.engine, **fields)
+@pytest.mark.start(voice=ANNA)
+async def test_a_resumed_request_is_heard_to_its_end(running: Stack, fields: dict[str, Any]) -> None:
+    whole, responses = await speak(running, seed=1, **fields)
+    rest, _ = await speak(running, seed=1, start_sample=30_001, engine=responses[0].header.engine, **fields)
     assert rest == whole[2 * 30_001 :]
 
 
-async def test_a_frontend_that_dies_over_a_recording_is_replaced() -> None:
-    async with stack({"frontend": 2}, **IMPATIENT) as running:
-        gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
-        for script in running.scripts["frontend"]:
-            script.read = lambda context: gone(context, 0)
-        audio, _ = await speak(running, prompt=PROMPT, instruction="sadly")
-    assert audio == expected_audio(TEXT)
+@pytest.mark.start(replicas={"frontend": 2}, **IMPATIENT)
+async def test_a_frontend_that_dies_over_a_recording_is_replaced(running: Stack) -> None:
+    gone = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
+    for script in running.scripts["frontend"]:
+        script.read = lambda context: gone(context, 0)
+    await spoken(running, prompt=PROMPT, instruction="sadly")
 
 
-async def test_a_frontend_of_the_release_before_is_passed_over() -> None:
+@pytest.mark.start(replicas={"frontend": 2}, **IMPATIENT)
+async def test_a_frontend_of_the_release_before_is_passed_over(running: Stack) -> None:
     unknown = aborting(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-    async with stack({"frontend": 2}, **IMPATIENT) as running:
-        running.scripts["frontend"][0].read = unknown
-        assert (await speak(running, prompt=PROMPT))[0] == expected_audio(TEXT)
-        running.scripts["frontend"][1].read = unknown
-        error = await status_of(running, prompt=PROMPT)
-    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert "Method not found!" in error.details()
+    running.scripts["frontend"][0].read = unknown
+    await spoken(running, prompt=PROMPT)
+    running.scripts["frontend"][1].read = unknown
+    await refusal(speak(running, prompt=PROMPT), grpc.StatusCode.FAILED_PRECONDITION, "Method not found!")
 
 
-async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
-    async with stack(**IMPATIENT) as running:
-        running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
-        audio, responses = await speak(running, "word", prompt=PROMPT)
-        assert audio == expected_audio("word")
-        assert responses[-1].summary.first_sound.frontend > 1_000
-        converted = [each async for each in running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))]
-        assert converted[-1].summary.first_sound.frontend > 1_000
+@pytest.mark.start(**IMPATIENT)
+async def test_a_recording_may_take_longer_than_any_other_answer(running: Stack) -> None:
+    running.scripts["frontend"][0].read = lambda context: asyncio.sleep(1.2)
+    assert (await spoken(running, "word", prompt=PROMPT))[-1].summary.first_sound.frontend > 1_000
+    converted = await all_of(running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")))
+    assert converted[-1].summary.first_sound.frontend > 1_000
 
 
 @pytest.mark.parametrize(
@@ -156,13 +160,13 @@ async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
         ({"voice": "nobody", "instruction": "sadly"}, grpc.StatusCode.NOT_FOUND, "no voice 'nobody'"),
     ],
 )
-async def test_what_the_voice_lacks_is_reported(fields: dict[str, Any], status: grpc.StatusCode, text: str) -> None:
-    async with stack(voice=UNTRANSCRIBED) as running:
-        error = await status_of(running, **fields)
-        await all_idle(running)
-        assert not running.scripts["llm"][0].calls
-    assert error.code() == status
-    assert text in error.details()
+@pytest.mark.start(voice=UNTRANSCRIBED)
+async def test_what_the_voice_lacks_is_reported(
+    running: Stack, fields: dict[str, Any], status: grpc.StatusCode, text: str
+) -> None:
+    await refusal(speak(running, **fields), status, text)
+    await all_idle(running)
+    assert not running.scripts["llm"][0].calls
 
 
 @pytest.mark.parametrize(
@@ -174,58 +178,151 @@ async def test_what_the_voice_lacks_is_reported(fields: dict[str, Any], status: 
     ],
 )
 @pytest.mark.parametrize("call", ["prompt", "instruction", "convert"])
-async def test_what_the_frontend_refuses_the_caller_reads(call: str, status: grpc.StatusCode, text: str) -> None:
-    async with stack() as running:
-        running.scripts["frontend"][0].read = aborting(status, text)
-        if call == "convert":
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                async for _ in running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc")):
-                    pass
-            error = caught.value
-        else:
-            error = await status_of(running, **({"prompt": PROMPT} if call == "prompt" else {"instruction": "sadly"}))
-        await all_idle(running)
-    assert error.code() == status
-    assert text in error.details()
+async def test_what_the_frontend_refuses_the_caller_reads(
+    running: Stack, call: str, status: grpc.StatusCode, text: str
+) -> None:
+    running.scripts["frontend"][0].read = aborting(status, text)
+    answers = {
+        "prompt": lambda: speak(running, prompt=PROMPT),
+        "instruction": lambda: speak(running, instruction="sadly"),
+        "convert": lambda: all_of(running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))),
+    }
+    await refusal(answers[call](), status, text)
+    await all_idle(running)
 
 
-async def test_the_hint_when_to_come_back_is_passed_on() -> None:
-    async with stack() as running:
+async def test_the_hint_when_to_come_back_is_passed_on(running: Stack) -> None:
+    async def full(context: Any) -> None:
+        raise Overloaded("4 of 4 recordings are being read", retry_after=2.0)
 
-        async def full(context: Any) -> None:
-            raise Overloaded("4 of 4 recordings are being read", retry_after=2.0)
-
-        running.scripts["frontend"][0].read = full
-        error = await status_of(running, prompt=PROMPT)
-    assert retry_delay(error) == 2.0
+    running.scripts["frontend"][0].read = full
+    assert retry_delay(await refusal(speak(running, prompt=PROMPT))) == 2.0
 
 
 @pytest.mark.parametrize("call", ["prompt", "convert"])
-async def test_hanging_up_stops_the_reading(call: str) -> None:
-    async with stack(voice=ANNA) as running:
-        running.scripts["frontend"][0].read = hang
-        waiting: Any = (
-            running.stub.Synthesize(pb.SynthesizeRequest(text=TEXT, prompt=PROMPT))
-            if call == "prompt"
-            else running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))
-        )
-        reading = asyncio.create_task(waiting.read())
-        await busy(running, "frontend")
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        await all_idle(running)
+@pytest.mark.start(voice=ANNA)
+async def test_hanging_up_stops_the_reading(running: Stack, call: str) -> None:
+    running.scripts["frontend"][0].read = hang
+    waiting: Any = (
+        running.stub.Synthesize(pb.SynthesizeRequest(text=TEXT, prompt=PROMPT))
+        if call == "prompt"
+        else running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=b"abc"))
+    )
+    await hang_up(running, waiting, busy(running, "frontend"))
 
 
-async def test_the_largest_recordings_come_through() -> None:
-    async with stack() as running:
-        error = await status_of(running, prompt=voice_pb2.PromptRecording(audio=bytes(10_485_761)))
-        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-        running.scripts["frontend"][0].read = aborting(grpc.StatusCode.INVALID_ARGUMENT, "seen")
-        largest = bytes(10_485_760)
-        spoken = running.stub.Synthesize(pb.SynthesizeRequest(text="a", prompt={"audio": largest}))
-        converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))
-        for call in (spoken, converted):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await call.read()
-            assert caught.value.details() == "seen"
+async def test_the_largest_recordings_come_through(running: Stack) -> None:
+    await refusal(
+        speak(running, prompt=voice_pb2.PromptRecording(audio=bytes(10_485_761))), grpc.StatusCode.INVALID_ARGUMENT
+    )
+    running.scripts["frontend"][0].read = aborting(grpc.StatusCode.INVALID_ARGUMENT, "seen")
+    largest = bytes(10_485_760)
+    spoken = running.stub.Synthesize(pb.SynthesizeRequest(text="a", prompt={"audio": largest}))
+    converted = running.stub.ConvertVoice(pb.ConvertVoiceRequest(audio=largest, prompt={"audio": largest}))
+    for call in (spoken, converted):
+        assert await refused(call.read()) == (grpc.StatusCode.INVALID_ARGUMENT, "seen")
+
+
+SPEECH = bytes(range(60))
+HEARD = np.repeat(np.frombuffer(SPEECH, np.uint8).astype("<i2") + np.int16(LOUDNESS), 960).tobytes()
+
+
+async def convert(running: Stack, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
+    request = pb.ConvertVoiceRequest(**{"audio": SPEECH, **fields})
+    responses = await all_of(running.stub.ConvertVoice(request, timeout=20))
+    return audio_of(responses), responses
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_the_recordings_tokens_are_spoken_and_nothing_else_is_asked(running: Stack) -> None:
+    audio, responses = await convert(running, seed=7)
+    assert running.scripts["llm"][0].calls == []
+    assert sorted(running.scripts["frontend"][0].calls) == ["read"]
+    (setup,) = running.scripts["token2wav"][0].decode_setups
+    assert audio == HEARD
+    assert (list(setup.prompt_speech_tokens), setup.voice_hash, setup.seed) == ([3, 4, 5], "hash of anna", 7)
+    assert not setup.guards, "a recording may pause for as long as it likes"
+    assert not setup.holds_silence
+    header, summary = responses[0].header, responses[-1].summary
+    assert (header.seed, header.voice, header.profile) == (7, "anna", profile_pb2.PROFILE_CONTINUOUS)
+    assert (summary.speech_tokens, summary.sentences, summary.audio_seconds) == (60, 1, 2.4)
+    assert (summary.total.llm_prefill, summary.total.llm_decode) == (0, 0)
+    assert summary.first_sound.frontend > 0
+    assert not any(response.words for response in responses)
+
+
+@pytest.mark.parametrize(
+    ("fields", "voice", "decoded"),
+    [
+        ({"prompt_mode": pb.PROMPT_MODE_CROSS_LINGUAL}, "anna", [3, 4, 5]),
+        ({"prompt_mode": pb.PROMPT_MODE_SFT}, "anna", []),
+        ({"prompt": voice_pb2.PromptRecording(audio=b"\x09\x08")}, "recording-0", [9, 8]),
+    ],
+)
+@pytest.mark.start(voice=ANNA)
+async def test_whom_to_hear(running: Stack, fields: dict[str, Any], voice: str, decoded: list[int]) -> None:
+    audio, responses = await convert(running, **fields)
+    (setup,) = running.scripts["token2wav"][0].decode_setups
+    assert (audio, responses[0].header.voice, list(setup.prompt_speech_tokens)) == (HEARD, voice, decoded)
+
+
+async def test_a_voice_that_is_only_a_vector_converts_as_such(running: Stack) -> None:
+    assert (await convert(running))[0] == HEARD
+    error = await refusal(
+        convert(running, prompt_mode=pb.PROMPT_MODE_CROSS_LINGUAL), grpc.StatusCode.FAILED_PRECONDITION
+    )
+    assert error.details().endswith("it can be spoken in PROMPT_MODE_SFT")
+
+
+@pytest.mark.start(voice=ANNA)
+async def test_resume_and_engine(running: Stack) -> None:
+    whole, responses = await convert(running, seed=1)
+    engine = responses[0].header.engine
+    spoken = [each async for each in running.stub.Synthesize(pb.SynthesizeRequest(text="word", seed=1))]
+    assert engine != spoken[0].header.engine, "the speech-token model has no part in it"
+    assert (await convert(running, seed=1, start_sample=30_001, engine=engine))[0] == whole[2 * 30_001 :]
+    await refusal(convert(running, seed=1, engine=spoken[0].header.engine), grpc.StatusCode.FAILED_PRECONDITION)
+    await refusal(convert(running, seed=1, start_sample=10**6), grpc.StatusCode.OUT_OF_RANGE, "57600 samples")
+
+
+@pytest.mark.start(replicas={"token2wav": 2, "frontend": 2}, voice=ANNA, **IMPATIENT)
+async def test_a_decoder_that_dies_is_replaced(running: Stack) -> None:
+    hook(running, "token2wav", abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 9_600))
+    audio, responses = await convert(running)
+    assert (audio, responses[-1].summary.resumptions) == (HEARD, 1)
+
+
+@pytest.mark.start(max_streams=1)
+async def test_a_full_door_refuses_a_conversion(running: Stack) -> None:
+    held = running.stub.StreamingSynthesize()
+    await held.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
+    await held.initial_metadata()
+    # A stream without text would give its place up.
+    await held.write(pb.StreamingSynthesizeRequest(text="one sentence "))
+    await asyncio.sleep(0.1)
+    await refusal(convert(running), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    held.cancel()
+
+
+class Reading(PromptedFrontend):
+    """The shipped fakes speak sixty tokens."""
+
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=request.audio)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [("silence", None), ("pause", None), ("non_finite", grpc.StatusCode.INTERNAL)]
+)
+async def test_silence_is_no_fault_and_what_is_no_number_is(
+    fault: str, status: grpc.StatusCode | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.pipeline.misbehaving.PromptedFrontend", Reading)
+    async with misbehaving(token2wav={"fake_fault": fault}) as stub:
+        call = stub.ConvertVoice(pb.ConvertVoiceRequest(audio=bytes(200), seed=1), timeout=20)
+        if status is None:
+            assert len(audio_of(await all_of(call))) == 200 * 1920
+        else:
+            await refusal(all_of(call), status, "finite")

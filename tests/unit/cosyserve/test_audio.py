@@ -26,17 +26,12 @@ NOISE = (np.random.default_rng(7).standard_normal(9_001) * 9000).clip(-32768, 32
 RATES = [8000, 11025, 16000, 22050, 37123, 44100, 48000]
 
 
-def test_g711_known_values() -> None:
+def test_g711_equals_known_values_and_the_standard_library_on_every_sample() -> None:
+    """mu-law is compared from zero on, and mirrors that below."""
     samples = np.array([0, -1, 32767, -32768, 1000, -1000], dtype=np.int16)
     assert g711.mulaw(samples).tolist() == [0xFF, 0x7F, 0x80, 0x00, 0xCE, 0x4E]
     assert g711.alaw(samples).tolist() == [0xD5, 0x55, 0xAA, 0x2A, 0xFA, 0x7A]
-
-
-def test_alaw_equals_the_standard_library_on_every_sample() -> None:
     assert g711.alaw(EVERY).tobytes() == audioop.lin2alaw(EVERY.tobytes(), 2)
-
-
-def test_mulaw_equals_the_standard_library_and_mirrors_it_below_zero() -> None:
     upper = EVERY[EVERY >= 0]
     assert g711.mulaw(upper).tobytes() == audioop.lin2ulaw(upper.tobytes(), 2)
     assert np.array_equal(g711.mulaw(~upper), g711.mulaw(upper) ^ 0x80)

@@ -1,7 +1,6 @@
 """The question that an image's health check asks."""
 
 import asyncio
-import socket
 import sys
 
 import pytest
@@ -31,12 +30,9 @@ async def test_it_is_well_when_it_serves_and_not_before() -> None:
         assert await asked(port) == (0, "")
 
 
-def test_a_port_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        assert probe.main([str(port)]) == 1
-    assert capsys.readouterr().err == f"port {port}: UNAVAILABLE\n"
+def test_a_port_without_a_server(unused_tcp_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe.main([str(unused_tcp_port)]) == 1
+    assert capsys.readouterr().err == f"port {unused_tcp_port}: UNAVAILABLE\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["0"], ["65536"], ["door"], ["1", "2"]])

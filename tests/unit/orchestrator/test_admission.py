@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import heapq
+import itertools
 import math
 import random
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ from services.orchestrator.load_control.wait_estimate import (
     LONGEST_SECONDS,
     SHORTEST_SECONDS,
     TEXT,
+    RequestKind,
     WaitEstimator,
 )
 
@@ -40,7 +42,7 @@ class Door:
         self.admission = Admission(limit, now=lambda: self.now)
         self.dice = random.Random(seed)
         self.events: list[tuple[float, int, Callable[[], None]]] = []
-        self.number = 0
+        self.numbers = itertools.count()
         self.per_second = per_second
         self.hints: list[float] = []
         self.first_tries: list[bool] = []
@@ -48,8 +50,7 @@ class Door:
         self.idle_seconds = 0.0
 
     def at(self, seconds: float, event: Callable[[], None]) -> None:
-        self.number += 1
-        heapq.heappush(self.events, (self.now + seconds, self.number, event))
+        heapq.heappush(self.events, (self.now + seconds, next(self.numbers), event))
 
     def run(self, seconds: float) -> None:
         self.at(0.0, self.arrive)
@@ -115,18 +116,21 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done(found: WaitE
     )  # those whose hints are over have not come: the places are open
 
 
-def test_with_fewer_places_than_requests_more_have_to_end(found: WaitEstimator) -> None:
-    """The limit fell while three were under way."""
-    for size in (100, 200, 300):
-        found.begins(TEXT, size, 0.0)
-    assert found.next_place(1, 0.0) == pytest.approx(300 * TEXT.first_guess)
-
-
-@pytest.mark.parametrize(("now", "hint"), [(4.0, 6.0), (40.0, 10.0)])
-def test_what_takes_longer_than_expected_is_waited_for_in_proportion(
-    now: float, hint: float, found: WaitEstimator
+@pytest.mark.parametrize(
+    ("kind", "sizes", "now", "hint"),
+    [
+        pytest.param(
+            TEXT, (100, 200, 300), 0.0, 300 * TEXT.first_guess, id="the limit fell while three were under way"
+        ),
+        pytest.param(ARRIVING_TEXT, (1.0,), 4.0, 6.0, id="as expected"),
+        pytest.param(ARRIVING_TEXT, (1.0,), 40.0, 10.0, id="longer than expected is waited for in proportion"),
+    ],
+)
+def test_where_one_place_is_left_all_have_to_end(
+    kind: RequestKind, sizes: tuple[float, ...], now: float, hint: float, found: WaitEstimator
 ) -> None:
-    found.begins(ARRIVING_TEXT, 1.0, 0.0)
+    for size in sizes:
+        found.begins(kind, size, 0.0)
     assert found.next_place(1, now) == pytest.approx(hint)
 
 
@@ -141,27 +145,18 @@ def test_hang_ups_and_early_ends_do_not_shorten_the_hint() -> None:
     now = 0.0
     admission = Admission(2, now=lambda: now)
 
-    def hint() -> float:
-        with pytest.raises(Overloaded) as refused, admission.admit(TEXT, 200):
-            pass
-        return refused.value.retry_after or 0.0
-
     def hints() -> list[float]:
         with admission.admit(TEXT, 200) as text, admission.admit(ARRIVING_TEXT) as arriving:
             text.cut_short = arriving.cut_short = True
-            return [hint() for _ in range(4)]
+            return [hint_of(admission, TEXT, 200) for _ in range(4)]
 
     before = hints()
     now = 100.0
 
-    def hang_up() -> None:
-        with admission.admit(TEXT, 200):
-            raise asyncio.CancelledError
-
     for _ in range(200):
         now += 0.01
-        with pytest.raises(asyncio.CancelledError):
-            hang_up()
+        with pytest.raises(asyncio.CancelledError), admission.admit(TEXT, 200):
+            raise asyncio.CancelledError
         with admission.admit(ARRIVING_TEXT) as place:
             now += 0.01
             place.cut_short = True
@@ -181,7 +176,7 @@ def test_a_flood_of_refusals_keeps_no_list_of_all(found: WaitEstimator) -> None:
 def test_admission_gives_each_place_once_and_takes_it_back() -> None:
     admission = Admission(2)
     with admission.admit(), admission.admit():
-        assert refuses(admission)
+        assert hint_of(admission) >= SHORTEST_SECONDS
     assert admission.active == 0
     with pytest.raises(RuntimeError, match="inside"), admission.admit():
         raise RuntimeError("inside")
@@ -193,10 +188,11 @@ def test_a_limit_of_no_request_is_refused() -> None:
         Admission(0)
 
 
-def refuses(door: Admission, message: str = "are in use") -> bool:
-    with pytest.raises(Overloaded, match=message) as caught, door.admit():
+def hint_of(door: Admission, kind: RequestKind = ANYTHING, size: float = 1.0, message: str = "are in use") -> float:
+    """Of a request that is refused."""
+    with pytest.raises(Overloaded, match=message) as caught, door.admit(kind, size):
         raise AssertionError("one more was let in")
-    return (caught.value.retry_after or 0.0) >= SHORTEST_SECONDS
+    return caught.value.retry_after or 0.0
 
 
 def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, replicas: int = 1) -> list[StageLoad]:
@@ -363,7 +359,7 @@ async def test_a_place_without_text_goes_to_another_request() -> None:
             with door.admit():
                 assert [place.reclaimed.is_set() for place in places] == [False, True]
                 assert door.active == 2
-                assert refuses(door, "2 of 2 streams")
+                assert hint_of(door, message="2 of 2 streams") >= SHORTEST_SECONDS
                 with pytest.raises(Overloaded, match=r"there was no text for 1\.0 s"):
                     await asyncio.wait_for(places[1].until_reclaimed(), 1)
             assert door.active == 1
@@ -376,7 +372,7 @@ def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
     place = PreemptiblePlace(30.0)
     with door.admit(), door.admit(), door.admit(preemptible=place):
         door.limit = 2
-        assert refuses(door)
+        assert hint_of(door) >= SHORTEST_SECONDS
         assert not place.reclaimed.is_set()
     assert door.active == 0
 
@@ -393,9 +389,9 @@ def test_a_place_is_kept_for_the_idle_time_after_its_text_and_while_its_audio_is
         if sending_until:
             with place.sending():
                 clock[0] = sending_until
-                assert refuses(door)
+                assert hint_of(door) >= SHORTEST_SECONDS
         clock[0] = sending_until + 29.0
-        assert refuses(door)
+        assert hint_of(door) >= SHORTEST_SECONDS
         assert not place.reclaimed.is_set()
         clock[0] = sending_until + 31.0
         with door.admit():

@@ -4,6 +4,7 @@ not reported to a caller that has left.
 """
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
 from services.orchestrator.speech.arriving_text import Flush, TextReplayBuffer, Waiting, listen
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
@@ -68,11 +69,13 @@ async def test_flushes_of_nothing_do_not_pile_up() -> None:
     assert await told(text) == ["ab", Flush()]
 
 
-async def messages(*found: str | Flush, then: float = 0.0) -> AsyncIterator[str | Flush]:
+async def messages(*found: str | float) -> AsyncIterator[str | Flush]:
+    """These fragments; a number is a pause, in seconds."""
     for one in found:
-        yield one
-    if then:
-        await asyncio.sleep(then)
+        if isinstance(one, str):
+            yield one
+        else:
+            await asyncio.sleep(one)
 
 
 async def test_nothing_is_read_while_too_much_waits() -> None:
@@ -110,28 +113,37 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
     )
 
 
-async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
+HEARD: dict[str, tuple[tuple[str | float, ...], Waiting, CosyserveError | None, list[str | Flush]]] = {
+    "a pause of the caller flushes words once and then ends the stream": (
+        ("ab cd", 9.0),
+        Waiting(delay_seconds=0.1, idle_seconds=0.3),
+        DeadlineExceeded(r"no message came for 0\.3 s after 5 characters"),
+        ["ab cd", Flush(4)],
+    ),
+    "a message that comes after the delay is not lost": (
+        ("ab", 0.15, "cd"),
+        Waiting(delay_seconds=0.05, idle_seconds=5.0),
+        None,
+        ["ab", Flush(4), "cd"],
+    ),
+    "too much text ends it": (
+        ("abc", "defg"),
+        PATIENT,
+        InvalidRequest("text has 7 characters in all, allowed are 1 to 6"),
+        ["abc"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "waiting", "error", "heard"), HEARD.values(), ids=HEARD)
+async def test_what_is_read_of_a_caller(
+    parts: tuple[str | float, ...], waiting: Waiting, error: CosyserveError | None, heard: list[str | Flush]
+) -> None:
     text = TextReplayBuffer(100)
-    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s after 5 characters"):
-        await listen(messages("ab cd", then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
+    with contextlib.nullcontext() if error is None else pytest.raises(type(error), match=error.message):
+        await listen(messages(*parts), text, waiting, 6)
     text.end()
-    assert await told(text) == ["ab cd", Flush(4)]
-
-
-async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
-    async def fragments() -> AsyncIterator[str | Flush]:
-        yield "ab"
-        await asyncio.sleep(0.15)
-        yield "cd"
-
-    text = TextReplayBuffer(100)
-    await listen(fragments(), text, Waiting(delay_seconds=0.05, idle_seconds=5.0), 100)
-    assert await told(text) == ["ab", Flush(4), "cd"]
-
-
-async def test_too_much_text_ends_it() -> None:
-    with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
-        await listen(messages("abc", "def"), TextReplayBuffer(100), PATIENT, 5)
+    assert await told(text) == heard
 
 
 class Caller:

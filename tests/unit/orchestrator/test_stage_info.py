@@ -57,9 +57,9 @@ async def factors(info: StageInfo) -> list[float | None]:
     return [one.load and one.load.real_time_factor for one in await info.loads(everywhere=False)]
 
 
-async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last() -> None:
+async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last_while_it_serves() -> None:
     one, other = Telling(0.4), Telling(0.2)
-    async with stage(one, other) as (info, _):
+    async with stage(one, other) as (info, replicas):
         limit = AdaptiveLimit(16)
         assert limit.of(await info.loads(everywhere=False), 4, 0.0) == 6
         one.silent = other.silent = True
@@ -69,6 +69,9 @@ async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last() ->
         one.silent = False
         one.factor = 0.8
         assert await factors(info) == [0.8, 0.2]
+        one.silent = True
+        del replicas[0]
+        assert await factors(info) == [0.2]
 
 
 async def test_it_does_so_for_some_rounds_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +85,6 @@ async def test_it_does_so_for_some_rounds_in_a_row(monkeypatch: pytest.MonkeyPat
                 pass
         teller.silent = True
         assert [await factors(info) for _ in range(4)] == [[0.4]] * 3 + [[]]
-
-
-async def test_one_that_serves_no_longer_costs_nothing() -> None:
-    one, other = Telling(0.4), Telling(0.2)
-    async with stage(one, other) as (info, replicas):
-        assert await factors(info) == [0.4, 0.2]
-        one.silent = True
-        del replicas[0]
-        assert await factors(info) == [0.2]
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, None])

@@ -42,9 +42,9 @@ SUMMARY = synthesis_pb2.SynthesisSummary(
 Answer = Callable[[synthesis_pb2.SynthesizeRequest, Any], AsyncIterator[Any]]
 
 
-def header_of(request: Any, seed: int = 77) -> synthesis_pb2.SynthesisHeader:
+def header_of(request: Any) -> synthesis_pb2.SynthesisHeader:
     return synthesis_pb2.SynthesisHeader(
-        seed=request.seed if request.HasField("seed") else seed,
+        seed=request.seed if request.HasField("seed") else 77,
         voice=request.voice or "narrator",
         audio_format=request.audio_format,
         profile=request.profile,

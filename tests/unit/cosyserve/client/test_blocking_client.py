@@ -3,10 +3,10 @@ no thread left.
 """
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -106,13 +106,8 @@ def test_leaving_early_cancels_the_call(client: Client, scripted: Scripted) -> N
 
 
 def test_several_threads_share_a_client(client: Client) -> None:
-    heard: list[bytes] = []
-    threads = [threading.Thread(target=lambda: heard.append(client.synthesize("Hello.").read())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    assert heard == [WHOLE] * 8
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: client.synthesize("Hello.").read(), range(8), timeout=20)) == [WHOLE] * 8
 
 
 def test_a_trace_of_the_caller_goes_on(client: Client, scripted: Scripted) -> None:
@@ -146,17 +141,11 @@ def test_a_stream_that_ends_early_stops_asking_its_iterator(client: Client) -> N
 
 
 def test_closing_a_client_ends_what_waits_for_it(client: Client, scripted: Scripted) -> None:
-    ended = threading.Event()
-
-    def wait() -> None:
-        with contextlib.suppress(CosyserveError):
-            client.synthesize("Wait.").read()
-        ended.set()
-
-    threading.Thread(target=wait, daemon=True).start()
-    assert scripted.waiting.wait(10)
-    client.close()
-    assert ended.wait(10)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(client.synthesize("Wait.").read)
+        assert scripted.waiting.wait(10)
+        client.close()
+        assert isinstance(waiting.exception(10), CosyserveError)
     with pytest.raises(Unavailable, match="the client is closed"):
         client.voices()
 

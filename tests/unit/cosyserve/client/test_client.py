@@ -22,11 +22,6 @@ def _broken_after(count: int, retry_after: float | None = 0.01) -> Answer:
     )
 
 
-async def _read_until_lost(client: AsyncClient, **how: Any) -> None:
-    with pytest.raises(errors.Unavailable, match="going away"):
-        await client.synthesize("x", **how).read()
-
-
 async def test_chunks_header_and_summary() -> None:
     async with opened(complete) as (client, door):
         speech = client.synthesize(
@@ -52,38 +47,101 @@ async def test_chunks_header_and_summary() -> None:
     assert request.hops.growth == profile_pb2.HopSchedule.GROWTH_EXPONENTIAL
 
 
-async def test_eight_bit_samples_are_counted_as_such() -> None:
-    async with opened(complete) as (client, _):
-        chunks = [chunk async for chunk in client.synthesize("x", encoding=Encoding.ALAW, sample_rate=8_000)]
-    assert [chunk.start_sample for chunk in chunks] == [0, 50, 100, 150]
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("how", "chunks"),
     [
-        (lambda messages: messages[:-1], "ended without a summary after 100 samples"),
-        (lambda messages: messages[:1] + messages[2:], "chunk 2 arrived where 1 was due"),
-        (
-            lambda messages: [messages[0], RESPONSE(audio=b"ab", chunk_index=1, start_sample=26)],
-            "begins at sample 26, expected 25",
+        pytest.param(
+            {"encoding": Encoding.ALAW, "sample_rate": 8_000},
+            [Chunk(WHOLE[at : at + 50], at // 50, at) for at in range(0, 200, 50)],
+            id="eight-bit samples are counted as such",
         ),
+        pytest.param({"seed": 77, "start_sample": 75}, [Chunk(WHOLE[150:], 0, 75)], id="a caller that resumes by hand"),
     ],
 )
-async def test_a_stream_that_is_not_whole_is_an_error(spoil: Callable[[list[Any]], list[Any]], message: str) -> None:
-    async with opened(answering(lambda request: spoil(speech_of(request)))) as (client, _):
-        speech = client.synthesize("x")
-        with pytest.raises(errors.InternalFault, match=message):
-            await speech.read()
-        assert speech.summary is None
+async def test_samples_are_counted_from_where_the_caller_begins(how: dict[str, Any], chunks: list[Chunk]) -> None:
+    async with opened(complete) as (client, _):
+        assert [chunk async for chunk in client.synthesize("x", **how)] == chunks
 
 
-async def test_the_servers_errors_keep_their_status_text_and_retry_hint() -> None:
-    full = errors.Overloaded("4 of 4 streams are in use", retry_after=0.5)
-    async with opened(answering(lambda _: [], full)) as (client, door):
-        with pytest.raises(errors.Overloaded, match="4 of 4 streams are in use") as caught:
-            await client.synthesize("x", resumptions=3).read()
-        assert caught.value.retry_after == 0.5
-        assert len(door.requests) == 1, "only a lost connection is taken up again"
+def _spoilt(spoil: Callable[[list[Any]], list[Any]]) -> Answer:
+    return answering(lambda request: spoil(speech_of(request)))
+
+
+def _with_onset(onset: synthesis_pb2.Onset, broken_after: int | None = None) -> Answer:
+    def messages(request: Any) -> list[Any]:
+        found = speech_of(request)
+        found[0].header.onset = onset
+        found[0].header.removed_start_milliseconds = 160.5
+        return found[:broken_after]
+
+    return answering(messages, None if broken_after is None else errors.Unavailable("going away", retry_after=0.01))
+
+
+LOST = errors.Unavailable("going away", retry_after=0.01)
+FULL = errors.Overloaded("4 of 4 streams are in use", retry_after=0.5)
+RAISED: dict[str, tuple[list[Answer], dict[str, Any], errors.CosyserveError, int, int]] = {
+    "a stream without its end": (
+        [_spoilt(lambda messages: messages[:-1])],
+        {},
+        errors.InternalFault("ended without a summary after 100 samples"),
+        1,
+        4,
+    ),
+    "a chunk is missing": (
+        [_spoilt(lambda messages: messages[:1] + messages[2:])],
+        {},
+        errors.InternalFault("chunk 2 arrived where 1 was due"),
+        1,
+        1,
+    ),
+    "samples are missing": (
+        [_spoilt(lambda messages: [messages[0], RESPONSE(audio=b"ab", chunk_index=1, start_sample=26)])],
+        {},
+        errors.InternalFault("begins at sample 26, expected 25"),
+        1,
+        1,
+    ),
+    "only a lost connection is taken up again": ([answering(lambda _: [], FULL)], {"resumptions": 3}, FULL, 1, 0),
+    "tries without progress are bounded": (
+        [_broken_after(1), _broken_after(0)],
+        {"resumptions": 2, "resume_seconds": 0},
+        LOST,
+        3,
+        1,
+    ),
+    "what never began": ([_broken_after(0)], {}, LOST, 1, 0),
+    "what shall not be resumed": ([_broken_after(2)], {"seed": 3, "resume_seconds": 0}, LOST, 1, 2),
+    "a silent server": (
+        [answering(lambda _: [], pause=60)],
+        {"timeout": 0.2},
+        errors.DeadlineExceeded("Deadline Exceeded"),
+        1,
+        0,
+    ),
+    # One of the release before, which knows no onset.
+    "a server that cuts otherwise cannot take up a stream": (
+        [_with_onset(synthesis_pb2.ONSET_TRIMMED, 1), complete],
+        {"resumptions": 1},
+        errors.InternalFault("took up a trimmed onset with a natural one"),
+        2,
+        1,
+    ),
+}
+"""What the server answers, how it is asked, what is raised, after how many requests and chunks."""
+
+
+@pytest.mark.parametrize(("answers", "how", "error", "requests", "chunks"), RAISED.values(), ids=RAISED)
+async def test_what_ends_a_stream_is_raised(
+    answers: list[Answer], how: dict[str, Any], error: errors.CosyserveError, requests: int, chunks: int
+) -> None:
+    """With the status, the text and the retry hint of the server, where it said them."""
+    async with opened(*answers) as (client, door):
+        speech = client.synthesize("x", **how)
+        heard = [(await anext(speech)).audio for _ in range(chunks)]
+        with pytest.raises(type(error), match=error.message) as caught:
+            await anext(speech)
+    assert caught.value.retry_after == error.retry_after
+    assert (speech.summary, len(door.requests), b"".join(heard)) == (None, requests, WHOLE[: 50 * chunks])
 
 
 @pytest.mark.parametrize("converts", [False, True])
@@ -107,19 +165,6 @@ async def test_a_lost_stream_is_taken_up_where_it_stopped(converts: bool) -> Non
         assert request.prompt_mode == synthesis_pb2.PROMPT_MODE_SFT
 
 
-@pytest.mark.parametrize(
-    ("began", "how", "requests"),
-    [
-        pytest.param(1, {"resumptions": 2, "resume_seconds": 0}, 3, id="tries without progress are bounded"),
-        pytest.param(0, {}, 1, id="what never began is raised at once"),
-    ],
-)
-async def test_a_loss_is_raised_after_so_many_requests(began: int, how: dict[str, Any], requests: int) -> None:
-    async with opened(_broken_after(began), _broken_after(0)) as (client, door):
-        await _read_until_lost(client, **how)
-    assert len(door.requests) == requests
-
-
 async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
     """However often that takes; a server that is full is waited for, too."""
     full = answering(lambda _: [], errors.Overloaded("no place", retry_after=0.05))
@@ -128,24 +173,10 @@ async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
         assert await client.synthesize("x").read() == WHOLE
         assert len(door.requests) == 9
     async with opened(_broken_after(1), _broken_after(0, 0.1)) as (client, door):
-        await _read_until_lost(client, resume_seconds=0.5)
+        with pytest.raises(errors.Unavailable, match="going away"):
+            await client.synthesize("x", resume_seconds=0.5).read()
         assert 3 <= len(door.requests) <= 6
     assert time.monotonic() - begun < 10
-
-
-async def test_a_lost_connection_is_raised_at_once_where_nothing_shall_be_resumed() -> None:
-    async with opened(_broken_after(2)) as (client, door):
-        speech = client.synthesize("x", seed=3, resume_seconds=0)
-        assert [(await anext(speech)).audio for _ in range(2)] == [WHOLE[:50], WHOLE[50:100]]
-        with pytest.raises(errors.Unavailable):
-            await anext(speech)
-        assert len(door.requests) == 1
-
-
-async def test_a_caller_that_resumes_by_hand() -> None:
-    async with opened(complete) as (client, _):
-        speech = client.synthesize("x", seed=77, start_sample=75)
-        assert [chunk async for chunk in speech] == [Chunk(WHOLE[150:], 0, 75)]
 
 
 async def test_leaving_the_block_hangs_up() -> None:
@@ -162,12 +193,6 @@ async def test_leaving_the_block_hangs_up() -> None:
         async with client.synthesize("x") as speech:
             await anext(speech)
         await asyncio.wait_for(ended.wait(), 5)
-
-
-async def test_a_deadline_ends_a_silent_server() -> None:
-    async with opened(answering(lambda _: [], pause=60)) as (client, _):
-        with pytest.raises(errors.DeadlineExceeded):
-            await client.synthesize("x", timeout=0.2).read()
 
 
 async def test_nobody_there() -> None:
@@ -233,16 +258,6 @@ async def test_unary_and_voices() -> None:
     assert [(voice.id, voice.prompt_seconds, voice.is_default) for voice in voices] == [("narrator", 3.5, True)]
 
 
-def _with_onset(onset: synthesis_pb2.Onset, broken_after: int | None = None) -> Answer:
-    def messages(request: Any) -> list[Any]:
-        found = speech_of(request)
-        found[0].header.onset = onset
-        found[0].header.removed_start_milliseconds = 160.5
-        return found[:broken_after]
-
-    return answering(messages, None if broken_after is None else errors.Unavailable("going away", retry_after=0.01))
-
-
 async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_from() -> None:
     trimmed = synthesis_pb2.ONSET_TRIMMED
     async with opened(_with_onset(trimmed, 1), _with_onset(trimmed)) as (client, door):
@@ -256,13 +271,6 @@ async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_
     ]
     assert speech.header is not None
     assert (speech.header.onset, speech.header.removed_start_milliseconds) == ("trimmed", 160.5)
-
-
-async def test_a_server_that_cuts_otherwise_cannot_take_up_a_stream() -> None:
-    """One of the release before, which knows no onset."""
-    async with opened(_with_onset(synthesis_pb2.ONSET_TRIMMED, 1), complete) as (client, _):
-        with pytest.raises(errors.InternalFault, match="took up a trimmed onset with a natural one"):
-            await client.synthesize("x", resumptions=1).read()
 
 
 async def test_the_caller_measures_the_first_byte_and_the_first_audible_sample() -> None:

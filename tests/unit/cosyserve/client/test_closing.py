@@ -14,32 +14,29 @@ from cosyserve import errors
 from cosyserve.client import AsyncClient
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
-from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.v1 import synthesis_pb2_grpc
 from tests.stacks.scripted_server import listening
+from tests.unit.cosyserve.client.serving import RESPONSE, header_of, serving
 
-RESPONSE = synthesis_pb2.SynthesizeResponse
-FORMAT = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_LINEAR16, sample_rate_hertz=24_000)
-HEADER = synthesis_pb2.SynthesisHeader(seed=1, audio_format=FORMAT, profile=synthesis_pb2.SynthesizeRequest().profile)
-Open = Callable[[AsyncClient], Speech]
+OPENED = pytest.mark.parametrize(
+    "open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()]
+)
 
 
 class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Sends one chunk, then loses the first call; goes on for ever in any other. lost: set when it
-    has lost it.
-    """
+    """Sends one chunk, then loses the first call; goes on for ever in any other."""
 
     def __init__(self) -> None:
         self.begun = self.open = 0
-        self.lost = asyncio.Event()
 
     async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.begun, self.open = self.begun + 1, self.open + 1
         try:
             for index in range(1000):
                 at = request.start_sample + 100 * index
-                yield RESPONSE(audio=bytes(200), chunk_index=index, start_sample=at, header=None if index else HEADER)
+                header = None if index else header_of(request)
+                yield RESPONSE(audio=bytes(200), chunk_index=index, start_sample=at, header=header)
                 if self.begun == 1:
-                    self.lost.set()
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
                 await asyncio.sleep(0.01)
         finally:
@@ -52,36 +49,22 @@ class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
             yield message
 
 
-def served(door: Breaking) -> contextlib.AbstractAsyncContextManager[str]:
-    return listening(synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server, door)
-
-
-@pytest.mark.parametrize(
-    "open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()]
-)
-async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None:
+@OPENED
+async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Callable[[AsyncClient], Speech]) -> None:
     """While it waits for the time to ask again."""
     door = Breaking()
-    async with served(door) as address, AsyncClient(address) as client:
+    async with serving(door) as client:
         speech = open_it(client)
-        heard = 0
-
-        async def listen() -> None:
-            nonlocal heard
-            async for _ in speech:
-                heard += 1
-
-        listening = asyncio.create_task(listen())
-        await asyncio.wait_for(door.lost.wait(), 5)
+        await asyncio.wait_for(anext(speech), 5)
+        reading = asyncio.create_task(speech.read())
         async with asyncio.timeout(5):
             while not speech.resumed:
                 await asyncio.sleep(0.001)
         await speech.close()
-        done, _ = await asyncio.wait([listening], timeout=1.0)
-        assert done, "the iteration goes on behind close()"
-        assert listening.cancelled()
+        await asyncio.wait([reading], timeout=1.0)
+        assert reading.cancelled(), "the iteration goes on behind close()"
         await asyncio.sleep(0.4)
-        assert (door.begun, door.open, heard) == (1, 0, 1)
+        assert (door.begun, door.open) == (1, 0)
         with pytest.raises(asyncio.CancelledError):
             await anext(speech)
 
@@ -89,27 +72,24 @@ async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None
 async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
     """Nothing listens when it is taken up: it waits for the connection, for up to 30 s."""
     async with contextlib.AsyncExitStack() as exits:
-        door = Breaking()
-        address = await exits.enter_async_context(served(door))
+        door = listening(synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server, Breaking())
+        address = await exits.enter_async_context(door)
         async with AsyncClient(address) as client:
             speech = client.synthesize("x")
             await anext(speech)
             await exits.aclose()
-            listening = asyncio.create_task(speech.read())
-            done, _ = await asyncio.wait([listening], timeout=0.5)
+            reading = asyncio.create_task(speech.read())
+            done, _ = await asyncio.wait([reading], timeout=0.5)
             assert not done
             await speech.close()
-            done, _ = await asyncio.wait([listening], timeout=1.0)
-            assert done
-            assert listening.cancelled()
+            await asyncio.wait([reading], timeout=1.0)
+            assert reading.cancelled()
 
 
-@pytest.mark.parametrize(
-    "open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()]
-)
-async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> None:
+@OPENED
+async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Callable[[AsyncClient], Speech]) -> None:
     door = Breaking()
-    async with served(door) as address, AsyncClient(address) as client:
+    async with serving(door) as client:
         speech = open_it(client)
         await speech.close()
         with pytest.raises(asyncio.CancelledError):

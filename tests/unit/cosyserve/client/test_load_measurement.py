@@ -37,15 +37,19 @@ class Scripted(Door):
         self.at_once -= 1
 
 
+async def measured(load: Load, pause: float = 0.0) -> tuple[Outcome, Scripted]:
+    scripted = Scripted(pause)
+    async with serving(scripted) as client:
+        return await measure(client, load), scripted
+
+
 def test_percentiles_are_values_that_occurred() -> None:
     assert percentile([], 50) is None
     assert [percentile([3.0, 1.0, 2.0, 4.0], percent) for percent in (1, 50, 51, 99)] == [1.0, 2.0, 3.0, 4.0]
 
 
 async def test_streams_ask_again_and_every_request_is_another() -> None:
-    scripted = Scripted()
-    async with serving(scripted) as client:
-        outcome = await measure(client, Load(streams=3, seconds=0.3))
+    outcome, scripted = await measured(Load(streams=3, seconds=0.3))
     assert scripted.most <= 3
     seeds = {request.seed for request in scripted.requests}
     assert len(seeds) == len(scripted.requests) == len(outcome.heard) + 3  # the warm-up is not counted
@@ -59,23 +63,19 @@ async def test_streams_ask_again_and_every_request_is_another() -> None:
 
 
 async def test_a_player_that_runs_dry_is_counted() -> None:
-    async with serving(Scripted(pause=0.4)) as client:
-        outcome = await measure(client, Load(streams=1, seconds=0.5, buffer_seconds=0.04))
+    outcome, _ = await measured(Load(streams=1, seconds=0.5, buffer_seconds=0.04), pause=0.4)
     assert outcome.underruns == len(outcome.heard) > 0
     assert 0.2 < outcome.longest_underrun_seconds < 0.4
 
 
 async def test_a_rate_does_not_wait_for_answers() -> None:
-    scripted = Scripted(pause=0.5)
-    async with serving(scripted) as client:
-        outcome = await measure(client, Load(streams=1, rate=40, seconds=0.5))
+    outcome, scripted = await measured(Load(streams=1, rate=40, seconds=0.5), pause=0.5)
     assert scripted.most > 2
     assert as_dict(Load(streams=1, rate=40), outcome)["rate"] == 40
 
 
 async def test_whole_texts() -> None:
-    async with serving(Scripted()) as client:
-        outcome = await measure(client, Load(streams=2, seconds=0.2, offline=True))
+    outcome, _ = await measured(Load(streams=2, seconds=0.2, offline=True))
     assert len(outcome.heard) > 2
     assert outcome.first_byte == outcome.complete
     assert not outcome.first_audible
@@ -83,13 +83,11 @@ async def test_whole_texts() -> None:
 
 @pytest.mark.parametrize(("voice", "counted"), [("full", "refusals"), ("broken", "failures")])
 async def test_refusals_and_failures_are_counted_apart(voice: str, counted: str) -> None:
-    async with serving(Scripted()) as client:
-        outcome: Outcome = await measure(client, Load(streams=2, seconds=0.3, voice=voice))
+    outcome, _ = await measured(Load(streams=2, seconds=0.3, voice=voice))
     assert {name for name in ("refusals", "failures") if getattr(outcome, name)} == {counted}
     assert as_dict(Load(streams=2), outcome)["first_byte_milliseconds"]["p50"] is None
 
 
 async def test_a_server_that_answers_nothing_is_an_error() -> None:
-    async with serving(Scripted()) as client:
-        with pytest.raises(NotFound, match="ghost"):
-            await measure(client, Load(streams=1, seconds=0.2, voice="ghost"))
+    with pytest.raises(NotFound, match="ghost"):
+        await measured(Load(streams=1, seconds=0.2, voice="ghost"))

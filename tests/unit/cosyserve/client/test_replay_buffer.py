@@ -11,9 +11,7 @@ from cosyserve import errors
 from cosyserve.client import AsyncClient
 from cosyserve.client import streaming_speech as written
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-from tests.unit.cosyserve.client.serving import serving
-
-RESPONSE = synthesis_pb2.SynthesizeResponse
+from tests.unit.cosyserve.client.serving import RESPONSE, serving
 
 
 class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
@@ -99,25 +97,26 @@ async def test_fragments_are_asked_for_once() -> None:
         assert speech.resumed == 2
 
 
-@pytest.mark.parametrize("how", [{"resume_seconds": 0.0}, {"buffer_delay_milliseconds": 100}])
-async def test_a_stream_that_cannot_be_repeated_is_raised(how: dict[str, Any]) -> None:
-    async with speller(3) as (client, door), client.streaming_synthesize(**how) as speech:
-        await speech.write("abc")
-        with pytest.raises(errors.Unavailable, match="going away"):
-            await asyncio.wait_for(speech.read(), 20)
-        with pytest.raises(errors.Unavailable, match="going away"):
-            await asyncio.wait_for(speech.write("def"), 20)
-    assert len(door.setups) == 1
-
-
-async def test_a_text_that_is_too_long_to_be_kept_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "MOST_CHARACTERS", 4)
-    async with speller(6) as (client, door), client.streaming_synthesize() as speech:
+@pytest.mark.parametrize(
+    ("how", "most_characters"), [({"resume_seconds": 0.0}, 100), ({"buffer_delay_milliseconds": 100}, 100), ({}, 4)]
+)
+async def test_a_stream_that_cannot_be_repeated_is_raised(
+    how: dict[str, Any], most_characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because of how it was asked for, or because its text is too long to be kept."""
+    monkeypatch.setattr(written, "MOST_CHARACTERS", most_characters)
+    async with speller(6) as (client, door), client.streaming_synthesize(**how) as speech:
         for fragment in ("abc", "def"):
             await speech.write(fragment)
         with pytest.raises(errors.Unavailable, match="going away"):
             await asyncio.wait_for(speech.read(), 20)
+        with pytest.raises(errors.Unavailable, match="going away"):
+            await asyncio.wait_for(speech.write("ghi"), 20)
     assert len(door.setups) == 1
+
+
+def test_a_text_that_is_too_long_to_be_kept_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written, "MOST_CHARACTERS", 4)
     kept = written.MessageReplayBuffer()
     for fragment in ("abc", "def", "g"):
         kept.add(synthesis_pb2.StreamingSynthesizeRequest(text=fragment))

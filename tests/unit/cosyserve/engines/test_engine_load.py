@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from cosyserve.engines.engine_load import WINDOW_SECONDS, BusyMeter, EngineLoad
+from cosyserve.engines.engine_load import WINDOW_SECONDS, BusyMeter, EngineLoad, Work
 from services.llm.backends.backend import MeasuredGeneration
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 
@@ -18,11 +18,6 @@ class Clock:
         self.now = 0.0
         self.load = EngineLoad()
         self.meter = BusyMeter(self.load, lambda: self.now)
-
-    def at(self, seconds: float) -> BusyMeter:
-        """The meter at this time."""
-        self.now = seconds
-        return self.meter
 
     def speak(self, speech_seconds: float, busy_seconds: float) -> None:
         work = self.meter.begins()
@@ -51,47 +46,56 @@ def test_who_hangs_up_before_any_speech_costs_no_speech() -> None:
     assert clock.factor == pytest.approx(0.1)
 
 
-def test_who_hangs_up_beside_one_who_is_spoken_takes_his_time() -> None:
-    """The engine needs longer for the speech that there is, and that is what is measured."""
-    clock = Clock()
-    spoken = clock.meter.begins()
-    for _ in range(10):
-        clock.hang_up(0.1)
-    clock.meter.made(spoken, 5.0)
-    clock.hang_up(0.5)
-    clock.meter.ends(spoken)
-    assert clock.factor == pytest.approx(1.5 / 5.0)
+TIMELINES: dict[str, list[tuple[float, str, str, float | None]]] = {
+    # The engine needs longer for the speech that there is, and that is what is measured.
+    "who hangs up beside one who is spoken takes his time": [
+        (0.0, "spoken", "begins", None),
+        *[
+            (at, "gone", step, None)
+            for tenth in range(10)
+            for at, step in ((tenth / 10, "begins"), ((tenth + 1) / 10, "ends"))
+        ],
+        (1.0, "spoken", "made", 1.0),
+        (1.0, "gone", "begins", None),
+        (1.5, "gone", "ends", None),
+        (1.5, "spoken", "ends", 1.5),
+    ],
+    # Those who hang up are in from 0 to 3 s, and from 2.5 to 6 s.
+    "the time before the first speech counts for who was in": [
+        (0.0, "gone", "begins", None),
+        (1.0, "first", "begins", None),
+        (2.0, "second", "begins", None),
+        (2.5, "other", "begins", None),
+        (3.0, "gone", "ends", None),
+        (4.0, "first", "made", 3.0),
+        (4.0, "first", "ends", None),
+        (5.0, "second", "made", None),
+        (5.0, "second", "ends", 4.0 / 2.0),
+        (6.0, "other", "ends", 4.0 / 2.0),
+    ],
+    "an older piece that speaks later counts from its begin": [
+        (0.0, "older", "begins", None),
+        (1.0, "younger", "begins", None),
+        (2.0, "younger", "made", 1.0),
+        (2.0, "younger", "ends", None),
+        (3.0, "older", "made", 3.0 / 2.0),
+    ],
+}
+"""When which work begins, has made a second of speech, or ends; and the factor then, or None."""
 
 
-def test_the_time_before_the_first_speech_counts_for_who_was_in() -> None:
-    """Hung up: 0 to 3 s. In, and spoken at 4 s: from 1 s on. In, and spoken at 5 s: from 2 s on.
-    Hung up: 2.5 to 6 s.
-    """
-    clock = Clock()
-    gone = clock.meter.begins()
-    first = clock.at(1.0).begins()
-    second = clock.at(2.0).begins()
-    other = clock.at(2.5).begins()
-    clock.at(3.0).ends(gone)
-    clock.at(4.0).made(first, 1.0)
-    assert clock.factor == pytest.approx(3.0)
-    clock.meter.ends(first)
-    clock.at(5.0).made(second, 1.0)
-    clock.meter.ends(second)
-    assert clock.factor == pytest.approx(4.0 / 2.0)
-    clock.at(6.0).ends(other)
-    assert clock.factor == pytest.approx(4.0 / 2.0)
-
-
-def test_an_older_piece_that_speaks_later_counts_from_its_begin() -> None:
-    clock = Clock()
-    older = clock.meter.begins()
-    younger = clock.at(1.0).begins()
-    clock.at(2.0).made(younger, 1.0)
-    assert clock.factor == pytest.approx(1.0)
-    clock.meter.ends(younger)
-    clock.at(3.0).made(older, 1.0)
-    assert clock.factor == pytest.approx(3.0 / 2.0)
+@pytest.mark.parametrize("timeline", TIMELINES.values(), ids=TIMELINES)
+def test_what_works_side_by_side_shares_the_time(timeline: list[tuple[float, str, str, float | None]]) -> None:
+    clock, works = Clock(), dict[str, Work]()
+    for now, name, step, factor in timeline:
+        clock.now = now
+        if step == "begins":
+            works[name] = clock.meter.begins()
+        elif step == "made":
+            clock.meter.made(works[name], 1.0)
+        else:
+            clock.meter.ends(works[name])
+        assert factor is None or clock.factor == pytest.approx(factor)
 
 
 def test_work_without_speech_is_kept_in_one_place_and_forgotten_with_the_rest() -> None:

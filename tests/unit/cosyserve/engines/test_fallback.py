@@ -46,28 +46,55 @@ def test_each_step_down_is_logged_once_and_told_without_paths(caplog: pytest.Log
     ]
 
 
-def test_strict_refuses_the_first_step_down_with_its_reason() -> None:
-    with pytest.raises(SettingsError, match="STRICT is true and best cannot serve: the package is not installed"):
-        first_working("llm", rungs(EngineUnavailable("the package is not installed")), strict=True, setting="STRICT")
+def waits() -> object:
+    return threading.Event().wait()
+
+
+ENDS: dict[str, tuple[list[Candidate[object]], bool, type[Exception], str]] = {
+    "strict refuses the first step down with its reason": (
+        rungs(EngineUnavailable("the package is not installed")),
+        True,
+        SettingsError,
+        "STRICT is true and best cannot serve: the package is not installed",
+    ),
+    "a broken model is no reason to step down from what needs no files of its own": (
+        rungs(EngineUnavailable("no"), ModelError("flow.pt: missing")),
+        False,
+        ModelError,
+        r"flow\.pt: missing",
+    ),
+    "the last rung says what is wrong itself": (
+        [Candidate("cpu", lambda: refusing(SettingsError("model is not set")))],
+        True,
+        SettingsError,
+        r"^model is not set$",
+    ),
+    "other faults pass through": (rungs(ZeroDivisionError("of the engine")), False, ZeroDivisionError, "of the engine"),
+    "strict waits no longer than the limit": (
+        [Candidate("best", waits), Candidate("plain", lambda: "plain engine")],
+        True,
+        EngineUnavailable,
+        r"STRICT is true and best cannot serve: best did not load in 0\.1 s",
+    ),
+    "the last rung has the limit, too": (
+        [Candidate("best", waits)],
+        False,
+        EngineUnavailable,
+        r"^best did not load in 0\.1 s",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ladder", "strict", "error", "message"), ENDS.values(), ids=ENDS)
+def test_where_the_ladder_ends_the_reason_is_raised(
+    ladder: list[Candidate[object]], strict: bool, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        first_working("llm", ladder, strict=strict, setting="STRICT", load_seconds=0.1)
+
+
+def test_strict_takes_the_first_that_serves() -> None:
     assert first_working("llm", rungs(EngineUnavailable("no"))[1:], strict=True, setting="STRICT").rung == "good"
-
-
-def test_a_broken_model_is_no_reason_to_step_down_from_what_needs_no_files_of_its_own() -> None:
-    with pytest.raises(ModelError, match=r"flow\.pt: missing"):
-        first_working(
-            "llm", rungs(EngineUnavailable("no"), ModelError("flow.pt: missing")), strict=False, setting="STRICT"
-        )
-
-
-def test_the_last_rung_says_what_is_wrong_itself() -> None:
-    only = [Candidate[object]("cpu", lambda: refusing(SettingsError("model is not set")))]
-    with pytest.raises(SettingsError, match=r"^model is not set$"):
-        first_working("llm", only, strict=True, setting="STRICT")
-
-
-def test_other_faults_pass_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        first_working("llm", rungs(ZeroDivisionError()), strict=False, setting="STRICT")
 
 
 @pytest.mark.parametrize(
@@ -118,18 +145,32 @@ async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(
     ]
 
 
-async def test_an_engine_without_files_that_does_not_speak_has_a_broken_model() -> None:
-    load, loaded = with_files()
-    with pytest.raises(ModelError, match="it cannot speak: no sound"):
+@pytest.mark.parametrize(
+    ("strict", "error", "message", "tried"),
+    [
+        pytest.param(
+            False,
+            ModelError,
+            "it cannot speak: no sound",
+            ["best", "good", "plain"],
+            id="an engine without files has a broken model",
+        ),
+        pytest.param(
+            True,
+            EngineUnavailable,
+            "STRICT is true and best cannot serve: it cannot speak: no sound",
+            ["best"],
+            id="strict takes no other engine",
+        ),
+    ],
+)
+async def test_where_no_engine_speaks_the_reason_is_raised(
+    strict: bool, error: type[Exception], message: str, tried: list[str]
+) -> None:
+    load, loaded = with_files(strict=strict)
+    with pytest.raises(error, match=message):
         await first_speaking(load, partial(speak, mute=("best", "good", "plain")), "it cannot speak")
-    assert loaded == ["best", "good", "plain"]
-
-
-async def test_strict_takes_no_other_engine_for_one_that_does_not_speak() -> None:
-    load, loaded = with_files(strict=True)
-    with pytest.raises(EngineUnavailable, match="STRICT is true and best cannot serve: it cannot speak: no sound"):
-        await first_speaking(load, speak, "it cannot speak")
-    assert loaded == ["best"]
+    assert loaded == tried
 
 
 class Mute:
@@ -175,15 +216,3 @@ def test_an_engine_that_does_not_load_in_its_time_is_stepped_over(caplog: pytest
     assert not released.is_set()
     hanging.set()
     assert released.wait(10), "an engine that comes too late gives its memory back"
-    with pytest.raises(EngineUnavailable, match=r"STRICT is true and best cannot serve: best did not load in 0\.1 s"):
-        first_working(
-            "llm",
-            [Candidate("best", threading.Event().wait), ladder[1]],
-            strict=True,
-            setting="STRICT",
-            load_seconds=0.1,
-        )
-    with pytest.raises(EngineUnavailable, match=r"^best did not load in 0\.1 s"):
-        first_working(
-            "llm", [Candidate("best", threading.Event().wait)], strict=False, setting="STRICT", load_seconds=0.1
-        )

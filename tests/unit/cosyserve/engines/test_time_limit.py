@@ -2,6 +2,7 @@
 its result released.
 """
 
+import queue
 import subprocess
 import sys
 import threading
@@ -31,26 +32,20 @@ def test_calls_one_after_another_share_a_thread_that_lives_on() -> None:
 
 
 def test_a_call_that_hangs_is_given_up_and_the_next_one_runs() -> None:
-    go_on, released = threading.Event(), threading.Event()
-    given: list[str] = []
+    go_on, released = threading.Event(), queue.SimpleQueue[str]()
 
     def late() -> str:
         go_on.wait(30)
         return "late engine"
 
-    def discard(engine: str) -> None:
-        given.append(engine)
-        released.set()
-
     began = time.monotonic()
     with pytest.raises(CallTimedOut):
-        run_with_time_limit(0.1, late, discard)
+        run_with_time_limit(0.1, late, released.put)
     assert time.monotonic() - began < 5
     assert run_with_time_limit(10, lambda: "next engine") == "next engine"
-    assert given == []
+    assert released.empty()
     go_on.set()
-    assert released.wait(10)
-    assert given == ["late engine"]
+    assert released.get(timeout=10) == "late engine"
 
 
 def test_nothing_is_kept_of_what_was_loaded() -> None:

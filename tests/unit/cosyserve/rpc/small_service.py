@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,11 +49,13 @@ async def nothing() -> None:
 
 
 @contextlib.asynccontextmanager
-async def reached(load: Callable[[Service], Awaitable[Any]], **settings: Any) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to the service of `load` while the block runs."""
+async def reached(
+    load: Callable[[Service], Awaitable[Any]], options: Sequence[tuple[str, int]] = (), **settings: Any
+) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel of `options` to the service of `load` while the block runs."""
     async with (
         running(NAME, replace(SETTINGS, **settings), load) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel,
     ):
         yield channel
 

@@ -36,6 +36,12 @@ async def linger(gate: FirstMessageLimit, peer: str = HERE) -> Turn:
 holding: list["asyncio.Task[None]"] = []
 
 
+async def through(gate: FirstMessageLimit, peer: str = HERE) -> str:
+    """A call that is read at once when it has its turn."""
+    async with gate.turn(peer):
+        return peer
+
+
 async def test_never_more_at_once_than_the_limit() -> None:
     gate, most = brief(3), 0
 
@@ -136,12 +142,7 @@ async def empty_calls(gate: FirstMessageLimit, a_second: int) -> None:
 async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
     gate = FirstMessageLimit(1, 5.0)
     turn = await linger(gate)
-
-    async def call() -> None:
-        async with gate.turn(HERE):
-            pytest.fail("a turn was given")
-
-    waiting = asyncio.create_task(call())
+    waiting = asyncio.create_task(through(gate))
     await asyncio.sleep(0.01)
     gate.close(lambda: Unavailable("leaving"))
     assert turn.lost.is_set()
@@ -149,7 +150,7 @@ async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
     with pytest.raises(Unavailable):
         await asyncio.wait_for(waiting, 1)
     with pytest.raises(Unavailable):
-        await call()
+        await through(gate)
     assert len(gate.turns) == 0
 
 
@@ -157,8 +158,7 @@ async def test_waiting_has_an_end() -> None:
     gate = FirstMessageLimit(1, 0.1)
     async with gate.turn(HERE):
         with pytest.raises(DeadlineExceeded, match=r"not read in 0\.1 s"):
-            async with gate.turn(HERE):
-                pass
+            await through(gate)
     async with gate.turn(HERE):
         assert len(gate.turns) == 1
 
@@ -166,18 +166,13 @@ async def test_waiting_has_an_end() -> None:
 async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "_MOST_WAITING", 2)
     gate = FirstMessageLimit(1, 5.0)
-
-    async def call(peer: str) -> str:
-        async with gate.turn(peer):
-            return peer
-
     async with gate.turn(HERE):
-        waiting = [asyncio.create_task(call(HERE)) for _ in range(2)]
+        waiting = [asyncio.create_task(through(gate)) for _ in range(2)]
         await asyncio.sleep(0.01)
         with pytest.raises(Overloaded, match="2 calls wait"):
-            await call(HERE)
+            await through(gate)
         # A call of another host takes the place of the last one of the host that has the most.
-        elsewhere = asyncio.create_task(call(ELSEWHERE))
+        elsewhere = asyncio.create_task(through(gate, ELSEWHERE))
         with pytest.raises(Overloaded, match="2 calls wait"):
             await waiting[1]
     assert [*await asyncio.gather(waiting[0], elsewhere)] == [HERE, ELSEWHERE]

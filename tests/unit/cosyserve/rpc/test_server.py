@@ -128,23 +128,6 @@ async def test_a_method_that_does_not_exist_is_unimplemented() -> None:
     assert status.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_hanging_up_ends_the_handler() -> None:
-    ended = asyncio.Event()
-
-    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
-        try:
-            yield synthesis_pb2.SynthesizeResponse(audio=b"x")
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
-
-    async with served(behaviour) as stub:
-        call = stub.Synthesize(synthesis_pb2.SynthesizeRequest())
-        await call.read()
-        call.cancel()
-        await asyncio.wait_for(ended.wait(), 5)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -23,6 +23,7 @@ from tests.unit.cosyserve.rpc.small_service import (
     loader,
     nothing,
     one_chunk,
+    reached,
     status_of,
 )
 
@@ -149,24 +150,23 @@ async def test_callers_that_hang_up_after_a_quiet_time_do_not_cost_the_connectio
     pings as an attack.
     """
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)]
-    async with running(NAME, SETTINGS, loader(one_chunk)) as service:  # noqa: SIM117 - the channel's address comes from the service
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            kept = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
-            assert (await kept.read()).status == SERVING
-            lost = asyncio.create_task(kept.read())
-            await asyncio.sleep(33)
-            for _ in range(25):
-                call = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
-                await call.read()
-                waiting = asyncio.create_task(call.read())
-                await asyncio.sleep(0.02)
-                call.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
-                await asyncio.sleep(0.1)
-            assert not lost.done(), lost.exception()
-            kept.cancel()
-            await asyncio.gather(lost, return_exceptions=True)
+    async with reached(loader(one_chunk), options) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        kept = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
+        assert (await kept.read()).status == SERVING
+        lost = asyncio.create_task(kept.read())
+        await asyncio.sleep(33)
+        for _ in range(25):
+            call = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
+            await call.read()
+            waiting = asyncio.create_task(call.read())
+            await asyncio.sleep(0.02)
+            call.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await asyncio.sleep(0.1)
+        assert not lost.done(), lost.exception()
+        kept.cancel()
+        await asyncio.gather(lost, return_exceptions=True)
 
 
 async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:

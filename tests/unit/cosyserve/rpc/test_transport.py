@@ -10,9 +10,8 @@ import pytest
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import Unavailable
-from cosyserve.rpc.server import running
 from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_options, server_options
-from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk
+from tests.unit.cosyserve.client.serving import Door, serving
 
 ROOT = Path(__file__).parents[4]
 _MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
@@ -50,10 +49,7 @@ def test_nothing_in_the_product_makes_a_channel_or_server_of_its_own_options() -
 
 
 async def test_a_server_that_is_there_is_found() -> None:
-    async with (
-        running(NAME, SETTINGS, loader(one_chunk)) as service,
-        AsyncClient(f"127.0.0.1:{service.port}") as client,
-    ):
+    async with serving(Door([])) as client:
         await client.connect()
 
 

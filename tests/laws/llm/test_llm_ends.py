@@ -1,8 +1,12 @@
-"""A cancelled sentence: no further pass begins for it, and its memory is free at once."""
+"""How a sentence and an engine end. A cancelled sentence: no further pass begins for it, and its
+memory is free at once. An engine that has failed reports it and accepts no more sentences; a single
+failed pass does not stop it.
+"""
 
 import asyncio
 import contextlib
 import threading
+import traceback
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -15,8 +19,9 @@ from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavaila
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.scheduler import Limits
+from services.llm.engine.scheduler import Limits, Scheduler
 from services.llm.generation.request import Grouping, Hop
+from tests.stacks.calls import all_of, until
 from tests.unit.llm.tiny_llm import arriving, model, on_engine, readable_engine, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
@@ -89,7 +94,7 @@ async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool)
         begun = decoder.passes_of(slot)
         assert backend.engine.stats.reserved_kv_bytes > 0
         if by_task:
-            reader = asyncio.create_task(_read(stream))
+            reader = asyncio.create_task(all_of(stream))
             await asyncio.sleep(0)
             reader.cancel()
             await asyncio.wait([reader])
@@ -103,11 +108,6 @@ async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool)
         await tokens(backend, sentence(3))
         assert decoder.passes_of(slot) == begun
         assert slot() is None
-
-
-async def _read(stream: object) -> None:
-    async for _ in stream:  # type: ignore[attr-defined]
-        pass
 
 
 async def test_a_waiting_sentence_that_is_cancelled_never_begins() -> None:
@@ -136,8 +136,7 @@ async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
     async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
         stream = backend.generate(sentence(0, text=text(), grouping=TOKEN_BY_TOKEN))
         await first_token(stream)
-        while not backend.engine.stats.parked:
-            await asyncio.sleep(0.001)
+        await until(lambda: backend.engine.stats.parked)
         passes = len(decoder.passes)
         other = await tokens(backend, sentence(2))
         assert len(decoder.passes) == passes + len(other) + (len(other) < 60)
@@ -153,8 +152,7 @@ async def test_hanging_up_while_parked_frees_the_slot() -> None:
 
     async with watched(Limits(running=1, waiting=0)) as (backend, _):
         reader = asyncio.create_task(tokens(backend, sentence(0, text=text())))
-        while not (backend.engine.stats.parked and backend.engine.stats.prefills):
-            await asyncio.sleep(0.001)
+        await until(lambda: backend.engine.stats.parked and backend.engine.stats.prefills)
         assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.config, 2048)
         reader.cancel()
         await asyncio.wait([reader])
@@ -203,10 +201,9 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
             return hidden * float("nan") if len(hidden) > 30 else hidden
 
         object.__setattr__(decoder, "broken", fail_on_long)
-        with pytest.raises(InternalFault, match="failed: RuntimeError"):
-            await tokens(backend, sentence(1, words=40))
-        with pytest.raises(InternalFault, match="non-finite log-probabilities at token 0"):
-            await tokens(backend, sentence(1, words=40))
+        for message in ("failed: RuntimeError", "non-finite log-probabilities at token 0"):
+            with pytest.raises(InternalFault, match=message):
+                await tokens(backend, sentence(1, words=40))
         assert await other == expected == await tokens(backend, sentence(2))
         assert backend.engine.stats.reserved_kv_bytes == 0
     assert "device on fire" in caplog.text
@@ -231,17 +228,100 @@ async def test_a_broken_text_stream_ends_the_sentence() -> None:
         raise InvalidRequest("text.ids[0] is 900, allowed 0 to 299")
 
     async with watched(Limits(running=1, waiting=0), positions=128) as (backend, _):
-        with pytest.raises(InvalidRequest, match="900"):
-            await tokens(backend, sentence(0, text=text()))
-        with pytest.raises(InvalidRequest, match="0 ids"):
-            await tokens(backend, sentence(0, text=arriving([])))
-        with pytest.raises(InvalidRequest, match="more than 6 ids"):
-            await tokens(backend, sentence(0, text=arriving([1, 2, 3], [4, 5, 6], [7])))
+        for written, message in (
+            (text(), "900"),
+            (arriving([]), "0 ids"),
+            (arriving([1, 2, 3], [4, 5, 6], [7]), "more than 6 ids"),
+        ):
+            with pytest.raises(InvalidRequest, match=message):
+                await tokens(backend, sentence(0, text=written))
         assert backend.engine.stats.reserved_kv_bytes == 0
 
 
 def test_engine_threads_leave_with_the_engine() -> None:
-    engine = readable_engine(model(), Limits(running=1, waiting=0))
-    engine.close()
+    readable_engine(model(), Limits(running=1, waiting=0)).close()
     assert "llm-engine" not in {thread.name for thread in threading.enumerate()}
     assert torch.get_num_threads() == 1
+
+
+@contextlib.asynccontextmanager
+async def failing(*, batch_invariant: bool = True) -> AsyncIterator[tuple[TorchBackend, list[int], list[str]]]:
+    """A backend, the number of passes that fail from now on as those of a device do, with an error
+    that is not ours, and the reasons given to on_fault.
+    """
+    failures, faults = [0], list[str]()
+
+    def fail(hidden: Tensor) -> Tensor:
+        if failures[0]:
+            failures[0] -= 1
+            raise RuntimeError("device-side assert triggered")
+        return hidden
+
+    options = {"batch_invariant": batch_invariant, "on_fault": faults.append}
+    async with watched(Limits(running=4, waiting=4), **options) as (backend, decoder):
+        object.__setattr__(decoder, "broken", fail)
+        yield backend, failures, faults
+
+
+async def fails(backend: TorchBackend, message: str, kind: type[Exception] = InternalFault) -> Exception:
+    """The error of a sentence."""
+    with pytest.raises(kind, match=message) as caught:
+        await tokens(backend, sentence(2))
+    return caught.value
+
+
+@pytest.mark.parametrize("batch_invariant", [True, False])
+async def test_three_failed_passes_in_a_row_end_the_engine(
+    batch_invariant: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with failing(batch_invariant=batch_invariant) as (backend, failures, faults):
+        failures[0] = 3
+        for _ in range(3):
+            await fails(backend, "failed: RuntimeError")
+        await asyncio.to_thread(backend.engine._thread.join, 20)
+        assert faults == ["the speech-token engine failed with PassesFail and has to be restarted"]
+        await fails(backend, "failed with PassesFail and has to be restarted")
+    assert "device-side assert triggered" in caplog.text
+
+
+async def test_two_failed_passes_and_a_good_one_do_not() -> None:
+    async with failing() as (backend, failures, faults):
+        for _ in range(2):
+            failures[0] = 2
+            await fails(backend, "failed: RuntimeError")
+            await fails(backend, "failed: RuntimeError")
+            assert await tokens(backend, sentence(2))
+        assert faults == []
+
+
+async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device in error the slot of the next sentence may be what fails first."""
+    async with failing() as (backend, _, faults):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("device-side assert triggered"))
+            )
+            for _ in range(3):
+                await fails(backend, "failed: RuntimeError")
+            await asyncio.to_thread(backend.engine._thread.join, 20)
+        assert len(faults) == 1
+
+
+async def test_an_engine_thread_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with failing() as (backend, _, faults):
+
+        def breaks(_: Scheduler) -> None:
+            raise KeyError("policy")
+
+        monkeypatch.setattr(Scheduler, "next", breaks)
+        await fails(backend, "failed with KeyError")
+        await asyncio.to_thread(backend.engine._thread.join, 20)
+        assert faults == ["the speech-token engine failed with KeyError and has to be restarted"]
+
+
+async def test_each_request_to_a_closed_engine_gets_its_own_error() -> None:
+    async with failing() as (backend, _, _faults):
+        await backend.close()
+        refusals = [await fails(backend, "shutting down", Unavailable) for _ in range(3)]
+    assert len({id(error) for error in refusals}) == 3
+    assert len({len(traceback.extract_tb(error.__traceback__)) for error in refusals}) == 1

@@ -1,17 +1,20 @@
-"""What the services count, read from a real OTLP/gRPC receiver."""
+"""What the services count and the trace of a request, read from real OTLP/gRPC receivers."""
 
+import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from tests.fuzz.upload_seeds import seeds
 from tests.stacks.scripted_server import listening
 from tests.stacks.up_process import TINY
@@ -102,3 +105,78 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
     # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
     assert receiver.total("cosyserve.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
     assert receiver.total("cosyserve.speech.faults") == receiver.total("cosyserve.speech.faults", guard="TOO_SHORT")
+
+
+DOOR = "cosyserve.v1.SynthesisService/Synthesize"
+CALLERS_TRACE = "0af7651916cd43dd8448eb211c80319c"
+CALLERS_SPAN = "b7ad6b7169203331"
+
+
+class TraceReceiver(trace_service_pb2_grpc.TraceServiceServicer):
+    """What an OpenTelemetry collector does with an export: takes it."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Any]] = []
+        """Each with its service in front."""
+
+    async def Export(self, request: Any, context: Any) -> Any:
+        for resource in request.resource_spans:
+            service = next(
+                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
+            )
+            self.spans += [(service, span) for scope in resource.scope_spans for span in scope.spans]
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+async def _speak(stub: Any, text: str, **metadata: str) -> int:
+    """Synthesize; the number of audio messages."""
+    call = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, seed=3), metadata=tuple(metadata.items()))
+    return sum([bool(response.audio) async for response in call])
+
+
+async def test_one_trace_per_request_with_every_stage_below_it() -> None:
+    receiver = TraceReceiver()
+    async with listening(trace_service_pb2_grpc.add_TraceServiceServicer_to_server, receiver) as address:
+        # Leaving the stack makes every service send what it still holds.
+        stack_of = local_deployment(TINY, backend="fake", environ={"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}"})
+        async with stack_of as stack, grpc.aio.insecure_channel(stack.address) as channel:
+            stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+            chunks, *_ = await asyncio.gather(
+                _speak(stub, "A single sentence is spoken.", traceparent=f"00-{CALLERS_TRACE}-{CALLERS_SPAN}-01"),
+                _speak(stub, "Another request at the same time."),
+            )
+    doors = [span for _, span in receiver.spans if span.name == DOOR]
+    assert len(doors) == len({span.trace_id for span in doors}) == 2
+    assert {span.parent_span_id.hex() for span in doors} == {CALLERS_SPAN, ""}
+
+    services = {service for service, span in receiver.spans if span.trace_id.hex() == CALLERS_TRACE}
+    ours = [span for _, span in receiver.spans if span.trace_id.hex() == CALLERS_TRACE]
+    names = {span.span_id: span.name for span in ours}
+    tree = Counter((names.get(span.parent_span_id, "the caller"), span.name) for span in ours)
+    analyze, generate, decode = (
+        "cosyserve.v1." + name
+        for name in ("FrontendService/Analyze", "LlmService/Generate", "Token2WavService/DecodeStream")
+    )
+    assert tree.pop((decode, "token2wav.flow")) == tree.pop((decode, "token2wav.vocoder")) == chunks
+    assert chunks > 1
+    # On a busy machine a first piece may wait for the second.
+    tree.pop((decode, "token2wav.hold"), None)
+    assert tree == Counter(
+        {
+            ("the caller", DOOR): 1,
+            (DOOR, "cosyserve.v1.FrontendService/GetVoice"): 1,
+            (DOOR, analyze): 1,
+            (analyze, "frontend.analyze"): 1,
+            (DOOR, generate): 1,
+            (generate, "llm.queue"): 1,
+            (generate, "llm.prefill"): 1,
+            (generate, "llm.first_hop"): 1,
+            (generate, "llm.decode"): 1,
+            (DOOR, decode): 1,
+        }
+    )
+    assert services == {"SynthesisService", "FrontendService", "LlmService", "Token2WavService"}
+    (door,) = [span for span in ours if span.name == DOOR]
+    begins, ends = [span.start_time_unix_nano for span in ours], [span.end_time_unix_nano for span in ours]
+    assert all(begin <= end for begin, end in zip(begins, ends, strict=True))
+    assert (min(begins), max(ends)) == (door.start_time_unix_nano, door.end_time_unix_nano), "all work lies inside"
