@@ -196,8 +196,10 @@ def hint_of(door: Admission, kind: RequestKind = ANYTHING, size: float = 1.0, me
 
 
 def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, replicas: int = 1) -> list[StageLoad]:
-    stages = [StageLoad("llm", "0", Load(llm))]
-    return stages + [StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)]
+    return [
+        StageLoad("llm", "0", Load(llm)),
+        *(StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)),
+    ]
 
 
 @pytest.mark.parametrize(
