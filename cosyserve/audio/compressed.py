@@ -10,7 +10,7 @@ PyAV is the extra `audio` of the package `cosyserve`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -165,7 +165,9 @@ class Compressed:
             self._written, "w", format=codec.container, options={**codec.container_options, **_ALWAYS}
         )
         self._container.metadata["comment"] = SYNTHETIC
-        self._stream = self._container.add_stream(codec.encoder, rate=sample_rate, options=dict(codec.encoder_options))
+        self._stream = cast(
+            "Any", self._container.add_stream(codec.encoder, rate=sample_rate, options=dict(codec.encoder_options))
+        )
         self._stream.format, self._stream.layout = codec.sample_format, "mono"
         if bit_rate is not None:
             self._stream.bit_rate = bit_rate

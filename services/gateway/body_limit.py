@@ -86,8 +86,8 @@ class BodyLimit:
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError as error:
-            message = f"the body did not arrive within {self._seconds:g} s, {size} bytes did"
-            raise _Refused(Failure(408, "body_timeout", message)) from error
+            late = f"the body did not arrive within {self._seconds:g} s, {size} bytes did"
+            raise _Refused(Failure(408, "body_timeout", late)) from error
 
 
 def _content_length(scope: Scope) -> int | None:

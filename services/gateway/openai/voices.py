@@ -1,7 +1,7 @@
 """/v1/audio/voices: the voices of the server, made from uploads and shared by all replicas."""
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request, UploadFile
 from pydantic import BaseModel
@@ -117,7 +117,7 @@ def _details(voice: VoiceDetails) -> VoiceDetailsObject:
     )
 
 
-def _fields(voice: VoiceLine) -> dict[str, object]:
+def _fields(voice: VoiceLine) -> dict[str, Any]:
     return {
         "id": voice.id,
         "name": voice.display_name or voice.id,

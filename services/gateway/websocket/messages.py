@@ -76,7 +76,7 @@ def read_setup(message: dict[str, Any]) -> Setup:
 
 def read_part(message: dict[str, Any]) -> Text | Command:
     """What follows a setup. Raises InvalidRequest naming the field."""
-    return _read(Text if message.get("type") == "text" else Command, message)
+    return _read(Text, message) if message.get("type") == "text" else _read(Command, message)
 
 
 def header_message(header: Header) -> dict[str, object]:
