@@ -134,12 +134,6 @@ def test_where_one_place_is_left_all_have_to_end(
     assert found.next_place(1, now) == pytest.approx(hint)
 
 
-def test_requests_that_were_hung_up_on_teach_nothing(found: WaitEstimator) -> None:
-    found.ends(found.begins(TEXT, 100, 0.0), 0.01, completed=False)
-    found.begins(TEXT, 100, 0.0)
-    assert found.next_place(1, 0.0) == pytest.approx(100 * TEXT.first_guess)
-
-
 def test_hang_ups_and_early_ends_do_not_shorten_the_hint() -> None:
     """What those under way will take decides, however many left before."""
     now = 0.0
@@ -196,8 +190,10 @@ def hint_of(door: Admission, kind: RequestKind = ANYTHING, size: float = 1.0, me
 
 
 def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, replicas: int = 1) -> list[StageLoad]:
-    stages = [StageLoad("llm", "0", Load(llm))]
-    return stages + [StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)]
+    return [
+        StageLoad("llm", "0", Load(llm)),
+        *(StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,10 @@ class Taken:
         self.sentences.append(sentence)
 
     async def add(self, index: int, ids: tuple[int, ...], *, unfinished: bool, begin: int = 0) -> None:
-        end = begin + len(ids)
         words = [
             frontend_pb2.SpokenWord(text=text, first_id=first, ids=count)
             for text, first, count in WORDS
-            if begin <= first < end
+            if begin <= first < begin + len(ids)
         ]
         message = frontend_pb2.Sentence(index=index, token_ids=ids, words=words)
         await self._deduplicator.add(message, unfinished=unfinished)

@@ -197,8 +197,7 @@ def test_other_pauses_are_another_assembly(monkeypatch: pytest.MonkeyPatch) -> N
         2,
         [0, 33, 67, 100, 133, 167, 200, 200, 200],
     )
-    begun = engines.Engines()
-    resumed = engines.Engines(wanted=begun.name)
+    resumed = engines.Engines(wanted=engines.Engines().name)
     resumed.require()
     monkeypatch.setattr(engines, "ASSEMBLY", 3)
     with pytest.raises(FailedPrecondition, match="the request was begun by engines"):

@@ -164,8 +164,9 @@ def test_refused(check: Check, fields: dict[str, Any], message: str) -> None:
 
 def test_what_is_asked_for_is_read() -> None:
     request = synthesis_pb2.SynthesizeRequest(text="a", prompt=RECORDING, instruction="  Speak slowly. ")
-    heard = Recording(b"RIFF", "Hello.", "en")
-    assert validation.streaming(request, 100).prompting == Prompting(recording=heard, instruction="Speak slowly.")
+    assert validation.streaming(request, 100).prompting == Prompting(
+        recording=Recording(b"RIFF", "Hello.", "en"), instruction="Speak slowly."
+    )
     longest = synthesis_pb2.SynthesizeUnaryRequest(text="a", voice="anna", instruction="a" * 500, prompt_mode=3)
     assert validation.unary(longest, 100).prompting == Prompting(
         "anna", mode=PromptMode.INSTRUCT, instruction="a" * 500

@@ -104,10 +104,8 @@ def test_what_cannot_be_kept_goes_with_the_process(tmp_path: Path) -> None:
         "'/dev/null'})\n"
         "(kept / 'kernel').touch()\nprint(kept)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
-    )
-    kept = Path(done.stdout.strip())
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    kept = Path(subprocess.check_output([sys.executable, "-c", program], env=environ, text=True).strip())
     assert (kept.parent, kept.exists()) == (tmp_path, False)
 
 

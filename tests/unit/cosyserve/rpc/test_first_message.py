@@ -19,12 +19,11 @@ from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_c
 from tools.attack.raw_http2 import RawConnection, connected
 
 SYNTHESIZE = f"/{NAME}/Synthesize"
-QUICK = replace(SETTINGS, first_message_seconds=0.5)
 
 
 @contextlib.asynccontextmanager
-async def attacked(**settings: Any) -> AsyncIterator[tuple[Service, RawConnection]]:
-    told = replace(QUICK, **settings)
+async def attacked(first_message_seconds: float = 0.5, **settings: Any) -> AsyncIterator[tuple[Service, RawConnection]]:
+    told = replace(SETTINGS, first_message_seconds=first_message_seconds, **settings)
     async with running(NAME, told, loader(one_chunk)) as service, connected(f"127.0.0.1:{service.port}") as raw:
         async with asyncio.timeout(5):
             await raw.settled()
@@ -95,9 +94,10 @@ async def test_calls_that_never_send_starve_neither_health_nor_a_request(attacke
                 await asyncio.sleep(0.02)
 
         attacking = asyncio.create_task(attack())
-        options = [("grpc.use_local_subchannel_pool", 1)]
         try:
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
+            async with grpc.aio.insecure_channel(
+                f"127.0.0.1:{service.port}", options=[("grpc.use_local_subchannel_pool", 1)]
+            ) as channel:
                 health: Any = health_pb2_grpc.HealthStub(channel)
                 for _ in range(4):
                     await asyncio.sleep(0.5)

@@ -56,8 +56,9 @@ async def test_what_is_not_there_and_lists_are_answered_as_before(answers) -> No
     missing = await answers(Request(file_containing_symbol="cosyserve.v1.NoService"))
     assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
     listed = await answers(Request(list_services=""))
-    names = {service.name for service in listed.list_services_response.service}
-    assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names
+    assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= {
+        service.name for service in listed.list_services_response.service
+    }
 
 
 def _without_json_names(message: descriptor_pb2.DescriptorProto) -> None:

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import errors
 from cosyserve.rpc.calls import retry_delay
-from cosyserve.rpc.server import ServerSettings, Service, ServiceBroken, running, serve
+from cosyserve.rpc.server import Service, ServiceBroken, running, serve
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.unit.cosyserve.rpc.small_service import (
     NAME,
@@ -78,9 +78,10 @@ async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> N
             yield synthesis_pb2.SynthesizeResponse()
             await asyncio.sleep(2)
 
-    settings = replace(SETTINGS, max_incoming_messages=2)
     server = contextlib.AsyncExitStack()
-    service = await server.enter_async_context(running(NAME, settings, loader(one_chunk, streaming=behaviour)))
+    service = await server.enter_async_context(
+        running(NAME, replace(SETTINGS, max_incoming_messages=2), loader(one_chunk, streaming=behaviour))
+    )
     message = synthesis_pb2.StreamingSynthesizeRequest()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
@@ -177,9 +178,8 @@ async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.2)
     async with contextlib.AsyncExitStack() as exits:
-        service = await exits.enter_async_context(running(NAME, settings, loader(endless)))
+        service = await exits.enter_async_context(running(NAME, replace(SETTINGS, drain_seconds=0.2), loader(endless)))
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
             stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
             waiting = asyncio.create_task(said_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest())))
