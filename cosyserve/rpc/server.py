@@ -88,10 +88,9 @@ class ServerSettings:
             require_range(self, [name], message, least=least, most=most)
         for network in self.warm_up_from:
             ipaddress.ip_network(network)
-        if self.log_level.upper() not in logging.getLevelNamesMapping():
-            raise ValueError(
-                f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}"
-            )
+        levels = logging.getLevelNamesMapping()
+        if self.log_level.upper() not in levels:
+            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(levels)}")
 
 
 class StoppedWhileLoading(Exception):
