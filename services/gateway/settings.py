@@ -3,6 +3,8 @@
 import logging
 from dataclasses import dataclass
 
+from cosyserve.settings import require_range
+
 PREFIX = "COSYSERVE_GATEWAY_"
 
 
@@ -46,14 +48,13 @@ class GatewaySettings:
             ("max_connections", 1, 65_536),
             ("drain_seconds", 0.0, 3_600.0),
         ):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(f"{name} is {getattr(self, name):g}, allowed are {least:g} to {most:g}")
+            message = "{name} is {value:g}, allowed are {least:g} to {most:g}"
+            require_range(self, [name], message, least=least, most=most)
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ValueError(f"root_path is {self.root_path!r}; it begins with / and does not end with it")
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65_535:
             raise ValueError(f"listen is {self.listen!r}, which is not host:port")
-        if self.log_level.upper() not in logging.getLevelNamesMapping():
-            raise ValueError(
-                f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}"
-            )
+        levels = logging.getLevelNamesMapping()
+        if self.log_level.upper() not in levels:
+            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(levels)}")
