@@ -45,6 +45,7 @@ _MARGIN = (N_FFT - SAMPLES_PER_MEL_FRAME) // 2
 
 
 @functools.cache
+@torch.inference_mode(mode=False)  # the first caller may serve; a training could not use what it made
 def mel_basis(device: torch.device) -> Tensor:
     """float32 [80, 961]: Slaney filters from 0 to 8000 Hz at 24 kHz."""
     return slaney_filterbank(SAMPLE_RATE, N_FFT, MEL_BINS, 0.0, HIGHEST_HERTZ).to(device)

@@ -193,10 +193,10 @@ async def test_tensorrt_llm_runs_in_this_process_unless_the_user_wants_another(
     at_import: list[str | None] = []
     import_module = importlib.import_module
 
-    def watched(name: str) -> ModuleType:
+    def watched(name: str, package: str | None = None) -> ModuleType:
         if name == "tensorrt_llm":
             at_import.append(os.environ.get(trtllm_backend.SINGLE_PROCESS))
-        return import_module(name)
+        return import_module(name, package)
 
     with library("tensorrt_llm", monkeypatch):
         if chosen is None:
