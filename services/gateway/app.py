@@ -16,13 +16,13 @@ from cosyserve.errors import CosyserveError
 from cosyserve.rpc.service_info import release
 from services.gateway import health
 from services.gateway.body_limit import BodyLimit
-from services.gateway.failures import Failure, failure_of
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
-from services.gateway.speaking import Speaker
-from services.gateway.voice_names import VoiceNames
+from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.speaking import Speaker
+from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
 
 _ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from services.gateway.failures import Failure
+from services.gateway.speech.failures import Failure
 
 SMALL_BYTES = 1 << 16
 """Bodies whose Content-Length is at most this need no turn: as many as there are connections are

@@ -2,7 +2,7 @@
 
 from starlette.responses import JSONResponse, Response
 
-from services.gateway.failures import Failure
+from services.gateway.speech.failures import Failure
 
 
 def error_response(failure: Failure) -> Response:

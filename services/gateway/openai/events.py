@@ -6,9 +6,9 @@ import base64
 import json
 from collections.abc import AsyncGenerator, Mapping
 
-from services.gateway.failures import failure_of
 from services.gateway.openai.error_object import error_object
-from services.gateway.speaking import Utterance
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.speaking import Utterance
 
 MEDIA_TYPE = "text/event-stream"
 _DONE = b"data: [DONE]\n\n"

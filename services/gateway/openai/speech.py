@@ -9,11 +9,11 @@ from starlette.responses import Response
 from cosyserve.audio.compressed import FileFormat, file_encoder
 from cosyserve.client.options import SynthesisOptions
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.audio_response import AudioResponse
-from services.gateway.encoded_speech import encoded
 from services.gateway.openai import events
 from services.gateway.openai.error_object import error_response
-from services.gateway.speaking import speaker_of
+from services.gateway.speech.audio_response import AudioResponse
+from services.gateway.speech.encoded_speech import encoded
+from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
 _LANGUAGES = {"auto": "", "chinese": "zh", "english": "en"}

@@ -9,7 +9,7 @@ from starlette.status import HTTP_201_CREATED
 
 from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.errors import InvalidRequest
-from services.gateway.speaking import speaker_of
+from services.gateway.speech.speaking import speaker_of
 
 router = APIRouter()
 

@@ -17,9 +17,9 @@ from cosyserve import telemetry
 from cosyserve.client.types import Chunk
 from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from services.gateway.failures import failure_of
 from services.gateway.openai.error_object import error_object
-from services.gateway.speaking import speaker_of
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.speaking import speaker_of
 from services.gateway.websocket.conversation import Conversation, Message
 from services.gateway.websocket.messages import (
     Setup,

@@ -17,7 +17,8 @@ from cosyserve.settings import load
 from tests.unit.repository.test_images import SETTINGS
 
 CHART = Path(__file__).parents[3] / "k8s" / "chart"
-SERVICES = ("frontend", "llm", "token2wav", "orchestrator")
+STAGES = ("frontend", "llm", "token2wav")
+SERVICES = (*STAGES, "orchestrator", "gateway")
 VALUES = [None, *sorted((CHART / "ci").glob("*.yaml"))]
 HELM = os.environ.get("HELM") or shutil.which("helm")
 pytestmark = pytest.mark.skipif(HELM is None, reason="helm is neither on PATH nor named by HELM")
@@ -94,7 +95,7 @@ def test_orchestrator_finds_every_stage_behind_a_headless_service() -> None:
         entry["name"]: entry["value"]
         for entry in container(named(documents, "Deployment")["spoken-orchestrator"])["env"]
     }
-    for stage in SERVICES[:-1]:
+    for stage in STAGES:
         service = services[f"spoken-{stage}"]
         assert service["spec"]["clusterIP"] == "None"
         assert (
@@ -102,6 +103,9 @@ def test_orchestrator_finds_every_stage_behind_a_headless_service() -> None:
             == f"dns:///spoken-{stage}:{service['spec']['ports'][0]['port']}"
         )
     assert services["spoken-orchestrator"]["spec"]["type"] == "ClusterIP"
+    gateway = container(named(documents, "Deployment")["spoken-gateway"])["env"]
+    wanted = {"name": "COSYSERVE_GATEWAY_ORCHESTRATOR", "value": "dns:///spoken-orchestrator:50051"}
+    assert wanted in gateway
 
 
 def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
@@ -114,6 +118,10 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
         assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert only["resources"]["requests"], name
         assert only["resources"]["limits"], name
+        if name.endswith("-gateway"):
+            assert only["readinessProbe"]["httpGet"] == {"port": "http", "path": "/readyz"}
+            assert only["ports"] == [{"name": "http", "containerPort": 8080}]
+            continue
         service = only["readinessProbe"]["grpc"]["service"].rpartition(".")[2]
         proto = import_module(
             f"cosyserve.v1.{'synthesis' if service == 'SynthesisService' else name.rpartition('-')[2]}_pb2"

@@ -18,18 +18,22 @@ from cosyserve.engines.gpu_facts import Gpu
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES, Machine, recommended
 from cosyserve.settings import load
 from services.frontend.settings import FrontendSettings
+from services.gateway.settings import GatewaySettings
 from services.llm.settings import LlmSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.__main__ import Token2WavSettings
 from services.token2wav.engines.tensorrt import INSTALL
 
 ROOT = Path(__file__).parents[3]
-PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051}
+PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051, "gateway": 8080}
+PUBLISHED = {"orchestrator": "${PUBLIC:-127.0.0.1:50051}:50051", "gateway": "${PUBLIC_HTTP:-127.0.0.1:8080}:8080"}
+"""The port of the host for each service that callers outside reach."""
 SETTINGS = {
     "frontend": FrontendSettings,
     "llm": LlmSettings,
     "token2wav": Token2WavSettings,
     "orchestrator": OrchestratorSettings,
+    "gateway": GatewaySettings,
 }
 COMPOSE = ("compose.yaml", "compose.gpus.yaml")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -92,7 +96,8 @@ def test_every_image_is_nobodys_and_asks_after_its_health(target: str, service: 
     assert f"COSYSERVE_{service.upper()}_LISTEN=0.0.0.0:{PORTS[service]}" in stage
     (probe,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", stage, re.MULTILINE)
     entry = json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", stage, re.MULTILINE)[-1])
-    assert json.loads(probe) == [entry[0], "-m", "cosyserve.probe", str(PORTS[service])]
+    asks = "services.gateway.probe" if service == "gateway" else "cosyserve.probe"
+    assert json.loads(probe) == [entry[0], "-m", asks, str(PORTS[service])]
     assert entry[1:] == ["-m", f"services.{service}"]
 
 
@@ -132,7 +137,7 @@ def test_every_build_ends_with_a_check_of_what_goes_together() -> None:
     runs = [
         run for run in re.findall(r"^RUN .*", JOINED, re.MULTILINE) if "pip install" in run or "image_packages" in run
     ]
-    assert len(runs) == 7
+    assert len(runs) == 8
     for run in runs:
         assert (
             run.endswith("&& pip check")
@@ -185,9 +190,8 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
             for mount in service.get("volumes", ())
             if isinstance(mount, dict)
         ]
-        assert weights == [("bind", "/models", True)] * (name != "orchestrator")
-        assert ("ports" in service) == (name == "orchestrator")
-    assert by_name["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
+        assert weights == [("bind", "/models", True)] * (name not in PUBLISHED)
+        assert service.get("ports") == ([PUBLISHED[name]] if name in PUBLISHED else None)
     declared = set(yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["volumes"])
     named = set()
     for name, service in by_name.items():
@@ -206,6 +210,8 @@ def test_the_services_know_every_setting(file: str) -> None:
         for stage in ("frontend", "llm", "token2wav"):
             if name == "orchestrator":
                 assert environment(service)[prefix + stage.upper()] == f"dns:///{stage}:{PORTS[stage]}"
+        if name == "gateway":
+            assert environment(service)[f"{prefix}ORCHESTRATOR"] == f"dns:///orchestrator:{PORTS['orchestrator']}"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,9 @@ def test_targets_links_and_methods_exist(page: Path) -> None:
 @pytest.mark.parametrize("name", ["engines.md", "doctor.md"])
 def test_settings_and_lines_of_engines_and_doctor_are_understood(name: str) -> None:
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert set(re.findall(r"COSYSERVE_(?:FRONTEND|LLM|TOKEN2WAV|ORCHESTRATOR)_[A-Z0-9_]+", text)) <= SETTINGS_KNOWN
+    assert (
+        set(re.findall(r"COSYSERVE_(?:FRONTEND|LLM|TOKEN2WAV|ORCHESTRATOR|GATEWAY)_[A-Z0-9_]+", text)) <= SETTINGS_KNOWN
+    )
     lines = re.findall(r"(?:`|^)cosyserve ((?:start|doctor|info)\b[^`\n|]*)", text, re.MULTILINE)
     assert lines
     for line in lines:

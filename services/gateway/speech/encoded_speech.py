@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from cosyserve.audio.compressed import Compressed, FileEncoder
-from services.gateway.speaking import Utterance
+from services.gateway.speech.speaking import Utterance
 
 
 async def encoded(utterance: Utterance, encoder: FileEncoder) -> AsyncGenerator[bytes]:

@@ -12,7 +12,7 @@ from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
 from cosyserve.errors import FailedPrecondition
-from services.gateway.voice_names import VoiceNames
+from services.gateway.speech.voice_names import VoiceNames
 
 _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve import telemetry
-from services.gateway.failures import Failure, failure_of
-from services.gateway.speaking import Utterance
+from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
 Pieces = AsyncGenerator[bytes]
