@@ -55,6 +55,11 @@ def test_the_gateway_serves_and_survives() -> None:
         gateway_of(up).send_signal(signal.SIGKILL)
         up.line_with("gateway.0 was killed by SIGKILL")
         assert spoken_again(address) == before
+        # A process that is still loading is not judged.
+        until = time.monotonic() + 20
+        while sum("gateway.0 serving" in line for line in up.lines) < 2:
+            assert time.monotonic() < until, up.lines
+            time.sleep(0.05)
         gateway_of(up).send_signal(signal.SIGSTOP)
         up.line_with("gateway.0 gave no health answer for 8 s and is killed", 30)
         assert spoken_again(address) == before
