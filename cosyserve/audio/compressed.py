@@ -7,9 +7,11 @@ no date and no version. Every file says in its metadata that the audio is synthe
 PyAV is the extra `audio` of the package `cosyserve`.
 """
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -68,11 +70,39 @@ def file_encoder(file_format: FileFormat, sample_rate: int = SAMPLE_RATE, bit_ra
         return Uncompressed(wav_header(sample_rate, None))
     if file_format is FileFormat.PCM:
         return Uncompressed()
+    check_rate(file_format, sample_rate)
     codec = _CODECS[file_format]
-    if sample_rate not in codec.sample_rates:
+    return Compressed(codec, sample_rate, bit_rate or codec.bit_rate)
+
+
+def check_rate(file_format: FileFormat, sample_rate: int) -> None:
+    """Raises InvalidRequest for a rate in hertz that the format does not have."""
+    codec = _CODECS.get(file_format)
+    if codec is not None and sample_rate not in codec.sample_rates:
         allowed = ", ".join(map(str, codec.sample_rates))
         raise InvalidRequest(f"{file_format} cannot hold {sample_rate} Hz; allowed are {allowed}")
-    return Compressed(codec, sample_rate, bit_rate or codec.bit_rate)
+
+
+def is_installed() -> bool:
+    """Whether compressed formats can be written here."""
+    return importlib.util.find_spec("av") is not None
+
+
+class EncodedFile:
+    """A file of any format, written while the sound arrives. Samples as of `FileEncoder`."""
+
+    def __init__(self, path: Path, file_format: FileFormat, sample_rate: int) -> None:
+        self._encoder = file_encoder(file_format, sample_rate)
+        self._file = path.open("wb")
+
+    def write(self, pcm: bytes) -> None:
+        """Append samples."""
+        self._file.write(self._encoder.encode(pcm))
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        with self._file:
+            self._file.write(self._encoder.finish())
 
 
 class Uncompressed:

@@ -1,4 +1,4 @@
-"""`cosyserve say`: text to a WAV file or to raw audio on standard output, through the public
+"""`cosyserve say`: text to a file of sound or to raw audio on standard output, through the public
 endpoint.
 """
 

@@ -5,9 +5,11 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from cosyserve.audio.compressed import EncodedFile, FileFormat, is_installed
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
@@ -16,25 +18,35 @@ from cosyserve.commands.terminal.standard_streams import write_bytes
 from cosyserve.errors import DeadlineExceeded
 from cosyserve.load.player import Heard, Play
 
-ENDINGS = (".wav", ".wave", "")
-"""Endings of files that can be written, in lower case."""
+WAV_ENDINGS = (".wav", ".wave", "")
+"""Endings of WAV files, in lower case."""
+COMPRESSED = {
+    ".mp3": FileFormat.MP3,
+    ".opus": FileFormat.OPUS,
+    ".ogg": FileFormat.OPUS,
+    ".aac": FileFormat.AAC,
+    ".flac": FileFormat.FLAC,
+}
 _STREAM = "-"
 
 
-def check_output(output: str | None) -> None:
-    """Check, before any work, that a WAV file of this name can be written; None and - need no file.
-    Raises WrongUsage for the ending of another format, OSError with the reason for all else.
-    Creates nothing.
+def check_output(output: str | None, compressed: Mapping[str, FileFormat] = MappingProxyType({})) -> None:
+    """Check, before any work, that a file of this name can be written; None and - need no file.
+    compressed: endings that are allowed besides those of WAV files. Raises WrongUsage for the
+    ending of another format, OSError with the reason for all else. Creates nothing.
     """
     if output is None or output == _STREAM:
         return
     path = Path(output)
-    if path.suffix.lower() not in ENDINGS:
-        known = ", ".join(ending for ending in ENDINGS if ending)
+    ending = path.suffix.lower()
+    if ending not in (*WAV_ENDINGS, *compressed):
+        also = f"; {', '.join(compressed)}" if compressed else ""
         raise WrongUsage(
-            f"{output}: no encoder writes {path.suffix}; endings that work: {known}, or none (each a WAV file), "
-            "and - for raw audio"
+            f"{output}: no encoder writes {path.suffix}; endings that work: .wav, .wave, or none (each a WAV file)"
+            f"{also}, and - for raw audio"
         )
+    if ending in compressed and not is_installed():
+        raise WrongUsage(f"{output}: {ending} needs the extra audio: pip install 'cosyserve[audio]'")
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(0, f"cannot be written, {folder} is no directory", output)
@@ -89,7 +101,7 @@ class _Output:
     def __init__(self, arguments: argparse.Namespace, player: Player | None) -> None:
         self._arguments = arguments
         self._player = player
-        self._file: WavWriter | None = None
+        self._file: WavWriter | EncodedFile | None = None
         self._samples = 0
         self._shown = sys.stderr.isatty()
 
@@ -117,5 +129,11 @@ class _Output:
 
     def _write(self, audio: bytes) -> None:
         if self._file is None:
-            self._file = WavWriter(Path(self._arguments.output), self._arguments.rate, self._arguments.encoding)
+            path, rate = Path(self._arguments.output), self._arguments.rate
+            compressed = COMPRESSED.get(path.suffix.lower())
+            self._file = (
+                WavWriter(path, rate, self._arguments.encoding)
+                if compressed is None
+                else EncodedFile(path, compressed, rate)
+            )
         self._file.write(audio)

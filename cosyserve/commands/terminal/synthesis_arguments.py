@@ -6,10 +6,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+from cosyserve.audio.compressed import check_rate
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.types import Prompt
 from cosyserve.commands.terminal.arguments import add_json, add_server, encoding, number, whole
-from cosyserve.commands.terminal.audio_output import check_output
+from cosyserve.commands.terminal.audio_output import COMPRESSED, check_output
 from cosyserve.commands.terminal.output import WrongUsage
 from cosyserve.commands.terminal.players import PROGRAMS
 from cosyserve.errors import InvalidRequest
@@ -22,7 +23,10 @@ CUT_PROMPT = "an earlier first sound: the decoder gets up to 0.96 s less of the 
 def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     """modes: prompt modes of the command."""
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="file: .wav, .mp3, .opus, .aac or .flac; - streams headerless audio to standard output",
     )
     parser.add_argument(
         "--play", action="store_true", help=f"play it ({', '.join(program.name for program in PROGRAMS)})"
@@ -107,7 +111,15 @@ def check_usage(arguments: argparse.Namespace) -> None:
         raise WrongUsage("where to: -o FILE, -o - for standard output, or --play")
     if arguments.play and arguments.encoding is not Encoding.LINEAR16:
         raise WrongUsage("--play plays linear16, and no other encoding")
-    check_output(arguments.output)
+    check_output(arguments.output, COMPRESSED)
+    compressed = COMPRESSED.get(Path(arguments.output or "").suffix.lower())
+    if compressed is not None:
+        if arguments.encoding is not Encoding.LINEAR16:
+            raise WrongUsage(f"{arguments.output}: --encoding is for WAV files and raw audio")
+        try:
+            check_rate(compressed, arguments.rate)
+        except InvalidRequest as error:
+            raise WrongUsage(f"--rate: {error}") from error
 
 
 async def form_options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 
 from cosyserve.__main__ import main
@@ -61,6 +62,16 @@ def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Pa
     assert (piped.returncode, piped.stdout) == (0, audio)
     assert b"first byte after" in piped.stderr
     assert b"first audible sample after" in piped.stderr
+
+
+@pytest.mark.parametrize("ending", [".mp3", ".opus", ".aac", ".flac"])
+def test_say_writes_compressed_files(ending: str, endpoint: str, tmp_path: Path) -> None:
+    target = tmp_path / f"out{ending}"
+    done = _cosyserve("say", TEXT, "-o", str(target), "--seed", "4", "--server", endpoint, "--json")
+    assert done.returncode == 0, done.stderr
+    with av.open(target) as container:
+        seconds = sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
+    assert seconds == pytest.approx(json.loads(done.stdout)["seconds"], abs=0.1)
 
 
 def test_say_in_another_form(endpoint: str, tmp_path: Path) -> None:
@@ -175,7 +186,9 @@ def test_an_error_is_one_line_and_leaves_no_file(
     [
         (("sing",), "invalid choice: 'sing'"),
         (("say", "x"), "where to: -o FILE, -o - for standard output, or --play"),
-        (("say", "x", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3; endings that work: .wav, .wave, or none"),
+        (("say", "x", "-o", "y.wma"), "y.wma: no encoder writes .wma; endings that work: .wav, .wave, or none"),
+        (("say", "x", "-o", "y.mp3", "--encoding", "mulaw"), "y.mp3: --encoding is for WAV files and raw audio"),
+        (("say", "x", "-o", "y.opus", "--rate", "44100"), "--rate: opus cannot hold 44100 Hz; allowed are 8000"),
         (("demo", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3"),
         (("say", "x", "-o", "y", "--seed", "-1"), "argument --seed: -1 is not allowed: 0 to 18446744073709551615"),
         (("say", "x", "-o", "y", "--rate", "fast"), "argument --rate: 'fast' is no whole number"),
