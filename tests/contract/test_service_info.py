@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import grpc
 import pytest
@@ -153,8 +153,9 @@ async def test_the_orchestrator_reports_what_its_stages_say() -> None:
     assert [one.get("rung") for one in json.loads(shown.stdout)["stages"]] == [None, "fake", "fake"]
 
 
-async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> None:
+async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, may_answer = 0, asyncio.Event()
+    called = Mock()
 
     async def stages() -> tuple[list[info_pb2.ServiceInfo], list[str]]:
         nonlocal asked
@@ -164,12 +165,14 @@ async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> Non
 
     async def load(service: Service) -> Close:
         service.info.describe(ServiceFacts(), AsyncMock(), stages)
+        called.side_effect = service.info._info
+        monkeypatch.setattr(service.info, "_info", called)
         return AsyncMock()
 
     told = settings(backend="fake", drain_seconds=0)
     async with running(llm.NAME, told, load) as service, grpc.aio.insecure_channel(address(service)) as channel:
         impatient, *others = [asyncio.ensure_future(info(channel)) for _ in range(3)]
-        await until(lambda: asked)
+        await until(lambda: called.call_count == 3)
         impatient.cancel()
         may_answer.set()
         assert [[one.rung for one in answer.stages] for answer in await asyncio.gather(*others)] == [["answer 1"]] * 2

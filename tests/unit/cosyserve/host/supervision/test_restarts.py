@@ -23,6 +23,7 @@ class FakeChild:
 
     lives: tuple[tuple[float, float], ...] = ()
     started = 0
+    http = False
 
     def __init__(self) -> None:
         self.loads, self.serves = self.lives[min(FakeChild.started, len(self.lives) - 1)]
@@ -34,7 +35,7 @@ class FakeChild:
         self._served = asyncio.Event()
 
     @classmethod
-    async def start(cls, *_: Any) -> "FakeChild":
+    async def start(cls, *_: Any, **__: Any) -> "FakeChild":
         return cls()
 
     async def until_serving(self) -> None:
