@@ -38,6 +38,8 @@ def server_config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
         access_log=False,
         ws="websockets-sansio",
         ws_max_size=4 * MOST_CHARACTERS,
+        # A pong is not read while a message waits, and peers that stall are noticed otherwise.
+        ws_ping_interval=None,
         limit_concurrency=settings.max_connections,
         timeout_graceful_shutdown=int(settings.drain_seconds),
         server_header=False,
@@ -49,7 +51,7 @@ def main() -> int:
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        listening = _listen(settings.listen)
+        listening = _listen(settings.listen, settings.reader_seconds)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -63,13 +65,18 @@ def main() -> int:
     return 0
 
 
-def _listen(address: str) -> socket.socket:
-    """Raises SettingsError if the address cannot be listened on."""
+def _listen(address: str, reader_seconds: float) -> socket.socket:
+    """reader_seconds: after which the system drops a connection whose peer takes nothing. Raises
+    SettingsError if the address cannot be listened on.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
         family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, int(port)), family=family, backlog=2048)
+        listening = socket.create_server((host, int(port)), family=family, backlog=2048)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by accepted connections
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * reader_seconds))
+        return listening
     except OSError as error:
         raise SettingsError(f"listen is {address!r}, which cannot be listened on: {error.strerror or error}") from error
 

@@ -7,6 +7,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
@@ -18,6 +19,7 @@ from services.gateway import health
 from services.gateway.body_limit import BodyLimit
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
+from services.gateway.origin_check import OriginCheck
 from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
 from services.gateway.speech.failures import Failure, failure_of
@@ -53,7 +55,6 @@ def application(settings: GatewaySettings) -> FastAPI:
     app.add_exception_handler(CosyserveError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_http)
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
-    app.add_exception_handler(Exception, _refuse)
     app.add_middleware(
         BodyLimit,
         most_bytes=settings.max_body_bytes,
@@ -61,6 +62,7 @@ def application(settings: GatewaySettings) -> FastAPI:
         seconds=settings.body_seconds,
         refuse=_response,
     )
+    app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=_response)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -69,13 +71,13 @@ def application(settings: GatewaySettings) -> FastAPI:
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    app.add_middleware(RequestContext)
+    app.add_middleware(RequestContext, failed=_response)
     return app
 
 
 def _response(scope: Scope, failure: Failure) -> Response:
-    path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return next(style for beginning, style in _STYLES if path.startswith(beginning))(failure)
+    path = get_route_path(scope)
+    return next((style for beginning, style in _STYLES if path.startswith(beginning)), error_response)(failure)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

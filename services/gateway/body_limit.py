@@ -13,7 +13,9 @@ SMALL_BYTES = 1 << 16
 """Bodies whose Content-Length is at most this need no turn: as many as there are connections are
 held.
 """
-_DISCARDED_BYTES = 1 << 20
+MOST_JSON_BYTES = 1 << 20
+"""Largest body that is no form with files."""
+_DISCARDED_BYTES = 1 << 25
 _DISCARDED_SECONDS = 2.0
 """What of a refused body is still read: a client that is busy sending sees the answer only if the
 connection is not reset under it.
@@ -54,22 +56,25 @@ class BodyLimit:
             if length is None or length > SMALL_BYTES:
                 await turn.enter_async_context(self._turns)
             try:
-                body = await self._read(receive, length)
+                body = await self._read(receive, length, self._most_bytes_of(scope))
             except _Refused as refused:
-                response = self._refuse(scope, refused.failure)
-                response.headers["connection"] = "close"
-                await response(scope, receive, send)
-                await _discard(receive)
+                await _answer(self._refuse(scope, refused.failure), receive, send)
                 return
-            if body is not None:
-                await self._app(scope, _replayed(body, receive), _ending(turn, send))
+            if body is None:
+                return
+            replayed = _replayed(body, receive)
+            del body  # the handler has the only copy
+            await self._app(scope, replayed, _ending(turn, send))
 
-    async def _read(self, receive: Receive, length: int | None) -> bytes | None:
+    def _most_bytes_of(self, scope: Scope) -> int:
+        """Only uploads are large: JSON takes many times its length once it is read."""
+        form = dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/form-data")
+        return self._most_bytes if form else min(self._most_bytes, MOST_JSON_BYTES)
+
+    async def _read(self, receive: Receive, length: int | None, most_bytes: int) -> bytes | None:
         """The whole body; None if the caller hung up."""
-        too_large = _Refused(
-            Failure(413, "body_too_large", f"the body is larger than the {self._most_bytes} bytes allowed")
-        )
-        if length is not None and length > self._most_bytes:
+        too_large = _Refused(Failure(413, "body_too_large", f"the body is larger than the {most_bytes} bytes allowed"))
+        if length is not None and length > most_bytes:
             raise too_large
         parts: list[bytes] = []
         size = 0
@@ -81,7 +86,7 @@ class BodyLimit:
                         return None
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._most_bytes:
+                    if size > most_bytes:
                         raise too_large
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -115,6 +120,15 @@ def _ending(turn: contextlib.AsyncExitStack, send: Send) -> Send:
         await send(message)
 
     return send_and_end
+
+
+async def _answer(response: Response, receive: Receive, send: Send) -> None:
+    """Send all of the answer, then read on before it counts as complete."""
+    response.headers["connection"] = "close"
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
+    await _discard(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _discard(receive: Receive) -> None:

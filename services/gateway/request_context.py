@@ -6,12 +6,15 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 
 from opentelemetry import propagate
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
+from services.gateway.speech.failures import Failure, failure_of
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -19,10 +22,12 @@ _QUIET = ("/healthz", "/readyz", "/health")
 
 
 class RequestContext:
-    """An ASGI middleware, the outermost one."""
+    """An ASGI middleware, the outermost one. failed: the answer to a request that raised what no
+    handler expected.
+    """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, failed: Callable[[Scope, Failure], Response]) -> None:
+        self._app, self._failed = app, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -48,6 +53,12 @@ class RequestContext:
             telemetry.annotate("request.id", request_id)
             try:
                 await self._app(scope, receive, observed)
+            except Exception as error:
+                telemetry.failed(error)
+                if status or scope["type"] == "websocket":
+                    raise
+                log.exception("%s failed", request_id)
+                await self._failed(scope, failure_of(error))(scope, receive, observed)
             finally:
                 if scope["path"] not in _QUIET:
                     log.info(

@@ -59,6 +59,13 @@ async def test_a_body_that_is_too_large_is_refused(announced: bool) -> None:
         assert (await served.http.get("/healthz")).status_code == 200
 
 
+async def test_the_answer_to_a_large_upload_is_not_lost() -> None:
+    """The caller sends all of it before it reads."""
+    async with scripted_gateway() as (served, _):
+        answer = await raw(served, head(8 << 20) + b"x" * (8 << 20))
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 async def test_a_body_that_comes_too_slowly_is_refused() -> None:
     async with scripted_gateway({"body_seconds": 0.3}) as (served, _):
         answer = await raw(served, head(1_000), b"{")

@@ -7,6 +7,7 @@ import base64
 import io
 import json
 from typing import Any
+from unittest.mock import AsyncMock
 
 import av
 import grpc
@@ -16,6 +17,7 @@ import pytest
 import soundfile
 
 from cosyserve.audio.compressed import FileFormat
+from services.gateway.speech.voice_names import VoiceNames
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway, gateway, scripted_gateway
 from tests.stacks.scripted_stages import expected_audio, stack
@@ -156,7 +158,7 @@ async def test_a_model_without_instructions_speaks_without_them_and_says_so() ->
         ({"speed": "fast"}, 400, "speed", "fast"),
         ({"response_format": "ogg"}, 400, "response_format", "'mp3'"),
         ({"response_format": "opus", "sample_rate": 44_100}, 400, None, "48000"),
-        ({"sample_rate": 7}, 400, None, "8000"),
+        ({"sample_rate": 7}, 400, "sample_rate", "8000"),
         ({"seed": -1}, 400, "seed", "-1"),
         ({"language": "!"}, 400, None, "language"),
     ],
@@ -174,7 +176,7 @@ async def test_refusals_have_a_status_and_an_error_object(
     assert response.headers["x-request-id"]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'"x"', b"\xff\xfe", b"{}"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b'"x"', b"\xff\xfe", b"{}", b'{"input": "\\ud800"}'])
 async def test_bodies_of_another_form_are_refused(content: bytes) -> None:
     async with scripted_gateway() as (served, _):
         response = await served.http.post(PATH, content=content, headers={"content-type": "application/json"})
@@ -220,6 +222,18 @@ async def test_a_failure_before_the_first_audio_is_a_status() -> None:
 
 async def abort_before_anything(context: Any) -> None:
     await context.abort(grpc.StatusCode.INTERNAL, "broken")
+
+
+async def test_what_nobody_expected_is_an_error_object_and_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_gateway() as (served, _):
+        monkeypatch.setattr(VoiceNames, "voice_of", AsyncMock(side_effect=RuntimeError("a secret")))
+        response = await speak(served)
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "internal")
+    assert response.headers["x-request-id"] in caplog.text
+    assert "a secret" not in response.text
+    assert "RuntimeError: a secret" in caplog.text
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])

@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway, scripted_gateway
@@ -121,6 +121,49 @@ async def test_cancel_ends_the_utterance_and_the_next_one_begins() -> None:
         assert spoken((await answers(ws))[1]) == expected_audio("one")
 
 
+async def test_what_crosses_the_summary_does_no_harm() -> None:
+    async with connected() as (ws, _, _):
+        await send(ws, SETUP, text("one"), END)
+        await answers(ws)
+        await send(ws, {"type": "cancel"}, END, text("late"), SETUP, text("another"), END)
+        assert spoken((await answers(ws))[1]) == expected_audio("another")
+
+
+async def test_text_behind_a_cancel_is_ignored() -> None:
+    async with connected() as (ws, _, running):
+        hook(running, "token2wav", hang)
+        await send(ws, SETUP, text(TEXT))
+        await busy(running, "token2wav")
+        await send(ws, {"type": "cancel"}, text("more"), END)
+        assert (await answers(ws))[0][-1]["cancelled"]
+        hook(running, "token2wav", None)
+        await send(ws, SETUP, text("one"), END)
+        assert spoken((await answers(ws))[1]) == expected_audio("one")
+
+
+async def test_hanging_up_with_a_setup_sent_ahead_leaves_every_stage_idle() -> None:
+    async with connected() as (ws, _, running):
+        hold_back(running)
+        await send(ws, SETUP, text(TEXT), END, SETUP, text("another"))
+        await busy(running, "token2wav")
+        await ws.close()
+        await all_idle(running)
+
+
+async def test_pages_of_other_origins_are_refused() -> None:
+    async with scripted_gateway({"allowed_origins": ("https://app.example",)}) as (served, _):
+        address = f"ws://{served.address}/v1/audio/stream"
+        with pytest.raises(InvalidStatus):
+            await connect(address, origin="https://evil.example")  # type: ignore[arg-type]
+        for origin in ("https://app.example", f"http://{served.address}"):
+            async with connect(address, origin=origin):  # type: ignore[arg-type]
+                pass
+        refused = await served.http.post(
+            "/v1/audio/speech", json={"input": TEXT}, headers={"origin": "https://evil.example"}
+        )
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
+
+
 async def test_cancel_behind_the_end_stops_as_well() -> None:
     async with connected() as (ws, _, running):
         hook(running, "token2wav", hang_after_some)
@@ -156,6 +199,7 @@ async def test_hanging_up_leaves_every_stage_idle() -> None:
         (["{"], "JSON"),
         (["[" * 90_000], "JSON"),
         (["[]"], "object"),
+        (['{"type": "setup", "voice": "\\ud800"}'], "surrogate"),
         ([b"\0"], "binary"),
         ([json.dumps(text("before the setup"))], "type"),
         ([json.dumps({**SETUP, "voic": "anna"})], "voic"),

@@ -4,6 +4,8 @@ import asyncio
 
 _ASK_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
+_ROUNDS = 3
+"""Questions in a row without an answer: one may have failed because this process was stopped."""
 _REQUEST = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
@@ -36,13 +38,16 @@ async def until_silent(address: str, silent_seconds: float, refusing_seconds: fl
     given no answer for `silent_seconds`, or refused connections for `refusing_seconds`.
     """
     loop = asyncio.get_running_loop()
-    answered = loop.time()
+    answered, silent = loop.time(), 0
     while True:
         try:
-            await answer(address, silent_seconds)
-            answered = loop.time()
+            await answer(address, silent_seconds / _ROUNDS)
+            answered, silent = loop.time(), 0
         except TimeoutError:
-            return f"gave no health answer for {silent_seconds:g} s"
+            silent += 1
+            if silent == _ROUNDS:
+                return f"gave no health answer for {silent_seconds:g} s"
+            continue
         except OSError:
             if loop.time() - answered > refusing_seconds:
                 return f"has refused connections for {refusing_seconds:g} s"

@@ -26,7 +26,7 @@ async def create_conversion(
     response_format: Annotated[FileFormat, Form()] = FileFormat.MP3,
     speed: Annotated[float, Form()] = 1.0,
     seed: Annotated[int | None, Form(ge=0, lt=1 << 64)] = None,
-    sample_rate: Annotated[int, Form()] = SAMPLE_RATE,
+    sample_rate: Annotated[int, Form(ge=8_000, le=48_000)] = SAMPLE_RATE,
 ) -> Response:
     """Speak what a recording says with another voice."""
     speaker = speaker_of(request)

@@ -21,17 +21,25 @@ async def events(utterance: Utterance, pieces: AsyncGenerator[bytes], *, word_ti
     """
     known = 0
     begun = False
+
+    def words() -> bytes:
+        nonlocal known
+        first, known = known, len(utterance.speech.words)
+        new = word_times and known > first
+        return event({"type": "speech.audio.words", "words": _words(utterance, first)}) if new else b""
+
     try:
         async for piece in pieces:
             begun = True
             yield event({"type": "speech.audio.delta", "audio": base64.b64encode(piece).decode()})
-            if word_times and len(utterance.speech.words) > known:
-                yield event({"type": "speech.audio.words", "words": _words(utterance, known)})
-                known = len(utterance.speech.words)
+            if spoken := words():
+                yield spoken
     except Exception as error:
         if begun:
             yield event({"type": "error", **error_object(failure_of(error))})
         raise
+    if spoken := words():
+        yield spoken
     tokens = utterance.speech.summary.speech_tokens if utterance.speech.summary else 0
     usage = {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
     yield event({"type": "speech.audio.done", "usage": usage})

@@ -46,7 +46,7 @@ class SpeechBody(BaseModel):
     """Same request, same seed: the same samples."""
     language: str = ""
     """BCP-47 tag of the text, or a name such as English; empty: by its script."""
-    sample_rate: int = SAMPLE_RATE
+    sample_rate: Annotated[int, Field(ge=8_000, le=48_000)] = SAMPLE_RATE
     """Samples per second, 8000 to 48000, as far as the format has the rate."""
     onset: Literal["trimmed", "natural"] | None = None
     """Whether silence at both ends is removed."""

@@ -104,7 +104,8 @@ async def delete_voice(voice_id: str, request: Request) -> Deleted:
 def _read_labels(text: str) -> dict[str, str]:
     try:
         labels = json.loads(text or "{}")
-    except ValueError as error:
+        json.dumps(labels, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"labels is not JSON: {error}") from error
     if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
         raise InvalidRequest("labels is no JSON object whose values are strings")

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve import telemetry
+from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.speaking import Utterance
 
@@ -61,7 +62,7 @@ class AudioResponse(Response):
             try:
                 first = await anext(pieces, b"")
             except Exception as error:
-                telemetry.failed(error)
+                _note(error)
                 await self._failed(failure_of(error))(scope, receive, send)
                 return
             try:
@@ -74,7 +75,7 @@ class AudioResponse(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             except Exception as error:
                 # The server closes a connection whose body was not completed.
-                telemetry.failed(error)
+                _note(error)
                 log.warning("an answer was cut: %s", _reason(error))
 
     async def _send(self, send: Send, piece: bytes) -> None:
@@ -85,6 +86,12 @@ class AudioResponse(Response):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         except TimeoutError as error:
             raise ReaderStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
+
+
+def _note(error: Exception) -> None:
+    telemetry.failed(error)
+    if not isinstance(error, CosyserveError | ReaderStalled):
+        log.error("a request failed", exc_info=error)
 
 
 def _reason(error: Exception) -> str:

@@ -3,9 +3,10 @@ arriving, and when the connection ends, what is being spoken is cancelled in eve
 """
 
 import asyncio
+import collections
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -15,6 +16,8 @@ from cosyserve.errors import CallerStalled, InvalidRequest
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
 """Longest message in characters."""
+_MOST_AHEAD = 32
+"""Messages that are received before they can be handled; then the socket is not read."""
 
 
 class Conversation:
@@ -27,11 +30,15 @@ class Conversation:
         self._reader_seconds, self._idle_seconds = reader_seconds, idle_seconds
         self._receiving: asyncio.Task[Message] | None = None
         """Outlives an utterance: cancelling it could lose a message."""
+        self._ahead: collections.deque[Message] = collections.deque()
+        """Received and not yet handled."""
 
     async def first(self) -> Message:
         """The next message, before any utterance. Raises CallerStalled without one in time,
         InvalidRequest for what is no JSON object, WebSocketDisconnect.
         """
+        if self._ahead:
+            return self._ahead.popleft()
         receiving = self._receive()
         done, _ = await asyncio.wait((receiving,), timeout=self._idle_seconds)
         if not done:
@@ -39,24 +46,36 @@ class Conversation:
         self._receiving = None
         return receiving.result()
 
-    async def speak(self, speaking: Awaitable[None], on_message: Callable[[Message], Awaitable[bool]]) -> None:
+    async def speak(
+        self, speaking: Awaitable[None], on_message: Callable[[Message], Coroutine[Any, Any, bool]]
+    ) -> None:
         """Run `speaking` to its end, and `on_message` for each message that arrives meanwhile, one
         after the other, until it says that the message is not for this utterance: then it is the
         first one of the next. An error of one cancels the other and is raised.
         """
         speech = asyncio.ensure_future(speaking)
+        handling: asyncio.Task[bool] | None = None
+        belongs = True
         try:
             while not speech.done():
-                receiving = self._receive()
-                await asyncio.wait((speech, receiving), return_when=asyncio.FIRST_COMPLETED)
-                if receiving.done() and not speech.done():
-                    if not await on_message(receiving.result()):
-                        break
+                if handling is None and belongs and self._ahead:
+                    handling = asyncio.create_task(on_message(self._ahead[0]))
+                receiving = self._receive() if len(self._ahead) < _MOST_AHEAD else None
+                tasks = [task for task in (speech, handling, receiving) if task is not None]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if receiving is not None and receiving.done():
                     self._receiving = None
+                    self._ahead.append(receiving.result())
+                if handling is not None and handling.done():
+                    belongs, handling = handling.result(), None
+                    if belongs:
+                        self._ahead.popleft()
             await speech
         finally:
-            speech.cancel()
-            await asyncio.wait((speech,))
+            for task in (speech, handling):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait((task,))
 
     async def send(self, message: Message) -> None:
         """Raises CallerStalled when the caller does not read it in time."""
@@ -102,4 +121,8 @@ class Conversation:
             raise InvalidRequest(f"a message is not JSON: {error}") from error
         if not isinstance(message, dict):
             raise InvalidRequest(f"a message is no JSON object but {type(message).__name__}")
+        try:
+            json.dumps(message, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest("a message holds half of a surrogate pair, which is no character") from error
         return message

@@ -7,6 +7,7 @@ message `error` with the object that the HTTP API sends, and closes the connecti
 
 import asyncio
 import base64
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
 from cosyserve.client.types import Chunk
-from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_object
 from services.gateway.speech.failures import failure_of
@@ -35,9 +36,11 @@ from services.gateway.websocket.messages import (
 if TYPE_CHECKING:
     from cosyserve.client import StreamingSpeech
 
+log = logging.getLogger(__name__)
 router = APIRouter()
 IDLE_SECONDS = 180.0
 """Longest time between two utterances of a connection."""
+_PARTS = ("text", "flush", "cancel", "end")
 _NORMAL, _POLICY, _INTERNAL, _LATER = 1000, 1008, 1011, 1013
 """Close codes of RFC 6455 and its registry."""
 
@@ -48,13 +51,21 @@ async def stream(socket: WebSocket) -> None:
     await socket.accept()
     conversation = Conversation(socket, speaker_of(socket).reader_seconds, IDLE_SECONDS)
     try:
+        message = await conversation.first()
         while True:
-            await _utterance(socket, conversation, read_setup(await conversation.first()))
+            await _utterance(socket, conversation, read_setup(message))
+            # What belongs to an utterance may have crossed its summary.
+            while (message := await conversation.first()).get("type") in _PARTS:
+                pass
     except WebSocketDisconnect:
         await conversation.close(_NORMAL)
     except CosyserveError as error:
         telemetry.failed(error)
         await _refuse(conversation, error)
+    except Exception as error:
+        telemetry.failed(error)
+        log.exception("a conversation failed")
+        await _refuse(conversation, InternalFault("the gateway failed; its log says why"))
 
 
 async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup) -> None:
@@ -77,24 +88,27 @@ class _Utterance:
 
     def __init__(self, conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
         self._conversation, self._speech, self._as_json = conversation, speech, as_json
-        self._ended = self._cut = False
+        self._ended = self._cut = self._cancelled = False
 
     async def on_message(self, message: Message) -> bool:
         """Whether the message was one of this utterance."""
-        if self._ended and message.get("type") == "setup":
+        if (self._ended or self._cancelled) and message.get("type") == "setup":
             return False
         part = read_part(message)
+        if self._cancelled:
+            return True
         if self._ended:
             if isinstance(part, Text) or part.type != "cancel":
                 raise InvalidRequest("behind `end` only `cancel` or the next `setup` may come")
             # The speech service reads nothing more of this call.
-            self._cut = True
+            self._cut = self._cancelled = True
             await self._speech.close()
         elif isinstance(part, Text):
             await self._speech.write(part.text)
         elif part.type == "flush":
             await self._speech.flush()
         elif part.type == "cancel":
+            self._cancelled = True
             await self._speech.cancel()
         else:
             self._ended = True
