@@ -129,6 +129,11 @@ class VoiceLine:
     """RFC 3339; empty for a preset."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def sex(self) -> str:
+        """By the label `sex` or `gender`; empty if it has neither."""
+        return self.labels.get("sex") or self.labels.get("gender", "")
+
 
 @dataclass(frozen=True)
 class VoiceDetails(VoiceLine):

@@ -176,8 +176,7 @@ def _printable(text: str) -> str:
 
 def _cells(voice: VoiceLine) -> tuple[str, ...]:
     """The cells of _COLUMNS; - for unknown values."""
-    labelled = next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
-    language, sex = (_printable(text) or "-" for text in (voice.language_code, labelled))
+    language, sex = (_printable(text) or "-" for text in (voice.language_code, voice.sex))
     name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
     return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
 

@@ -1,16 +1,14 @@
 """The application: every API on one speech service, behind the same limits."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
-from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import Scope
 
 from cosyserve.client import AsyncClient
 from cosyserve.errors import CosyserveError
@@ -28,8 +26,6 @@ from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
 
 _ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
-_STYLES: Sequence[tuple[str, Callable[[Failure], Response]]] = (("/", error_response),)
-"""How each API writes a failure, by the beginning of its paths; the first that fits applies."""
 _LONGEST_QUOTED = 64
 
 
@@ -60,9 +56,9 @@ def application(settings: GatewaySettings) -> FastAPI:
         most_bytes=settings.max_body_bytes,
         at_once=settings.max_bodies,
         seconds=settings.body_seconds,
-        refuse=_response,
+        refuse=error_response,
     )
-    app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=_response)
+    app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=error_response)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -71,26 +67,19 @@ def application(settings: GatewaySettings) -> FastAPI:
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    app.add_middleware(RequestContext, failed=_response)
+    app.add_middleware(RequestContext, failed=error_response)
     return app
 
 
-def _response(scope: Scope, failure: Failure) -> Response:
-    path = get_route_path(scope)
-    return next((style for beginning, style in _STYLES if path.startswith(beginning)), error_response)(failure)
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
-    return _response(request.scope, failure_of(error))
+    return error_response(failure_of(error))
 
 
 async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
     codes = {404: "no_such_path", 405: "method_not_allowed"}
     message = f"{request.method} is not possible here" if error.status_code == 405 else str(error.detail)
-    response = _response(
-        request.scope, Failure(error.status_code, codes.get(error.status_code, "invalid_request"), message)
-    )
+    response = error_response(Failure(error.status_code, codes.get(error.status_code, "invalid_request"), message))
     response.headers.update(error.headers or {})
     return response
 
@@ -101,10 +90,10 @@ async def _refuse_invalid(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:])
     if first["type"] == "json_invalid":
-        return _response(request.scope, Failure(400, "invalid_json", f"the body is not JSON: {first['ctx']['error']}"))
+        return error_response(Failure(400, "invalid_json", f"the body is not JSON: {first['ctx']['error']}"))
     found = "" if first["type"] == "missing" else f"; got {_quoted(first.get('input'))}"
     message = f"{field or 'the body'}: {first['msg']}{found}"
-    return _response(request.scope, Failure(400, "invalid_request", message, field=field or None))
+    return error_response(Failure(400, "invalid_request", message, field=field or None))
 
 
 def _quoted(value: object) -> str:

@@ -16,7 +16,7 @@ _HARMLESS = ("GET", "HEAD", "OPTIONS")
 class OriginCheck:
     """An ASGI middleware. allowed: origins besides the gateway's own; `*` means all."""
 
-    def __init__(self, app: ASGIApp, allowed: Sequence[str], refuse: Callable[[Scope, Failure], Response]) -> None:
+    def __init__(self, app: ASGIApp, allowed: Sequence[str], refuse: Callable[[Failure], Response]) -> None:
         self._app, self._allowed, self._refuse = app, allowed, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,4 +32,4 @@ class OriginCheck:
             await send({"type": "websocket.close", "code": 1008})
         else:
             message = "the origin of this page may not call the gateway; ALLOWED_ORIGINS names those that may"
-            await self._refuse(scope, Failure(403, "origin_not_allowed", message))(scope, receive, send)
+            await self._refuse(Failure(403, "origin_not_allowed", message))(scope, receive, send)

@@ -26,7 +26,7 @@ class RequestContext:
     handler expected.
     """
 
-    def __init__(self, app: ASGIApp, failed: Callable[[Scope, Failure], Response]) -> None:
+    def __init__(self, app: ASGIApp, failed: Callable[[Failure], Response]) -> None:
         self._app, self._failed = app, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ class RequestContext:
                 if status or scope["type"] == "websocket":
                     raise
                 log.exception("%s failed", request_id)
-                await self._failed(scope, failure_of(error))(scope, receive, observed)
+                await self._failed(failure_of(error))(scope, receive, observed)
             finally:
                 if scope["path"] not in _QUIET:
                     log.info(

@@ -52,7 +52,7 @@ class LocalDeployment:
         *,
         restart_frozen: bool = True,
     ) -> None:
-        self.address = next((place.address for place in places if place.service == ORCHESTRATOR), places[-1].address)
+        self.address = [place.address for place in places if place.service != GATEWAY][-1]
         """host:port of the public service."""
         self.http = next((place.address for place in places if place.service == GATEWAY), None)
         """host:port of the gateway, if there is one."""

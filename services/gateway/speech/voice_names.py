@@ -35,8 +35,8 @@ class VoiceNames:
 
     async def voice_of(self, name: str) -> str:
         """The id of a voice. A name of OpenAI that no voice has is the first voice of that sex
-        (label `sex`), else the default one; an empty name and `default` are the default voice. Any
-        other name stays as it is: the server knows whether there is such a voice.
+        (label `sex` or `gender`), else the default one; an empty name and `default` are the default
+        voice. Any other name stays as it is: the server knows whether there is such a voice.
         """
         if name in ("", "default"):
             return ""
@@ -46,7 +46,7 @@ class VoiceNames:
         voices = await self._voices()
         if any(voice.id == name for voice in voices):
             return name
-        return next((voice.id for voice in voices if voice.labels.get("sex") == sex), "")
+        return next((voice.id for voice in voices if voice.sex == sex), "")
 
     async def _voices(self) -> Sequence[VoiceLine]:
         now = time.monotonic()

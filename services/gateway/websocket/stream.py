@@ -16,7 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
 from cosyserve.client.types import Chunk
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest
+from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from services.gateway.openai.error_object import error_object
 from services.gateway.speech.failures import failure_of
@@ -59,13 +59,11 @@ async def stream(socket: WebSocket) -> None:
                 pass
     except WebSocketDisconnect:
         await conversation.close(_NORMAL)
-    except CosyserveError as error:
-        telemetry.failed(error)
-        await _refuse(conversation, error)
     except Exception as error:
         telemetry.failed(error)
-        log.exception("a conversation failed")
-        await _refuse(conversation, InternalFault("the gateway failed; its log says why"))
+        if not isinstance(error, CosyserveError):
+            log.exception("a conversation failed")
+        await _refuse(conversation, error)
 
 
 async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup) -> None:
@@ -164,7 +162,7 @@ class _News:
             self._words = len(speech.words)
 
 
-async def _refuse(conversation: Conversation, error: CosyserveError) -> None:
+async def _refuse(conversation: Conversation, error: Exception) -> None:
     failure = failure_of(error)
     code = _POLICY if failure.status < 429 else _LATER if failure.status in (429, 503) else _INTERNAL
     message: Message = {"type": "error", **error_object(failure)}
