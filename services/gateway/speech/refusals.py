@@ -1,0 +1,67 @@
+"""Errors that a request raised, as failures, and the form in which an API answers them."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from cosyserve.errors import CosyserveError
+from services.gateway.speech.failures import Failure, failure_of
+
+Answer = Callable[[Failure], Response]
+"""A failure as an API's own error object."""
+EXPECTED = (CosyserveError, HTTPException, RequestValidationError)
+"""What handlers raise to refuse a request."""
+_LONGEST_QUOTED = 64
+
+
+def router_answering(answer: Answer) -> APIRouter:
+    """A router whose requests are refused in the form of their API; others are refused in the form
+    of OpenAI's.
+    """
+
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def handle_or_refuse(request: Request) -> Response:
+                try:
+                    return await handle(request)
+                except EXPECTED as error:
+                    return refused(request, error, answer)
+
+            return handle_or_refuse
+
+    return APIRouter(route_class=Route)
+
+
+def refused(request: Request, error: Exception, answer: Answer) -> Response:
+    """error: one of `EXPECTED`."""
+    if isinstance(error, RequestValidationError):
+        return answer(_invalid(error))
+    if not isinstance(error, HTTPException):
+        return answer(failure_of(error))
+    codes = {404: "no_such_path", 405: "method_not_allowed"}
+    message = f"{request.method} is not possible here" if error.status_code == 405 else str(error.detail)
+    response = answer(Failure(error.status_code, codes.get(error.status_code, "invalid_request"), message))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _invalid(error: RequestValidationError) -> Failure:
+    """The first field that is wrong, what was found and what is allowed."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "json_invalid":
+        return Failure(400, "invalid_json", f"the body is not JSON: {first['ctx']['error']}")
+    found = "" if first["type"] == "missing" else f"; got {_quoted(first.get('input'))}"
+    return Failure(400, "invalid_request", f"{field or 'the body'}: {first['msg']}{found}", field=field or None)
+
+
+def _quoted(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}..."
