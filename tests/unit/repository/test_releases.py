@@ -47,3 +47,5 @@ def test_a_named_commit_is_a_commit(version: str) -> None:
     if not commit or git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
         pytest.skip("no commit is named yet, this is no git checkout, or a shallow clone, which lacks older commits")
     assert git("cat-file", "-t", commit).stdout.strip() == "commit"
+    contract = RELEASES[version]["contract"]
+    assert git("rev-parse", f"{commit}:{contract}").stdout == git("hash-object", contract).stdout
