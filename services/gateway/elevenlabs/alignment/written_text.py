@@ -118,9 +118,13 @@ class WrittenText:
 
     def _border(self, begin: int, end: int) -> int:
         """Where the text between two sentences is cut: what touches the next one belongs to it."""
-        while end > begin and end < len(self._rest) and not self._rest[end - 1].isspace():
-            end -= 1
-        return end
+        if end == len(self._rest):
+            return end
+        between = self._rest[begin:end]
+        blanks = [place for place, character in enumerate(between) if character.isspace()]
+        if blanks:
+            return begin + blanks[-1] + 1
+        return begin + len(between) - len(between.lstrip(_CLOSING))
 
 
 def _key(word: str) -> str:
