@@ -12,17 +12,34 @@ from cosyserve.client import AsyncClient
 from cosyserve.rpc.service_info import release
 from services.gateway import health
 from services.gateway.body_limit import BodyLimit
+from services.gateway.elevenlabs import error_detail
+from services.gateway.elevenlabs import models as elevenlabs_models
+from services.gateway.elevenlabs import speech as elevenlabs_speech
+from services.gateway.elevenlabs import voices as elevenlabs_voices
+from services.gateway.elevenlabs.sockets import multi_stream_input, stream_input
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
 from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
-from services.gateway.speech.refusals import EXPECTED, refused
+from services.gateway.speech.refusals import EXPECTED, answer_by_path, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
 
-_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
+_OPENAI = (speech.router, voices.router, models.router, conversions.router)
+_ELEVENLABS = (
+    elevenlabs_models.router,
+    elevenlabs_speech.router,
+    elevenlabs_voices.router,
+    stream_input.router,
+    multi_stream_input.router,
+)
+_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, stream.router)
+"""Of two routes of one path, the first one that takes the request answers it."""
+_answer = answer_by_path(
+    dict.fromkeys(("/v1/text-to-speech", "/v1/voices", "/v2/voices"), error_detail.error_response), error_response
+)
 
 
 def application(settings: GatewaySettings) -> FastAPI:
@@ -51,9 +68,9 @@ def application(settings: GatewaySettings) -> FastAPI:
         most_bytes=settings.max_body_bytes,
         at_once=settings.max_bodies,
         seconds=settings.body_seconds,
-        refuse=error_response,
+        refuse=_answer,
     )
-    app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=error_response)
+    app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=_answer)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -62,9 +79,9 @@ def application(settings: GatewaySettings) -> FastAPI:
             allow_headers=["*"],
             expose_headers=["*"],
         )
-    app.add_middleware(RequestContext, failed=error_response)
+    app.add_middleware(RequestContext, failed=_answer)
     return app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return refused(request, error, error_response)
+    return refused(request, error, lambda failure: _answer(request.scope, failure))

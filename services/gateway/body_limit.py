@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.gateway.speech.failures import Failure
+from services.gateway.speech.refusals import AnswerByPath
 
 SMALL_BYTES = 1 << 16
 """Bodies whose Content-Length is at most this need no turn: as many as there are connections are
@@ -42,7 +42,7 @@ class BodyLimit:
         most_bytes: int,
         at_once: int,
         seconds: float,
-        refuse: Callable[[Failure], Response],
+        refuse: AnswerByPath,
     ) -> None:
         self._app, self._most_bytes, self._seconds, self._refuse = app, most_bytes, seconds, refuse
         self._turns = asyncio.Semaphore(at_once)
@@ -58,7 +58,7 @@ class BodyLimit:
             try:
                 body = await self._read(receive, length, self._most_bytes_of(scope))
             except _Refused as refused:
-                await _answer(self._refuse(refused.failure), receive, send)
+                await _answer(self._refuse(scope, refused.failure), receive, send)
                 return
             if body is None:
                 return

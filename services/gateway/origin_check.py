@@ -2,13 +2,13 @@
 such requests (CORS), but neither before it opens a WebSocket nor before it posts a form.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
-from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.gateway.speech.failures import Failure
+from services.gateway.speech.refusals import AnswerByPath
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 
@@ -16,7 +16,7 @@ _HARMLESS = ("GET", "HEAD", "OPTIONS")
 class OriginCheck:
     """An ASGI middleware. allowed: origins besides the gateway's own; `*` means all."""
 
-    def __init__(self, app: ASGIApp, allowed: Sequence[str], refuse: Callable[[Failure], Response]) -> None:
+    def __init__(self, app: ASGIApp, allowed: Sequence[str], refuse: AnswerByPath) -> None:
         self._app, self._allowed, self._refuse = app, allowed, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,4 +32,5 @@ class OriginCheck:
             await send({"type": "websocket.close", "code": 1008})
         else:
             message = "the origin of this page may not call the gateway; ALLOWED_ORIGINS names those that may"
-            await self._refuse(Failure(403, "origin_not_allowed", message))(scope, receive, send)
+            failure = Failure(403, "origin_not_allowed", message)
+            await self._refuse(scope, failure)(scope, receive, send)

@@ -6,15 +6,14 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 
 from opentelemetry import propagate
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve import telemetry
-from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.refusals import AnswerByPath
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
@@ -26,7 +25,7 @@ class RequestContext:
     handler expected.
     """
 
-    def __init__(self, app: ASGIApp, failed: Callable[[Failure], Response]) -> None:
+    def __init__(self, app: ASGIApp, failed: AnswerByPath) -> None:
         self._app, self._failed = app, failed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +57,7 @@ class RequestContext:
                 if status or scope["type"] == "websocket":
                     raise
                 log.exception("%s failed", request_id)
-                await self._failed(failure_of(error))(scope, receive, observed)
+                await self._failed(scope, failure_of(error))(scope, receive, observed)
             finally:
                 if scope["path"] not in _QUIET:
                     log.info(

@@ -6,7 +6,7 @@ known without any model.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,8 @@ class Script:
     decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
     active: int = 0
     """Calls now inside LLM or token2wav."""
+    timed: bool = False
+    """Of frontend and llm: whether words have times. A word is its sentence, letter for letter."""
     silent_tokens: bool = False
     loudness: Callable[[int], int] = lambda token: LOUDNESS + token
     """Value of a token's samples."""
@@ -85,6 +87,10 @@ class Script:
             yield
         finally:
             self.active -= 1
+
+    def words(self, word: str, ids: Sequence[int]) -> list[frontend_pb2.SpokenWord]:
+        """The words of a sentence, as far as they have times."""
+        return [frontend_pb2.SpokenWord(text=word.strip(".,!?"), first_id=0, ids=len(ids))] if self.timed else []
 
     async def require_identity(self, setup: Any, context: Any) -> None:
         if setup.HasField("expected_identity") and setup.expected_identity != self.identity:
@@ -124,7 +130,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             if self.script.analyze:
                 await self.script.analyze(context)
             ids = self.script.letters or [len(word)]
-            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids))
+            sentence = frontend_pb2.Sentence(index=index, token_ids=ids, words=self.script.words(word, ids))
+            yield frontend_pb2.AnalyzeResponse(sentence=sentence)
 
     async def AnalyzeStream(
         self, request_iterator: Any, context: Any
@@ -144,8 +151,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
             if script.letters:
                 ids = list(script.letters[given : len(word)])
+            words = [] if unfinished else script.words(word, ids)
             return frontend_pb2.AnalyzeStreamResponse(
-                sentence=frontend_pb2.Sentence(index=index, token_ids=ids), unfinished=unfinished
+                sentence=frontend_pb2.Sentence(index=index, token_ids=ids, words=words), unfinished=unfinished
             )
 
         async for request in request_iterator:
@@ -214,10 +222,12 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         )
 
 
-def summary_of(tokens: int) -> llm_pb2.SpeechTokens:
+def summary_of(tokens: int, text_starts: Sequence[int] = ()) -> llm_pb2.SpeechTokens:
     """The end of a sentence of so many tokens."""
     reason = llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH
-    return llm_pb2.SpeechTokens(summary=llm_pb2.GenerateSummary(finish_reason=reason, tokens=tokens))
+    return llm_pb2.SpeechTokens(
+        summary=llm_pb2.GenerateSummary(finish_reason=reason, tokens=tokens, text_starts=text_starts)
+    )
 
 
 class Llm(llm_pb2_grpc.LlmServiceServicer):
@@ -238,7 +248,8 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
                 yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(tokens=piece))
                 if script.generate:
                     await script.generate(context, sent + len(piece))
-            yield llm_pb2.GenerateResponse(tokens=summary_of(len(tokens)))
+            text_starts = [0] * len(request.text_ids) if script.timed else []
+            yield llm_pb2.GenerateResponse(tokens=summary_of(len(tokens), text_starts))
 
     async def GenerateStream(
         self, request_iterator: Any, context: Any

@@ -1,6 +1,6 @@
 """Errors that a request raised, as failures, and the form in which an API answers them."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -8,12 +8,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
 
 Answer = Callable[[Failure], Response]
 """A failure as an API's own error object."""
+AnswerByPath = Callable[[Scope, Failure], Response]
+"""The same for a request that no handler has seen."""
 EXPECTED = (CosyserveError, HTTPException, RequestValidationError)
 """What handlers raise to refuse a request."""
 _LONGEST_QUOTED = 64
@@ -37,6 +40,16 @@ def router_answering(answer: Answer) -> APIRouter:
             return handle_or_refuse
 
     return APIRouter(route_class=Route)
+
+
+def answer_by_path(answers: Mapping[str, Answer], otherwise: Answer) -> AnswerByPath:
+    """answers: of the APIs whose paths begin so."""
+
+    def answer(scope: Scope, failure: Failure) -> Response:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return next((own for prefix, own in answers.items() if path.startswith(prefix)), otherwise)(failure)
+
+    return answer
 
 
 def refused(request: Request, error: Exception, answer: Answer) -> Response:

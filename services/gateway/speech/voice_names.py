@@ -43,10 +43,13 @@ class VoiceNames:
         sex = OPENAI_VOICES.get(name.lower())
         if sex is None:
             return name
-        voices = await self._voices()
-        if any(voice.id == name for voice in voices):
+        if any(voice.id == name for voice in await self._voices()):
             return name
-        return next((voice.id for voice in voices if voice.sex == sex), "")
+        return await self.first_of(sex)
+
+    async def first_of(self, sex: str) -> str:
+        """The id of the first voice of this sex; empty, the default voice, if no label says so."""
+        return next((voice.id for voice in await self._voices() if voice.sex == sex), "")
 
     async def _voices(self) -> Sequence[VoiceLine]:
         now = time.monotonic()

@@ -1,0 +1,1 @@
+"""The API of ElevenLabs' speech endpoints, over HTTP and WebSockets, with this server's voices."""

@@ -1,0 +1,131 @@
+"""A text as it was written, cut into stretches that are spoken as one or more words.
+
+The speech service says when each word is spoken, in the form in which it is spoken: "42" is two
+words. Here the words find their place in the text. No character is lost or repeated: the stretches
+of a text, put together, are the text.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from cosyserve.client.types import WordTime
+from services.gateway.elevenlabs.alignment.word_match import matched
+
+_WORD = re.compile(r"[㐀-鿿豈-﫿]|[^\W㐀-鿿豈-﫿]+(?:['’.,:][^\W㐀-鿿豈-﫿]+)*")
+"""A letter of Chinese, or letters and digits, with what is inside of numbers and contractions."""
+_APOSTROPHES = str.maketrans("", "", "'’_")
+_SENTENCE_ENDS = re.compile(r"[.!?…;:。！？；：\n]")
+_CLOSING = ".,;:!?…。！？；：，、)]}>\"'”’»"
+_FURTHER_WORDS = 24
+"""How many more words than are spoken are looked at: as many may be written and not spoken."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Characters of the text, and what is spoken of them. start, end: seconds, of the words in it;
+    None: it lies between words. One of the texts may be empty.
+    """
+
+    written: str
+    spoken: str
+    times: tuple[float, float] | None = None
+
+
+class WrittenText:
+    """Text to which more is added while its words become known, sentence by sentence."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._last = ""
+
+    @property
+    def ends_in_blank(self) -> bool:
+        """Whether nothing was added, or last a blank."""
+        return not self._last or self._last.isspace()
+
+    def add(self, text: str) -> None:
+        """More text, whose words are not known yet."""
+        self._rest += text
+        self._last = text[-1:] or self._last
+
+    def take(self, words: Sequence[WordTime]) -> list[Stretch]:
+        """The beginning of what is left, of which these are all words; at least one."""
+        found = list(islice(_WORD.finditer(self._rest), len(words) + _FURTHER_WORDS))
+        pairs = matched([_key(word.text) for word in words], [_key(token.group()) for token in found])
+        count = self._spoken_tokens(found, pairs, len(words))
+        stretches: list[Stretch] = []
+        at = i = j = 0
+        for next_i, next_j in [*pairs, (len(words), count)]:
+            if i < next_i or j < next_j:
+                at = self._differing(stretches, words[i:next_i], found[j:next_j], at)
+            if next_i < len(words):
+                at = self._same(stretches, words[next_i], found[next_j], at)
+            i, j = next_i + 1, next_j + 1
+        end = self._border(at, found[count].start() if count < len(found) else len(self._rest))
+        stretches.append(Stretch(self._rest[at:end], self._rest[at:end]))
+        self._rest = self._rest[end:]
+        return stretches
+
+    def take_rest(self) -> list[Stretch]:
+        """What is left of a text whose words are all known."""
+        rest, self._rest = self._rest, ""
+        return [Stretch(rest, rest)]
+
+    def _spoken_tokens(self, found: Sequence[re.Match[str]], pairs: Sequence[tuple[int, int]], words: int) -> int:
+        """How many written words these spoken ones are. Where the last ones were not found, as far
+        as a sentence may end.
+        """
+        spoken, count = (pairs[-1][0] + 1, pairs[-1][1] + 1) if pairs else (0, 0)
+        if spoken == words:
+            return count
+        for place in range(count, len(found)):
+            after = found[place + 1].start() if place + 1 < len(found) else len(self._rest)
+            if _SENTENCE_ENDS.search(self._rest, found[place].end(), after):
+                return place + 1
+        return len(found)
+
+    def _same(self, stretches: list[Stretch], word: WordTime, token: re.Match[str], at: int) -> int:
+        between = self._rest[at : token.start()]
+        stretches.append(Stretch(between, between))
+        stretches.append(Stretch(token.group(), token.group(), (word.start, word.end)))
+        return token.end()
+
+    def _differing(
+        self, stretches: list[Stretch], words: Sequence[WordTime], tokens: Sequence[re.Match[str]], at: int
+    ) -> int:
+        """Written words and spoken ones that are not the same words, such as those of a number,
+        with the signs that touch them.
+        """
+        spoken = " ".join(word.text for word in words)
+        times = (words[0].start, words[-1].end) if words else None
+        if not tokens:
+            stretches.append(Stretch("", f" {spoken}", times))
+            return at
+        begin, end = tokens[0].start(), tokens[-1].end()
+        while begin > at and not self._rest[begin - 1].isspace() and self._rest[begin - 1] not in _CLOSING:
+            begin -= 1
+        while end < len(self._rest) and self._is_sign(end):
+            end += 1
+        stretches.append(Stretch(self._rest[at:begin], self._rest[at:begin]))
+        stretches.append(Stretch(self._rest[begin:end], spoken, times))
+        return end
+
+    def _is_sign(self, place: int) -> bool:
+        character = self._rest[place]
+        return not (character.isspace() or character.isalnum() or character in _CLOSING)
+
+    def _border(self, begin: int, end: int) -> int:
+        """Where the text between two sentences is cut: what touches the next one belongs to it."""
+        if end == len(self._rest):
+            return end
+        between = self._rest[begin:end]
+        blanks = [place for place, character in enumerate(between) if character.isspace()]
+        if blanks:
+            return begin + blanks[-1] + 1
+        return begin + len(between) - len(between.lstrip(_CLOSING))
+
+
+def _key(word: str) -> str:
+    return word.casefold().translate(_APOSTROPHES)

@@ -1,0 +1,37 @@
+"""Failures as ElevenLabs' clients read them: over HTTP, and as the last message of a WebSocket."""
+
+from starlette.responses import JSONResponse, Response
+
+from services.gateway.speech.failures import Failure
+
+POLICY, INTERNAL, LATER = 1008, 1011, 1013
+"""Close codes of RFC 6455 and its registry: the caller's fault, ours, no room at present."""
+_STATUSES = {"not_found": "voice_not_found", "overloaded": "system_busy"}
+"""Codes that have a name in this API; a voice is all that can be missing."""
+
+
+def error_response(failure: Failure) -> Response:
+    """`{"detail": {status, message}}` with the headers that decide about a retry."""
+    detail = {"status": _status(failure), "message": failure.message}
+    if failure.field is not None:
+        detail["param"] = failure.field
+    return JSONResponse({"detail": detail}, failure.status, failure.headers)
+
+
+def error_message(failure: Failure) -> dict[str, object]:
+    """The same on a WebSocket, where `code` is the code with which a connection is closed."""
+    message: dict[str, object] = {"message": failure.message, "error": _status(failure), "code": close_code(failure)}
+    if failure.retry_after is not None:
+        message["retry_after_milliseconds"] = round(1000 * failure.retry_after)
+    return message
+
+
+def close_code(failure: Failure) -> int:
+    """With which code a connection is closed for this failure."""
+    if failure.status < 429:
+        return POLICY
+    return LATER if failure.status in (429, 503) else INTERNAL
+
+
+def _status(failure: Failure) -> str:
+    return _STATUSES.get(failure.code, failure.code)

@@ -1,0 +1,1 @@
+"""Text in and audio out over WebSockets, in ElevenLabs' messages."""

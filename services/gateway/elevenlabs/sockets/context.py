@@ -1,0 +1,164 @@
+"""One context: text that arrives, spoken as one utterance with the times of its characters."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from cosyserve.client import StreamingSpeech
+from cosyserve.client.options import SynthesisOptions
+from cosyserve.tasks import retrieve_error
+from services.gateway.elevenlabs.alignment.characters import Alignment, SpokenText
+from services.gateway.elevenlabs.output_format import OutputFormat
+from services.gateway.elevenlabs.sockets.messages import Received, SocketQuery, audio_message
+from services.gateway.elevenlabs.sockets.pending_text import Mark, PendingText
+from services.gateway.elevenlabs.voice_settings import VoiceSettings, options_of
+from services.gateway.speech.encoded_speech import encoded
+from services.gateway.speech.speaking import Speaker, Utterance
+
+_SENTENCE_ENDS = (".", "!", "?", "…", ":", ";", "。", "！", "？", "；", "：")
+_CLOSING = "\"'”’»)]}」』）"
+_KEEP_ALIVE_SECONDS = 15.0
+"""How often the speech service is notified that more text may come; it waits for 30 s."""
+Send = Callable[[dict[str, object]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What all contexts of a connection share. voice: as the speech service knows it."""
+
+    speaker: Speaker
+    voice: str
+    query: SocketQuery
+    output_format: OutputFormat
+
+
+class Context:
+    """Nothing is requested of the speech service before there is text to speak. send: writes a
+    message of this context to the caller.
+    """
+
+    def __init__(self, form: Form, send: Send) -> None:
+        self._form, self._send = form, send
+        self._pending = PendingText()
+        self._settings = VoiceSettings()
+        self._speech: StreamingSpeech | None = None
+        self._spoken = SpokenText()
+        self._since = 0
+        """Milliseconds from the beginning of the utterance to the end of the last alignment."""
+        self._blank = True
+        """Whether the text so far is empty or ends in a blank."""
+        self._touched = time.monotonic()
+        self.flushed = False
+        """Whether the caller has asked to have all of its text spoken."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more text comes."""
+        return self._pending.ended
+
+    def take(self, message: Received) -> None:
+        """Text, flush and settings of a message; one without any keeps the context alive. Settings
+        are ignored once there is speech; blanks in front of all text and behind another blank are
+        no text. Raises InvalidRequest for too much text.
+        """
+        self._touched = time.monotonic()
+        if message.settings is not None and self._speech is None:
+            self._settings = message.settings
+        if message.text and not (self._blank and message.text.isspace()):
+            self._add(message.text)
+        if message.flush:
+            self.flushed = True
+            self._pending.mark(Mark.FLUSH)
+
+    def end(self) -> None:
+        """Have the rest spoken; no more text comes."""
+        self._pending.mark(Mark.END)
+
+    async def stop(self) -> None:
+        """Cancel the speech in every stage, now: `run` raises CancelledError, or returns if there
+        is no speech yet.
+        """
+        if self._speech is not None:
+            await self._speech.close()
+        else:
+            self._pending.drop()
+
+    async def run(self) -> None:
+        """Speak until the text has ended and was spoken. A context whose caller has sent nothing
+        for the time allowed ends as if the caller had ended it. Errors: those of the client, and of
+        `send`.
+        """
+        part = await self._next()
+        while part is Mark.FLUSH:
+            part = await self._next()
+        if part is Mark.END:
+            return
+        self._speech = self._begin()
+        async with self._speech:
+            writing = asyncio.create_task(self._write(self._speech, part))
+            reading = asyncio.create_task(self._read(self._speech))
+            try:
+                await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    writing.result()
+                await reading
+            finally:
+                for task in (writing, reading):
+                    task.add_done_callback(retrieve_error)
+                    task.cancel()
+                await asyncio.wait((writing, reading))
+
+    def _begin(self) -> StreamingSpeech:
+        query = self._form.query
+        options: SynthesisOptions = options_of(
+            self._settings, self._form.output_format, query.language_code, query.seed
+        )
+        options["voice"] = self._form.voice
+        return self._form.speaker.client.streaming_synthesize(mode=query.mode, **options)
+
+    def _add(self, text: str) -> None:
+        self._pending.add(text)
+        self._blank, self.flushed = text[-1].isspace(), False
+        if self._form.query.auto_mode and text.rstrip().rstrip(_CLOSING).endswith(_SENTENCE_ENDS):
+            self._pending.mark(Mark.FLUSH)
+
+    async def _next(self) -> str | Mark:
+        """The next part of the text; its end if the caller was silent too long."""
+        while True:
+            left = self._touched + self._form.query.idle_seconds - time.monotonic()
+            if left <= 0:
+                self._pending.mark(Mark.END)
+                return await self._pending.next()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _KEEP_ALIVE_SECONDS)):
+                    return await self._pending.next()
+            if self._speech is not None:
+                await self._speech.write("")
+
+    async def _write(self, speech: StreamingSpeech, part: str | Mark) -> None:
+        while part is not Mark.END:
+            if isinstance(part, str):
+                self._spoken.add(part)
+                await speech.write(part)
+            else:
+                self._spoken.end_phrase()
+                await speech.flush()
+            part = await self._next()
+        self._spoken.end_phrase()
+        await speech.finish()
+
+    async def _read(self, speech: StreamingSpeech) -> None:
+        pieces = encoded(Utterance(speech), self._form.output_format.encoder())
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                await self._send_audio(piece, self._spoken.news(speech.words))
+        for alignment in (self._spoken.news(speech.words), self._spoken.rest()):
+            if alignment is not None:
+                await self._send_audio(b"", alignment)
+
+    async def _send_audio(self, piece: bytes, alignment: Alignment | None) -> None:
+        await self._send(audio_message(piece, alignment, 0 if self._form.query.sync_alignment else self._since))
+        if alignment is not None:
+            self._since = round(1000 * alignment.end)
