@@ -12,6 +12,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.rpc.service_info import release
 from services.gateway import health
 from services.gateway.body_limit import BodyLimit
+from services.gateway.cosyvoice import administration, inference
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
@@ -20,9 +21,21 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.speech.refusals import EXPECTED, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
+from services.gateway.speech.whole_file import HeldAudio
+from services.gateway.vllm_omni import session
 from services.gateway.websocket import stream
 
-_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
+_ROUTERS = (
+    health.router,
+    speech.router,
+    voices.router,
+    models.router,
+    conversions.router,
+    stream.router,
+    inference.router,
+    administration.router,
+    session.router,
+)
 
 
 def application(settings: GatewaySettings) -> FastAPI:
@@ -32,6 +45,7 @@ def application(settings: GatewaySettings) -> FastAPI:
     async def connected(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncClient(settings.orchestrator) as client:
             app.state.speaker = Speaker(client, VoiceNames(client.voices), settings.reader_seconds)
+            app.state.held = HeldAudio(settings.max_held_bytes)
             app.state.health = health.SpeechServiceHealth(settings.orchestrator)
             app.state.draining = False
             try:
