@@ -44,6 +44,8 @@ class TextOptions(TypedDict, total=False):
     allow_control_tokens: bool
     pronunciations: Mapping[str, str] | None
     sentence_pause_milliseconds: int | None
+    max_sentence_characters: int
+    """A longer sentence is spoken in parts; 0: only the model limits its length."""
     retry: bool
 
 

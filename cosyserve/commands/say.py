@@ -50,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="silence between sentences, 0 to 10000 (default: the server's)",
     )
     parser.add_argument(
+        "--longest-sentence",
+        type=whole(10, 20_000),
+        default=0,
+        metavar="CHARACTERS",
+        help="speak longer sentences in parts, 10 to 20000 (default: as long as the model takes)",
+    )
+    parser.add_argument(
         "--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)"
     )
     parser.add_argument(
@@ -87,6 +94,7 @@ async def run(arguments: argparse.Namespace) -> int:
         "pronunciations": dict(arguments.pronounce or ()),
         "allow_control_tokens": arguments.allow_control_tokens,
         "sentence_pause_milliseconds": arguments.pause,
+        "max_sentence_characters": arguments.longest_sentence,
         "retry": arguments.retry,
         "timeout": arguments.timeout,
     }

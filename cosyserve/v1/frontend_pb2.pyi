@@ -249,6 +249,7 @@ class AnalyzeSetup(google.protobuf.message.Message):
     SPEED_FIELD_NUMBER: builtins.int
     JOINED_SENTENCES_FIELD_NUMBER: builtins.int
     REFERENCE_READINGS_FIELD_NUMBER: builtins.int
+    MAX_SENTENCE_CHARACTERS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; selects the text normaliser. Default (empty): chosen by
     script. Text of a language without a normaliser is not changed. Not a tag: INVALID_ARGUMENT.
@@ -294,6 +295,10 @@ class AnalyzeSetup(google.protobuf.message.Message):
     """Leaves numbers, units and signs to the text normalisation package alone, as the reference does,
     including its errors. Default (false): our own reading rules come first.
     """
+    max_sentence_characters: builtins.int
+    """As SynthesizeRequest.max_sentence_characters of synthesis.proto; joined sentences fit it, too.
+    With partial_sentences: INVALID_ARGUMENT.
+    """
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Pronunciations: written form (1 to 64 characters, a letter or digit among them) to a
@@ -318,8 +323,9 @@ class AnalyzeSetup(google.protobuf.message.Message):
         speed: builtins.float = ...,
         joined_sentences: builtins.bool = ...,
         reference_readings: builtins.bool = ...,
+        max_sentence_characters: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "goes_on", b"goes_on", "joined_sentences", b"joined_sentences", "language_code", b"language_code", "last_language_code", b"last_language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reference_readings", b"reference_readings", "reports_progress", b"reports_progress", "speed", b"speed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "goes_on", b"goes_on", "joined_sentences", b"joined_sentences", "language_code", b"language_code", "last_language_code", b"last_language_code", "max_sentence_characters", b"max_sentence_characters", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reference_readings", b"reference_readings", "reports_progress", b"reports_progress", "speed", b"speed"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 
@@ -351,7 +357,7 @@ class Sentence(google.protobuf.message.Message):
     """Speaking rate set by an SSML document; multiplies that of the request. Default (0): 1.0."""
     continues: builtins.bool
     """It continues the previous sentence, from which only a change of speaking rate or language
-    separates it: no sentence pause belongs before it.
+    separates it, or a cut that max_sentence_characters made: no sentence pause belongs before it.
     """
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:

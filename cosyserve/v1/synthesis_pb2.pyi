@@ -210,6 +210,7 @@ class SynthesizeRequest(google.protobuf.message.Message):
     INSTRUCTION_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
+    MAX_SENTENCE_CHARACTERS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but
     punctuation, or longer: INVALID_ARGUMENT. `[pause 300ms]` and `<break time="300ms"/>` (10 to
@@ -275,6 +276,14 @@ class SynthesizeRequest(google.protobuf.message.Message):
     ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM. A resumed request needs the same value.
     An unknown value, or ONSET_TRIMMED with PROFILE_UPSTREAM: INVALID_ARGUMENT.
     """
+    max_sentence_characters: builtins.int
+    """Longest sentence in characters, 10 to 20000: a longer one is cut into parts of about the same
+    length, after a mark of a pause where one is near, else between two words, and no sentence pause
+    separates them. Characters are counted as they are spoken, after normalisation; a sound tag, and
+    the phonemes given for a word, count as one. Default (0): none but the limit of the model, 200
+    text tokens. A resumed request needs the same value. Outside the range, or in MODE_TOKENS:
+    INVALID_ARGUMENT.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and sample rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -324,9 +333,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
         instruction: builtins.str = ...,
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
         onset: global___Onset.ValueType = ...,
+        max_sentence_characters: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "max_sentence_characters", b"max_sentence_characters", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -604,6 +614,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     INSTRUCTION_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
     ONSET_FIELD_NUMBER: builtins.int
+    MAX_SENTENCE_CHARACTERS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -626,6 +637,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.instruction."""
     onset: global___Onset.ValueType
     """As SynthesizeRequest.onset; there is no PROFILE_UPSTREAM here."""
+    max_sentence_characters: builtins.int
+    """As SynthesizeRequest.max_sentence_characters."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -655,9 +668,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         instruction: builtins.str = ...,
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
         onset: global___Onset.ValueType = ...,
+        max_sentence_characters: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "instruction", b"instruction", "language_code", b"language_code", "onset", b"onset", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "instruction", b"instruction", "language_code", b"language_code", "max_sentence_characters", b"max_sentence_characters", "onset", b"onset", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload

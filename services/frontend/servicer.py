@@ -22,6 +22,7 @@ from services.frontend.analysis.incremental_sentences import Sentence
 from services.frontend.analysis.input_text import Piece, StreamingInput, parts_of
 from services.frontend.analysis.prepared_text import Reading, languages
 from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.segmentation.caller_limit import require_limit
 from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.segmentation.text_units import LONGEST_UNIT
 from services.frontend.settings import FrontendSettings
@@ -246,12 +247,18 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
             raise InvalidRequest(f"setup.first_index is {first_index}, it must not be negative")
         if not 0 <= first_pause <= LONGEST_TOGETHER:
             raise InvalidRequest(f"setup.first_pause_milliseconds is {first_pause}, allowed 0 to {LONGEST_TOGETHER}")
+        most_characters = require_limit(setup.max_sentence_characters, "setup.max_sentence_characters")
+        if most_characters and setup.partial_sentences:
+            raise InvalidRequest(
+                "setup.max_sentence_characters is set with partial_sentences, which begin before their length is known"
+            )
         reading = self._analyzer.reading(
             setup.language_code,
             allow_control_tokens=setup.allow_control_tokens,
             pronunciations=dict(setup.pronunciations),
             joined=setup.joined_sentences,
             own_readings=not setup.reference_readings,
+            most_characters=most_characters,
             speed=setup.speed or 1.0,
         )
         return TextCall(

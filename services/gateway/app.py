@@ -12,6 +12,7 @@ from cosyserve.client import AsyncClient
 from cosyserve.rpc.service_info import release
 from services.gateway import health
 from services.gateway.body_limit import BodyLimit
+from services.gateway.cosyvoice import administration, inference
 from services.gateway.elevenlabs import error_detail
 from services.gateway.elevenlabs import models as elevenlabs_models
 from services.gateway.elevenlabs import speech as elevenlabs_speech
@@ -25,6 +26,8 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.speech.refusals import EXPECTED, answer_by_path, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
+from services.gateway.speech.whole_file import HeldAudio
+from services.gateway.vllm_omni import session
 from services.gateway.websocket import stream
 
 _OPENAI = (speech.router, voices.router, models.router, conversions.router)
@@ -35,7 +38,8 @@ _ELEVENLABS = (
     stream_input.router,
     multi_stream_input.router,
 )
-_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, stream.router)
+_COSYVOICE = (inference.router, administration.router)
+_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, *_COSYVOICE, stream.router, session.router)
 """Of two routes of one path, the first one that takes the request answers it."""
 _answer = answer_by_path(
     dict.fromkeys(("/v1/text-to-speech", "/v1/voices", "/v2/voices"), error_detail.error_response), error_response
@@ -49,6 +53,7 @@ def application(settings: GatewaySettings) -> FastAPI:
     async def connected(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncClient(settings.orchestrator) as client:
             app.state.speaker = Speaker(client, VoiceNames(client.voices), settings.reader_seconds)
+            app.state.held = HeldAudio(settings.max_held_bytes)
             app.state.health = health.SpeechServiceHealth(settings.orchestrator)
             app.state.draining = False
             try:

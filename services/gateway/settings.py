@@ -32,6 +32,10 @@ class GatewaySettings:
     """Seconds, 0.1 to 600, in which a request body must arrive."""
     reader_seconds: float = 60.0
     """Seconds, 0.1 to 600, after which a caller that reads no audio is disconnected."""
+    max_held_bytes: int = 256 * 1024 * 1024
+    """Audio of whole files held at once, in bytes, 1048576 to 68719476736; further ones are refused
+    with 429.
+    """
     max_connections: int = 4_096
     """Most connections at once, 1 to 65536; requests on further ones are answered with 503."""
     drain_seconds: float = 30.0
@@ -43,6 +47,7 @@ class GatewaySettings:
         for name, least, most in (
             ("max_body_bytes", 1 << 16, 1 << 28),
             ("max_bodies", 1, 1_024),
+            ("max_held_bytes", 1 << 20, 1 << 36),
             ("body_seconds", 0.1, 600.0),
             ("reader_seconds", 0.1, 600.0),
             ("max_connections", 1, 65_536),

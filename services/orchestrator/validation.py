@@ -23,6 +23,7 @@ _LONGEST_INSTRUCTION = 500
 _LONGEST_TRANSCRIPT = 1000
 _CONVERSION_MODES = (PromptMode.CROSS_LINGUAL, PromptMode.SFT)
 _LONGEST_PAUSE_MILLISECONDS = 10_000
+_SENTENCE_CHARACTERS = 10, 20_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages keep a sentence open for a minute without tokens, then end it as if the caller had
 gone.
@@ -54,6 +55,11 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
         raise InvalidRequest(
             "setup.request.instruction is set; in MODE_TOKENS it would be spoken as part of the text, "
             "MODE_SENTENCES takes one"
+        )
+    if by_token and setup.request.max_sentence_characters:
+        raise InvalidRequest(
+            "setup.request.max_sentence_characters is set; MODE_TOKENS speaks a sentence before its length is known, "
+            "MODE_SENTENCES takes a limit"
         )
     delay, idle = setup.buffer_delay_milliseconds, setup.idle_timeout_milliseconds
     if delay and by_token:
@@ -132,6 +138,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
     """The fields that all requests with a text share."""
     if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
         raise InvalidRequest(f"language_code {request.language_code!r} is not a BCP-47 tag such as en-US or zh")
+    most = request.max_sentence_characters
     return replace(
         _form(request, _prompting(request), profile),
         text=request.text,
@@ -140,6 +147,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
         allow_control_tokens=request.allow_control_tokens,
         pronunciations=dict(request.pronunciations),
         sentence_pause_milliseconds=_pause(request, profile),
+        max_sentence_characters=_in_range("max_sentence_characters", most, *_SENTENCE_CHARACTERS) if most else 0,
     )
 
 

@@ -50,6 +50,8 @@ class Script:
     identity: identity_pb2.EngineIdentity = field(default_factory=lambda: IDENTITY)
     calls: list[str] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
+    text_setups: list[frontend_pb2.AnalyzeSetup] = field(default_factory=list)
+    """Of all calls with a text."""
     first_indices: list[int] = field(default_factory=list)
     """Of the AnalyzeStream calls."""
     last_languages: list[str] = field(default_factory=list)
@@ -122,6 +124,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.AnalyzeRequest, context: Any
     ) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         self.script.calls.append("analyze")
+        self.script.text_setups.append(request.setup)
         if self.script.analysis:
             async for response in self.script.analysis(request, context):
                 yield response
@@ -144,6 +147,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         setup = (await anext(request_iterator)).setup
         await context.send_initial_metadata(())
         index, waiting, settled, given = setup.first_index, "", 0, 0
+        script.text_setups.append(setup)
         script.first_indices.append(index)
         script.last_languages.append(setup.last_language_code)
 

@@ -9,6 +9,7 @@ from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictiona
 from services.frontend.analysis.reading_context import ReadingContext
 from services.frontend.normalization.english_readings import has_begun
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.segmentation.caller_limit import cut_evenly
 from services.frontend.segmentation.language_spans import language_by_script, spans
 from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import Split, Splitter, cut_to_limit, is_only_marks
@@ -63,6 +64,7 @@ class Analyzer:
         pronunciations: dict[str, str],
         joined: bool = False,
         own_readings: bool = True,
+        most_characters: int = 0,
         speed: float = 1.0,
     ) -> Reading:
         """Combine the options of a request with the server's pronunciations; the request's take
@@ -74,6 +76,7 @@ class Analyzer:
             self._config.dictionary.with_request(pronunciations, self.tokenizer.is_phonemes),
             joined,
             own_readings,
+            most_characters,
             speed,
             WarningLog(),
         )
@@ -114,8 +117,10 @@ class Analyzer:
         pronunciations that make the text too long.
         """
         prepared = PreparedText(self._config, text, language_code, reading, context or ReadingContext())
-        for segment in self._segments(prepared, joined=reading.joined or self._split is Split.JOINED):
-            for part in cut_to_limit(segment, LONGEST_SENTENCE, prepared.length):
+        joined, most = reading.joined or self._split is Split.JOINED, reading.most_characters
+        for segment in self._segments(prepared, joined=joined, most_characters=most):
+            begun = False
+            for part in self._parts(segment, prepared, most):
                 yield_turn()
                 ids = prepared.encode(part)
                 if ids:
@@ -123,8 +128,20 @@ class Analyzer:
                         placeholders.for_tokenizer(part, prepared.phonemes), allow_special=prepared.allow_special
                     )
                     yield Sentence(
-                        placeholders.for_reader(part, prepared.phonemes), tuple(ids), prepared.language, tuple(words)
+                        placeholders.for_reader(part, prepared.phonemes),
+                        tuple(ids),
+                        prepared.language,
+                        tuple(words),
+                        continues=begun,
                     )
+                    begun = most > 0
+
+    def _parts(self, segment: str, prepared: PreparedText, most_characters: int) -> Iterator[str]:
+        """A segment cut to the limits of the caller and of the model."""
+        for part in cut_evenly(segment, most_characters):
+            # A part that the caller's limit leaves may be nothing but marks, which is no speech.
+            if not most_characters or not is_only_marks(placeholders.for_tokenizer(part, prepared.phonemes)):
+                yield from cut_to_limit(part, LONGEST_SENTENCE, prepared.length)
 
     def partial(self, reading: Reading, context: ReadingContext) -> IncrementalSentences:
         """Return the incremental sentences of one text that is still being written. With an empty
@@ -167,7 +184,7 @@ class Analyzer:
             return prepared.text
         return placeholders.for_reader("".join(self._runs(prepared.text, prepared)), prepared.phonemes)
 
-    def _segments(self, prepared: PreparedText, *, joined: bool) -> Iterator[str]:
+    def _segments(self, prepared: PreparedText, *, joined: bool, most_characters: int = 0) -> Iterator[str]:
         if prepared.as_is or (self._config.reference and not prepared.text):
             yield from [prepared.text] if self._config.reference else self._speakable(iter([prepared.text]), prepared)
             return
@@ -179,7 +196,9 @@ class Analyzer:
             else (unit.rstrip().removesuffix(",") for unit in units_of(prepared.text, LONGEST_UNIT))
         ):
             splitter = Splitter(
-                prepared.language, prepared.length if self._config.reference else prepared.length_of_start
+                prepared.language,
+                prepared.length if self._config.reference else prepared.length_of_start,
+                most_characters,
             )
             for run in self._runs(text, prepared):
                 yield from self._speakable(splitter.feed(run), prepared)

@@ -49,8 +49,8 @@ class Sentence:
     rate: float = 1.0
     """Speaking rate, multiplied by that of the request."""
     continues: bool = False
-    """It continues the previous sentence without a sentence end between them; set in the first
-    part.
+    """It continues the previous sentence without a sentence end between them, because only the
+    style changes or the caller's limit cut it; set in the first part.
     """
     unfinished: bool = False
     """More parts of this sentence follow."""

@@ -156,7 +156,7 @@ class StreamingSsml:
                 # Only the first part of a sentence says whether it continues; a part without ids
                 # belongs to the sentence before.
                 continues = bool(piece.token_ids) and self._continuations.begin_sentence()
-                yield replace(piece, rate=self._style.rate, continues=continues)
+                yield replace(piece, rate=self._style.rate, continues=continues or piece.continues)
 
 
 def _joined(events: Iterable[Event]) -> list[Event]:

@@ -40,6 +40,8 @@ class Reading:
     """Join short sentences regardless of the model directory (Split.JOINED)."""
     own_readings: bool = True
     """As in `Normalizer.normalise`."""
+    most_characters: int = 0
+    """Longest sentence that the caller allows (`segmentation.caller_limit`); 0: no limit."""
     speed: float = 1.0
     """Speed of the request, multiplied by the rates of an SSML document."""
     log: WarningLog | None = None

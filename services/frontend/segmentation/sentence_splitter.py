@@ -32,14 +32,16 @@ class Splitter:
     segments.
 
     length: returns the length of a text in text tokens; used for every language but Chinese, where
-    characters count.
+    characters count. most_characters: pieces are not joined to longer segments; 0: no limit. A
+    single piece may be longer (see `caller_limit`).
     """
 
-    def __init__(self, language: str, length: Callable[[str], int]) -> None:
+    def __init__(self, language: str, length: Callable[[str], int], most_characters: int = 0) -> None:
         self._terminators = _TERMINATORS.get(language, _OTHER_TERMINATORS)
         self._length = len if language == CHINESE else length
         self._full_stop = "。" if language == CHINESE else "."
         self._by_script = language not in _TERMINATORS
+        self._most_characters = most_characters
         self._rest, self._scanned = "", 0
         self._last_character = ""
         self._piece: str | None = None
@@ -63,7 +65,8 @@ class Splitter:
         yield from self._scan(len(self._rest))
         if self._piece is not None:
             yield from self._join(self._piece)
-        if self._segment and self._held is not None and self._size < TOO_SHORT:
+        is_short = self._segment and self._size < TOO_SHORT
+        if self._held is not None and is_short and self._fits(self._held + self._segment):
             self._held, self._segment = self._held + self._segment, ""
         yield from (segment for segment in (self._held, self._segment) if segment)
 
@@ -90,12 +93,15 @@ class Splitter:
     def _join(self, piece: str) -> Iterator[str]:
         """Pass 2. The newest segment is held: a short last one may be appended to it."""
         size = self._length(self._segment + piece)
-        if size > MOST and self._size > ENOUGH:
+        if (size > MOST and self._size > ENOUGH) or (self._segment and not self._fits(self._segment + piece)):
             if self._held is not None:
                 yield self._held
             self._held, self._segment = self._segment, ""
             size = self._length(piece)
         self._segment, self._size = self._segment + piece, size
+
+    def _fits(self, segment: str) -> bool:
+        return not self._most_characters or len(segment) <= self._most_characters
 
 
 def is_only_marks(segment: str, *, reference: bool = False) -> bool:

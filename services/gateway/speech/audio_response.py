@@ -6,7 +6,7 @@ for a complete file.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -27,7 +27,8 @@ class ReaderStalled(Exception):
 class AudioResponse(Response):
     """pieces: the body; the first one is awaited before the headers. failed: the answer when there
     is none. A caller that hangs up, or reads nothing for `reader_seconds`, closes `utterance`,
-    which cancels it in every stage.
+    which cancels it in every stage. headers: asked for when the first piece is there; None: those
+    of the utterance.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class AudioResponse(Response):
         media_type: str,
         failed: Callable[[Failure], Response],
         reader_seconds: float,
+        headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(media_type=media_type)
+        self._headers_of_audio = headers or utterance.headers
         self._utterance, self._pieces, self._failed = utterance, pieces, failed
         self._reader_seconds = reader_seconds
 
@@ -66,8 +69,10 @@ class AudioResponse(Response):
                 await self._failed(failure_of(error))(scope, receive, send)
                 return
             try:
-                self.init_headers(self._utterance.headers())
-                del self.headers["content-length"]
+                headers = self._headers_of_audio()
+                self.init_headers(headers)
+                if "content-length" not in headers:
+                    del self.headers["content-length"]
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 await self._send(send, first)
                 async for piece in pieces:

@@ -2,9 +2,8 @@
 in headers what the audio is.
 """
 
-import contextlib
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
 
@@ -12,6 +11,7 @@ from cosyserve.client import AsyncClient, Speech
 from cosyserve.client.options import ConversionOptions, SynthesisOptions
 from cosyserve.client.types import Chunk
 from cosyserve.errors import FailedPrecondition
+from services.gateway.speech.figures import SpeechFigures
 from services.gateway.speech.voice_names import VoiceNames
 
 _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
@@ -20,11 +20,12 @@ _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
 class Utterance:
     """One request to speak. speech: the call to the speech service; nothing is sent before the
     first chunk is asked for. plain: the same without instructions, in case the model follows none:
-    clients of other servers send them to every model.
+    clients of other servers send them to every model. figures: where it is counted.
     """
 
-    def __init__(self, speech: Speech, plain: Speech | None = None) -> None:
+    def __init__(self, speech: Speech, figures: SpeechFigures, plain: Speech | None = None) -> None:
         self.speech = speech
+        self._figures = figures
         self.notes: list[str] = []
         """What was ignored, for people."""
         self._plain = plain
@@ -32,17 +33,20 @@ class Utterance:
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """The audio in order. Errors: those of `cosyserve.client`."""
         plain, self._plain = self._plain, None
-        try:
+        with self._figures.observed() as calls:
+            calls.append(self.speech)
+            try:
+                async for chunk in self.speech:
+                    yield chunk
+                return
+            except FailedPrecondition:
+                if plain is None or self.speech.header is not None:
+                    raise
+            self.speech = plain
+            calls.append(plain)
+            self.notes.append(_IGNORED_INSTRUCTIONS)
             async for chunk in self.speech:
                 yield chunk
-        except FailedPrecondition:
-            if plain is None or self.speech.header is not None:
-                raise
-            self.speech = plain
-            self.notes.append(_IGNORED_INSTRUCTIONS)
-            async with contextlib.aclosing(self.chunks()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
 
     async def aclose(self) -> None:
         """Cancel the call in every stage."""
@@ -70,22 +74,25 @@ class Speaker:
     client: AsyncClient
     voices: VoiceNames
     reader_seconds: float
+    figures: SpeechFigures = field(default_factory=SpeechFigures)
 
-    async def speak(self, text: str, voice: str, options: SynthesisOptions) -> Utterance:
-        """voice: any name that `VoiceNames` knows. Raises InvalidRequest for values that no message
-        can carry.
+    async def speak(
+        self, text: str, voice: str, options: SynthesisOptions, *, needs_instructions: bool = False
+    ) -> Utterance:
+        """voice: any name that `VoiceNames` knows. needs_instructions: a model that follows none is
+        an error. Raises InvalidRequest for values that no message can carry.
         """
         options["voice"] = await self.voices.voice_of(voice)
         instructed = self.client.synthesize(text, **options)
-        if not options.get("instruction"):
-            return Utterance(instructed)
+        if needs_instructions or not options.get("instruction"):
+            return Utterance(instructed, self.figures)
         options["instruction"] = ""
-        return Utterance(instructed, self.client.synthesize(text, **options))
+        return Utterance(instructed, self.figures, self.client.synthesize(text, **options))
 
     async def convert(self, audio: bytes, voice: str, options: ConversionOptions) -> Utterance:
         """The bytes of a sound file, said by another voice; otherwise as `speak`."""
         options["voice"] = await self.voices.voice_of(voice)
-        return Utterance(self.client.convert_voice(audio, **options))
+        return Utterance(self.client.convert_voice(audio, **options), self.figures)
 
 
 def speaker_of(connection: HTTPConnection) -> Speaker:

@@ -22,6 +22,17 @@ OPENAI_VOICES = {
     "verse": MALE,
 }
 """Names of OpenAI's voices, and the sex that its listeners hear."""
+COSYVOICE_SPEAKERS = {
+    "中文女": FEMALE,
+    "中文男": MALE,
+    "英文女": FEMALE,
+    "英文男": MALE,
+    "日语男": MALE,
+    "粤语女": FEMALE,
+    "韩语女": FEMALE,
+}
+"""Names of the speakers of CosyVoice-300M-SFT, which CosyVoice's own client asks for."""
+_SEXES = OPENAI_VOICES | COSYVOICE_SPEAKERS
 _FRESH_SECONDS = 5.0
 
 
@@ -34,13 +45,13 @@ class VoiceNames:
         self._asked = -_FRESH_SECONDS
 
     async def voice_of(self, name: str) -> str:
-        """The id of a voice. A name of OpenAI that no voice has is the first voice of that sex
-        (label `sex` or `gender`), else the default one; an empty name and `default` are the default
-        voice. Any other name stays as it is: the server knows whether there is such a voice.
+        """The id of a voice. A name of those servers that no voice has is the first voice of that
+        sex (label `sex` or `gender`), else the default one; an empty name and `default` are the
+        default voice. Any other name stays as it is: the server knows whether it has such a voice.
         """
         if name in ("", "default"):
             return ""
-        sex = OPENAI_VOICES.get(name.lower())
+        sex = _SEXES.get(name.lower())
         if sex is None:
             return name
         if any(voice.id == name for voice in await self._voices()):

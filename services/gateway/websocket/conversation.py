@@ -20,13 +20,24 @@ _MOST_AHEAD = 32
 """Messages that are received before they can be handled; then the socket is not read."""
 
 
+class Malformed(Message):
+    """What arrived in place of a message. reason: for the caller."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
 class Conversation:
     """socket: accepted. reader_seconds: after which a caller that reads nothing is disconnected;
-    idle_seconds: after which one that opens no utterance is.
+    idle_seconds: after which one that opens no utterance is. tolerant: what is no message is handed
+    over as `Malformed` instead of raising InvalidRequest.
     """
 
-    def __init__(self, socket: WebSocket, reader_seconds: float, idle_seconds: float) -> None:
-        self._socket = socket
+    def __init__(
+        self, socket: WebSocket, reader_seconds: float, idle_seconds: float, *, tolerant: bool = False
+    ) -> None:
+        self._socket, self._tolerant = socket, tolerant
         self._reader_seconds, self._idle_seconds = reader_seconds, idle_seconds
         self._receiving: asyncio.Task[Message] | None = None
         """Outlives an utterance: cancelling it could lose a message."""
@@ -110,19 +121,28 @@ class Conversation:
         received = await self._socket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
-        text = received.get("text")
-        if text is None:
-            raise InvalidRequest("messages are JSON in text frames; a binary frame came")
-        if len(text) > MOST_CHARACTERS:
-            raise InvalidRequest(f"a message has {len(text)} characters, allowed are {MOST_CHARACTERS}")
         try:
-            message = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequest(f"a message is not JSON: {error}") from error
-        if not isinstance(message, dict):
-            raise InvalidRequest(f"a message is no JSON object but {type(message).__name__}")
-        try:
-            json.dumps(message, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise InvalidRequest("a message holds half of a surrogate pair, which is no character") from error
-        return message
+            return _read(received.get("text"))
+        except InvalidRequest as error:
+            if not self._tolerant:
+                raise
+            return Malformed(error.message)
+
+
+def _read(text: str | None) -> Message:
+    """Raises InvalidRequest for what is no JSON object."""
+    if text is None:
+        raise InvalidRequest("messages are JSON in text frames; a binary frame came")
+    if len(text) > MOST_CHARACTERS:
+        raise InvalidRequest(f"a message has {len(text)} characters, allowed are {MOST_CHARACTERS}")
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"a message is not JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise InvalidRequest(f"a message is no JSON object but {type(message).__name__}")
+    try:
+        json.dumps(message, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("a message holds half of a surrogate pair, which is no character") from error
+    return message

@@ -36,6 +36,8 @@ class Utterance:
     """Silence between two sentences if the text asks for none. None: depends on the sentence before
     it.
     """
+    max_sentence_characters: int = 0
+    """Longest sentence that the caller allows, in characters as they are spoken; 0: no limit."""
     by_token: bool = False
     """Whether sentences are spoken while they are being written."""
     retry: bool = False

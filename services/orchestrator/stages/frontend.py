@@ -192,6 +192,7 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
         joined_sentences=utterance.profile == profile_pb2.PROFILE_UPSTREAM,
         reference_readings=utterance.profile == profile_pb2.PROFILE_UPSTREAM,
         speed=utterance.speed,
+        max_sentence_characters=utterance.max_sentence_characters,
     )
 
 

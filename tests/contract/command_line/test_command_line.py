@@ -106,6 +106,16 @@ def test_a_word_is_read_as_it_is_pronounced(endpoint: str) -> None:
     assert told.stdout != _cosyserve("say", "A cosy voice.", *options).stdout
 
 
+def test_a_long_sentence_is_spoken_in_parts_where_it_is_asked_for(endpoint: str) -> None:
+    text = "We walked along the river, talked about old times, and came home late."
+    options = ("-o", "-", "--seed", "1", "--server", endpoint)
+    whole = _cosyserve("say", text, *options)
+    limited = _cosyserve("say", text, *options, "--longest-sentence", "40")
+    assert limited.returncode == 0, limited.stderr
+    assert limited.stdout != whole.stdout
+    assert _cosyserve("say", text, *options, "--longest-sentence", "100").stdout == whole.stdout
+
+
 def test_what_is_not_spoken_as_it_is_written_is_told_beside_the_sound(endpoint: str, tmp_path: Path) -> None:
     text = '<speak>A <emphasis>loud</emphasis> word <prosody rate="slow">slowly</prosody>.</speak>'
     for options in ((), ("--unary",)):
@@ -201,6 +211,10 @@ def test_an_error_is_one_line_and_leaves_no_file(
         (("say", "x", "--play", "--encoding", "mulaw"), "--play plays linear16, and no other encoding"),
         (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
+        (
+            ("say", "x", "-o", "y", "--longest-sentence", "9"),
+            "argument --longest-sentence: 9 is not allowed: 10 to 20000",
+        ),
         (
             ("say", "x", "-o", "y", "--transcript", "what"),
             "--transcript, --prompt-language and --cut-prompt need --prompt",

@@ -117,6 +117,8 @@ async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_bef
         ("a", {"pronunciations": {"": "b"}}, "1 to 64 characters"),
         ("a", {"pronunciations": {"a": "/ˈA/"}}, "this model reads text"),
         ("a", {"pronunciations": {f"a{n}": "b" for n in range(201)}}, "at most 200"),
+        ("a", {"max_sentence_characters": 9}, "setup.max_sentence_characters is 9, allowed are 10 to 20000"),
+        ("a", {"max_sentence_characters": -1}, "setup.max_sentence_characters is -1, allowed are 10 to 20000"),
     ],
 )
 async def test_a_bad_wish_is_refused(stub: Any, text: str, setup: dict[str, Any], message: str) -> None:
@@ -134,3 +136,26 @@ async def test_control_tokens_need_permission(stub: Any) -> None:
 async def test_a_respelling_is_read(stub: Any) -> None:
     (response,) = await analyze(stub, "SQL 2 you", pronunciations={"SQL": "sequel"})
     assert response.sentence.text == "sequel two you."
+
+
+LONG = "We walked along the river, talked about old times, and came home late. It rained."
+
+
+@pytest.mark.parametrize("step", [0, 1, 7])
+async def test_a_limit_of_sentence_length_is_kept(stub: Any, step: int) -> None:
+    """step: characters of a fragment; 0: a whole text."""
+    setup = {"max_sentence_characters": 40, "language_code": "en"}
+    pieces = [LONG[place : place + step] for place in range(0, len(LONG), step)] if step else []
+    responses = await (stream(stub, pieces, **setup) if step else analyze(stub, LONG, **setup))
+    sentences = [response.sentence for response in responses]
+    assert [(sentence.text.strip(), sentence.continues) for sentence in sentences] == [
+        ("We walked along the river,", False),
+        ("talked about old times,", True),
+        ("and came home late.", True),
+        ("It rained.", False),
+    ]
+
+
+async def test_a_limit_is_refused_for_parts_of_sentences(stub: Any) -> None:
+    wrong = stream(stub, ["one"], max_sentence_characters=40, partial_sentences=True)
+    await refusal(wrong, grpc.StatusCode.INVALID_ARGUMENT, "max_sentence_characters is set with partial_sentences")

@@ -155,11 +155,29 @@ def check_conversion(fields: dict[str, Any]) -> None:
             {"instruction": "slowly"},
             "setup.request.instruction is set; in MODE_TOKENS",
         ),
+        *(
+            (check, {"max_sentence_characters": value}, f"max_sentence_characters is {value}, allowed are 10 to 20000")
+            for check in (check_streaming, check_unary, check_arriving)
+            for value in (-1, 9, 20_001)
+        ),
+        (
+            partial(check_arriving, mode=synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS),
+            {"max_sentence_characters": 100},
+            "setup.request.max_sentence_characters is set; MODE_TOKENS",
+        ),
     ],
 )
 def test_refused(check: Check, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^{re.escape(message)}"):
         check(fields)
+
+
+@pytest.mark.parametrize("value", [0, 10, 20_000])
+def test_a_limit_of_sentence_length_is_read(value: int) -> None:
+    request = synthesis_pb2.SynthesizeRequest(text="a", max_sentence_characters=value)
+    unary = synthesis_pb2.SynthesizeUnaryRequest(text="a", max_sentence_characters=value)
+    for utterance in (validation.streaming(request, 100), validation.unary(unary, 100)):
+        assert utterance.max_sentence_characters == value
 
 
 def test_what_is_asked_for_is_read() -> None:

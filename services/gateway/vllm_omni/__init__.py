@@ -1,0 +1,1 @@
+"""vLLM-Omni's WebSocket for speech: `/v1/audio/speech/stream`."""

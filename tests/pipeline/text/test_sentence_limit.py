@@ -1,0 +1,72 @@
+"""A caller's limit of sentence length reaches the frontend, another replica of it too, and is part
+of what a lost request repeats.
+"""
+
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.client import AsyncClient
+from cosyserve.v1 import synthesis_pb2
+from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, hang, hook, speak, unary
+from tests.stacks.calls import refusal
+from tests.stacks.relay import Relay
+from tests.stacks.scripted_stages import Stack, stack
+
+LIMIT = {"max_sentence_characters": 40}
+
+
+def limits(running: Stack) -> list[int]:
+    return [setup.max_sentence_characters for script in running.scripts["frontend"] for setup in script.text_setups]
+
+
+async def test_every_method_passes_it_on(running: Stack) -> None:
+    await speak(running, **LIMIT)
+    await unary(running, **LIMIT)
+    async with AsyncClient(f"127.0.0.1:{running.orchestrator.port}") as client:
+        async with client.streaming_synthesize(max_sentence_characters=40) as speech:
+            await speech.write(TEXT)
+            await speech.finish()
+            await speech.read()
+        await client.synthesize(TEXT).read()
+    assert limits(running) == [40, 40, 40, 0]
+
+
+async def test_another_frontend_gets_the_same() -> None:
+    async with stack({"frontend": 2}, **IMPATIENT) as running:
+        failing = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 0)
+
+        async def analyze(context: Any) -> None:
+            await failing(context, 0)
+
+        hook(running, "frontend", analyze)
+        await speak(running, **LIMIT)
+        assert limits(running) == [40, 40]
+
+
+async def test_a_lost_request_repeats_it() -> None:
+    async def stop(context: Any, sent: int) -> None:
+        if sent >= 10 * 960:
+            await hang()
+
+    async with stack() as first, stack() as second, Relay(first.orchestrator.port) as relay:
+        hook(first, "token2wav", stop)
+        async with (
+            AsyncClient(f"127.0.0.1:{relay.port}") as client,
+            client.synthesize(TEXT, max_sentence_characters=40) as speech,
+        ):
+            await anext(speech)
+            relay.target = second.orchestrator.port
+            relay.cut()
+            await speech.read()
+        assert speech.resumed >= 1
+        assert limits(second) == [40]
+
+
+@pytest.mark.parametrize("value", [-1, 9, 20_001])
+async def test_values_out_of_range_are_refused_before_any_work(running: Stack, value: int) -> None:
+    wanted = f"max_sentence_characters is {value}, allowed are 10 to 20000"
+    request = synthesis_pb2.SynthesizeRequest(text=TEXT, max_sentence_characters=value)
+    await refusal(running.stub.Synthesize(request).read(), grpc.StatusCode.INVALID_ARGUMENT, wanted)
+    assert limits(running) == []
