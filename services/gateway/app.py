@@ -15,6 +15,7 @@ from services.gateway.body_limit import BodyLimit
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
+from services.gateway.page import serving as page
 from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
 from services.gateway.speech.refusals import EXPECTED, refused
@@ -22,7 +23,7 @@ from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
 
-_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
+_ROUTERS = (page.router, health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
 
 
 def application(settings: GatewaySettings) -> FastAPI:
