@@ -23,7 +23,7 @@ from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
 
-_ROUTERS = (page.router, health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
+_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router, page.router)
 
 
 def application(settings: GatewaySettings) -> FastAPI:
@@ -40,9 +40,9 @@ def application(settings: GatewaySettings) -> FastAPI:
             finally:
                 await app.state.health.close()
 
-    app: FastAPI = FastAPIOffline(
-        title="cosyserve", version=release(), root_path=settings.root_path, lifespan=connected
-    )
+    app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
+    # As an argument it is deprecated in favour of uvicorn's, with which proxies must strip the path.
+    app.root_path = settings.root_path
     for router in _ROUTERS:
         app.include_router(router)
     for kind in EXPECTED:

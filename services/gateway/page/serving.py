@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 router = APIRouter(include_in_schema=False)
 MEDIA_TYPES = {
@@ -73,11 +73,7 @@ FILES = _found(files(__name__.rpartition(".")[0]))
 
 @router.api_route("/", methods=["GET", "HEAD"])
 async def index(request: Request) -> Response:
-    """The page itself. Without a slash behind the root path, relative addresses would lead to the
-    folder above.
-    """
-    if not request.scope["path"].endswith("/"):
-        return RedirectResponse(f"{request.scope['root_path']}/")
+    """The page itself."""
     return _answer(request, FILES["index.html"])
 
 
@@ -91,7 +87,7 @@ async def file(name: str, request: Request) -> Response:
 
 def _answer(request: Request, of: PageFile) -> Response:
     headers = {**HEADERS, "etag": of.etag}
-    known = request.headers.get("if-none-match", "")
-    if known == "*" or of.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if of.etag in known or known == ["*"]:
         return Response(status_code=304, headers=headers)
     return Response(of.content, headers=headers, media_type=of.media_type)

@@ -11,7 +11,7 @@ export function failureOf(answer) {
   const wait = answer?.retry_after_milliseconds;
   if (code === "overloaded") {
     const when = wait ? `in ${Math.max(1, Math.ceil(wait / 1000))} s` : "in a moment";
-    return `The server has as many speakers as it can carry. Try again ${when}.`;
+    return `The server is speaking as much as it can at once. Try again ${when}.`;
   }
   if (code === "unavailable") return `The speech service does not answer: ${sentence(message)}`;
   return message ? `The server refused: ${sentence(message)}` : "The server failed and gave no reason.";

@@ -47,11 +47,8 @@ function begin() {
 
 function finish(failure) {
   speaking = null;
-  if (failure) {
-    view.stay();
-    view.say("Stopped.");
-    view.fail(failure);
-  } else view.finish();
+  if (failure) view.cut(failure);
+  else view.finish();
   showState();
 }
 
@@ -59,8 +56,7 @@ function stop() {
   if (!speaking) return;
   speaking.stop();
   speaking = null;
-  view.stay();
-  view.say("Stopped.");
+  view.cut();
   showState();
 }
 

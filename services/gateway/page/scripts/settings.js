@@ -29,8 +29,9 @@ export function followSpeed(slider, output) {
 
 /** Keep the number of characters below the text. */
 export function followLength(field, output) {
+  const written = (count) => count.toLocaleString("en");
   const show = () => {
-    output.textContent = `${field.value.length.toLocaleString("en")} of ${field.maxLength.toLocaleString("en")} characters`;
+    output.textContent = `${written(field.value.length)} of ${written(field.maxLength)} characters`;
   };
   field.addEventListener("input", show);
   show();

@@ -69,6 +69,14 @@ export class View {
     this.moving = requestAnimationFrame(step);
   }
 
+  /** It ended before all was heard. @param {string} failure a sentence; without: the user wanted it so */
+  cut(failure = "") {
+    this.stay();
+    this.say("Stopped.");
+    this.fail(failure);
+    if (!element("timing-total").querySelector("strong")) element("timing-total").textContent = "There was no sound.";
+  }
+
   stay() {
     cancelAnimationFrame(this.moving);
     this.moving = 0;

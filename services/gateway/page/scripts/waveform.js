@@ -54,9 +54,11 @@ export class Waveform {
     const pen = canvas.getContext("2d");
     pen.scale(scale, scale);
     const style = getComputedStyle(canvas);
-    const [empty, heardColour, unheard] = ["--edge", "--accent", "--unplayed"].map((name) => style.getPropertyValue(name));
+    const colour = (name) => style.getPropertyValue(name);
+    const colours = { unknown: colour("--edge"), heard: colour("--accent"), waiting: colour("--unplayed") };
     const bars = Math.max(1, Math.floor(width / (BAR + GAP)));
-    const pieces = Math.max(this.peaks.length, this.complete && this.peaks.length ? 0 : LEAST_SECONDS * PIECES_PER_SECOND);
+    const least = this.complete && this.peaks.length > 0 ? 0 : LEAST_SECONDS * PIECES_PER_SECOND;
+    const pieces = Math.max(this.peaks.length, least);
     const heard = (played * this.rate) / this.piece;
     const loudest = Math.max(0.25, this.peaks.reduce((most, peak) => Math.max(most, peak), 0));
     for (let bar = 0; bar < bars; bar++) {
@@ -65,7 +67,7 @@ export class Waveform {
       const known = from < this.peaks.length;
       const peak = this.peaks.slice(from, to).reduce((most, each) => Math.max(most, each), 0);
       const tall = known ? Math.max(BAR, (peak / loudest) * height) : BAR;
-      pen.fillStyle = !known ? empty : from < heard ? heardColour : unheard;
+      pen.fillStyle = colours[!known ? "unknown" : from < heard ? "heard" : "waiting"];
       pen.beginPath();
       pen.roundRect(bar * (BAR + GAP), (height - tall) / 2, BAR, tall, BAR / 2);
       pen.fill();

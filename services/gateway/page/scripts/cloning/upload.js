@@ -18,7 +18,8 @@ export function createVoice({ name, sex, transcript, recording }, progress, sign
   // fetch() does not report how much of a body has been sent.
   const request = new XMLHttpRequest();
   return new Promise((resolve, reject) => {
-    request.upload.onprogress = ({ loaded, total }) => progress({ stage: "Sending the recording…", part: loaded / total });
+    request.upload.onprogress = ({ loaded, total }) =>
+      progress({ stage: "Sending the recording…", part: loaded / total });
     request.upload.onload = () => progress({ stage: "The server is making the voice…" });
     request.onload = () => {
       if (request.status === 201) resolve(JSON.parse(request.responseText));
