@@ -104,6 +104,12 @@ def annotate(name: str, value: bool | int | float | str) -> None:
     trace.get_current_span().set_attribute(name, value)
 
 
+def trace_id() -> str:
+    """Of the current trace, 32 hexadecimal digits; empty if there is none."""
+    span = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(span.trace_id) if span.is_valid else ""
+
+
 def incoming(metadata: Iterable[tuple[str, str | bytes]] | None) -> Context:
     """The caller's trace context from gRPC metadata."""
     return propagate.extract({key: value for key, value in metadata or () if isinstance(value, str)})

@@ -21,6 +21,7 @@ from services.gateway.elevenlabs.sockets import multi_stream_input, stream_input
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
+from services.gateway.page import serving as page
 from services.gateway.request_context import RequestContext
 from services.gateway.settings import GatewaySettings
 from services.gateway.speech.refusals import EXPECTED, answer_by_path, refused
@@ -39,7 +40,7 @@ _ELEVENLABS = (
     multi_stream_input.router,
 )
 _COSYVOICE = (inference.router, administration.router)
-_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, *_COSYVOICE, stream.router, session.router)
+_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, *_COSYVOICE, stream.router, session.router, page.router)
 """Of two routes of one path, the first one that takes the request answers it."""
 _answer = answer_by_path(
     dict.fromkeys(("/v1/text-to-speech", "/v1/voices", "/v2/voices"), error_detail.error_response), error_response
@@ -61,9 +62,9 @@ def application(settings: GatewaySettings) -> FastAPI:
             finally:
                 await app.state.health.close()
 
-    app: FastAPI = FastAPIOffline(
-        title="cosyserve", version=release(), root_path=settings.root_path, lifespan=connected
-    )
+    app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
+    # As an argument it is deprecated in favour of uvicorn's, with which proxies must strip the path.
+    app.root_path = settings.root_path
     for router in _ROUTERS:
         app.include_router(router)
     for kind in EXPECTED:

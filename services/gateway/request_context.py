@@ -17,7 +17,8 @@ from services.gateway.speech.refusals import AnswerByPath
 
 log = logging.getLogger(__name__)
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_QUIET = ("/healthz", "/readyz", "/health")
+_QUIET = ("/healthz", "/readyz", "/health", "/page/{name:path}")
+"""Routes that have no line in the log."""
 
 
 class RequestContext:
@@ -59,7 +60,7 @@ class RequestContext:
                 log.exception("%s failed", request_id)
                 await self._failed(scope, failure_of(error))(scope, receive, observed)
             finally:
-                if scope["path"] not in _QUIET:
+                if _route(scope) not in _QUIET:
                     log.info(
                         "%s %s %s: status %s, %d bytes, first after %s ms, %.0f ms in all",
                         request_id,

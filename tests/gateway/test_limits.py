@@ -157,7 +157,7 @@ async def test_idle_connections_cost_little_and_do_not_stand_in_the_way() -> Non
             writer.close()
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/audio", "/v1/audio/speech/", "/../etc/passwd"])
+@pytest.mark.parametrize("path", ["/v1", "/page/../app.py", "/v1/audio", "/v1/audio/speech/", "/../etc/passwd"])
 async def test_other_paths_have_an_error_object(path: str) -> None:
     async with scripted_gateway() as (served, _):
         response = await served.http.get(path)

@@ -35,6 +35,8 @@ class Setup(BaseModel):
     retry: bool = False
     buffer_delay_milliseconds: int = 0
     idle_timeout_milliseconds: int = 0
+    traceparent: Annotated[str, Field(pattern="^(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")] = ""
+    """W3C trace context that this utterance continues: browsers can give a WebSocket no headers."""
 
     def options(self) -> SynthesisOptions:
         """Without the voice."""
@@ -79,8 +81,8 @@ def read_part(message: dict[str, Any]) -> Text | Command:
     return _read(Text, message) if message.get("type") == "text" else _read(Command, message)
 
 
-def header_message(header: Header) -> dict[str, object]:
-    """The values in use, before the first audio."""
+def header_message(header: Header, trace_id: str) -> dict[str, object]:
+    """The values in use, before the first audio. trace_id: empty if there is no trace."""
     return {
         "type": "header",
         "seed": header.seed,
@@ -90,6 +92,7 @@ def header_message(header: Header) -> dict[str, object]:
         "profile": header.profile,
         "onset": header.onset,
         "synthetic_audio": True,
+        "trace_id": trace_id or None,
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, WebSocket
+from opentelemetry import context, propagate
 from starlette.websockets import WebSocketDisconnect
 
 from cosyserve import telemetry
@@ -76,8 +77,19 @@ async def _utterance(socket: WebSocket, conversation: Conversation, setup: Setup
         idle_timeout_milliseconds=setup.idle_timeout_milliseconds,
         **options,
     )
+    # A trace is one utterance: a caller may continue another trace in each.
+    caller = propagate.extract({"traceparent": setup.traceparent}) if setup.traceparent else context.get_current()
+    with telemetry.call_span("gateway utterance", caller):
+        try:
+            await _spoken(conversation, speech, as_json=setup.audio == "json")
+        except Exception as error:
+            telemetry.failed(error)
+            raise
+
+
+async def _spoken(conversation: Conversation, speech: "StreamingSpeech", *, as_json: bool) -> None:
     async with speech:
-        utterance = _Utterance(conversation, speech, as_json=setup.audio == "json")
+        utterance = _Utterance(conversation, speech, as_json=as_json)
         await conversation.speak(utterance.send(), utterance.on_message)
 
 
@@ -153,7 +165,7 @@ class _News:
         """Since the last call: the header, warnings, words."""
         speech = self._speech
         if speech.header is not None and not self._headed:
-            yield header_message(speech.header)
+            yield header_message(speech.header, telemetry.trace_id())
             self._headed = True
         yield from map(warning_message, speech.warnings[self._warnings :])
         self._warnings = len(speech.warnings)
