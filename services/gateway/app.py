@@ -1,6 +1,7 @@
 """The application: every API on one speech service, behind the same limits."""
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,8 @@ from cosyserve.client import AsyncClient
 from cosyserve.rpc.service_info import release
 from services.gateway import health
 from services.gateway.body_limit import BodyLimit
+from services.gateway.jambonz import stream as jambonz_stream
+from services.gateway.jambonz import synthesis as jambonz_synthesis
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
@@ -21,12 +24,26 @@ from services.gateway.speech.refusals import EXPECTED, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
+from services.gateway.websocket.stream import IDLE_SECONDS
+from services.gateway.wyoming.connection import Patience
+from services.gateway.wyoming.server import WyomingServer
 
-_ROUTERS = (health.router, speech.router, voices.router, models.router, conversions.router, stream.router)
+_ROUTERS = (
+    health.router,
+    speech.router,
+    voices.router,
+    models.router,
+    conversions.router,
+    stream.router,
+    jambonz_synthesis.router,
+    jambonz_stream.router,
+)
 
 
-def application(settings: GatewaySettings) -> FastAPI:
-    """The ASGI application; its connection to the speech service is opened when it starts."""
+def application(settings: GatewaySettings, wyoming: socket.socket | None = None) -> FastAPI:
+    """The ASGI application; its connection to the speech service is opened when it starts.
+    wyoming: a bound socket, on which Wyoming is served as long as the application is.
+    """
 
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
@@ -34,9 +51,13 @@ def application(settings: GatewaySettings) -> FastAPI:
             app.state.speaker = Speaker(client, VoiceNames(client.voices), settings.reader_seconds)
             app.state.health = health.SpeechServiceHealth(settings.orchestrator)
             app.state.draining = False
+            app.state.wyoming = _wyoming_server(app.state.speaker, settings)
+            if wyoming is not None:
+                await app.state.wyoming.start(wyoming)
             try:
                 yield
             finally:
+                await app.state.wyoming.close(settings.drain_seconds)
                 await app.state.health.close()
 
     app: FastAPI = FastAPIOffline(
@@ -64,6 +85,11 @@ def application(settings: GatewaySettings) -> FastAPI:
         )
     app.add_middleware(RequestContext, failed=error_response)
     return app
+
+
+def _wyoming_server(speaker: Speaker, settings: GatewaySettings) -> WyomingServer:
+    patience = Patience(IDLE_SECONDS, settings.body_seconds, settings.reader_seconds)
+    return WyomingServer(speaker, patience, settings.wyoming_connections)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
