@@ -83,6 +83,12 @@ def check_rate(file_format: FileFormat, sample_rate: int) -> None:
         raise InvalidRequest(f"{file_format} cannot hold {sample_rate} Hz; allowed are {allowed}")
 
 
+def most_bytes(file_format: FileFormat, sample_rate: int) -> int:
+    """Bytes that a second of sound takes at most: of a lossy format twice its mean."""
+    codec = _CODECS.get(file_format)
+    return 2 * sample_rate if codec is None or codec.bit_rate is None else 2 * codec.bit_rate // 8
+
+
 def is_installed() -> bool:
     """Whether compressed formats can be written here."""
     return importlib.util.find_spec("av") is not None

@@ -27,6 +27,25 @@ class Encoding(StrEnum):
         return 2 if self is Encoding.LINEAR16 else 1
 
 
+class CompressedEncoding(StrEnum):
+    """Encodings whose bytes are a file and no samples; names as in AudioEncoding of audio.proto,
+    values as in `cosyserve.audio.compressed.FileFormat`.
+    """
+
+    MP3 = "mp3"
+    OGG_OPUS = "opus"
+    AAC_ADTS = "aac"
+    FLAC = "flac"
+
+
+AnyEncoding = Encoding | CompressedEncoding
+
+
+def encoding_named(name: str) -> AnyEncoding:
+    """name: as in AudioEncoding, without its prefix. Raises KeyError."""
+    return Encoding[name] if name in Encoding.__members__ else CompressedEncoding[name]
+
+
 def to_pcm(samples: NDArray[np.floating[Any]]) -> bytes:
     """Samples in [-1, 1] to signed 16-bit little-endian, rounded to nearest; what is louder is
     clipped.

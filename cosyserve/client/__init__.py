@@ -1,6 +1,6 @@
 """The clients of the public endpoint; what users import is named here."""
 
-from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.encoding import CompressedEncoding, Encoding
 from cosyserve.client.blocking import BlockingSpeech, BlockingStreamingSpeech, Client
 from cosyserve.client.client import AsyncClient
 from cosyserve.client.speech import Speech
@@ -12,6 +12,7 @@ __all__ = [
     "BlockingSpeech",
     "BlockingStreamingSpeech",
     "Client",
+    "CompressedEncoding",
     "Encoding",
     "Prompt",
     "Speech",

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 
 from google.protobuf.message import Message
 
-from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.encoding import AnyEncoding, Encoding
 from cosyserve.client.types import Growth, Mode, Onset, Profile, Prompt, PromptMode, audio_format
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
@@ -30,7 +30,8 @@ class FormOptions(TypedDict, total=False):
     seed: int | None
     speed: float
     sample_rate: int
-    encoding: Encoding
+    encoding: AnyEncoding
+    """A `CompressedEncoding`: the server encodes, and a stream that is lost is not resumed."""
     onset: Onset | None
     """Whether the silence at both ends is removed; None: removed, except in profile upstream."""
 

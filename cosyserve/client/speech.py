@@ -11,6 +11,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.audio.audibility import FirstAudible
+from cosyserve.audio.encoding import Encoding
 from cosyserve.client.types import (
     Chunk,
     Header,
@@ -69,7 +70,8 @@ class Speech:
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
         self.request = request
-        self.bytes_per_sample = encoding_of(request.audio_format).bytes_per_sample
+        self.encoding = encoding_of(request.audio_format)
+        """What was asked for."""
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
         self._resume_seconds = resume_seconds
@@ -87,10 +89,17 @@ class Speech:
     @property
     def first_audible_seconds(self) -> float | None:
         """From the start of the call until a player that starts with the first chunk plays the
-        first sample above -40 dBFS; None before that. Measured here when chunks are taken;
-        `summary` has the measurement of the server.
+        first sample above -40 dBFS; None before that, and in a compressed encoding. Measured here
+        when chunks are taken; `summary` has the measurement of the server.
         """
         return None if self._audible is None else self._audible.seconds
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Raises ValueError for a compressed encoding, whose bytes are no samples."""
+        if not isinstance(self.encoding, Encoding):
+            raise ValueError(f"the bytes of {self.encoding} are no samples")
+        return self.encoding.bytes_per_sample
 
     def __aiter__(self) -> Self:
         return self
@@ -107,7 +116,7 @@ class Speech:
             if response is None:
                 self.summary = self._last
             elif response.audio:
-                return self._chunk(response.audio)
+                return self._chunk(response.audio, response.start_sample)
         raise StopAsyncIteration
 
     async def read(self) -> bytes:
@@ -192,31 +201,35 @@ class Speech:
             raise InternalFault(
                 f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due"
             )
-        if message.audio and message.start_sample != self._position:
+        # A file says how far its encoder had got, which is not known beforehand.
+        due = self._position if isinstance(self.encoding, Encoding) else max(self._position, message.start_sample)
+        if message.audio and message.start_sample != due:
             raise InternalFault(
                 f"server at {self._target}: chunk {message.chunk_index} begins at sample {message.start_sample}, "
-                f"expected {self._position}"
+                f"expected {due}"
             )
         self._expected_index += 1
 
-    def _chunk(self, audio: bytes) -> Chunk:
+    def _chunk(self, audio: bytes, start_sample: int) -> Chunk:
         now = time.monotonic() - self._begun
         if self.first_byte_seconds is None:
             self.first_byte_seconds = now
-        if self._audible is None and self.header is not None:
-            self._audible = FirstAudible(self.header.encoding, self.header.sample_rate)
+        if self._audible is None and self.header is not None and isinstance(self.encoding, Encoding):
+            self._audible = FirstAudible(self.encoding, self.header.sample_rate)
         if self._audible is not None:
             self._audible.arrived(now, audio)
-        chunk = Chunk(audio, self._given, self._position)
+        chunk = Chunk(audio, self._given, start_sample)
         self._given += 1
-        self._position += len(audio) // self.bytes_per_sample
+        self._position = start_sample
+        if isinstance(self.encoding, Encoding):
+            self._position += len(audio) // self.encoding.bytes_per_sample
         self._failures, self._lost_at = 0, None
         return chunk
 
     @property
     def _can_be_repeated(self) -> bool:
-        """Whether the request can be sent again as it was."""
-        return True
+        """Whether the request can be sent again; no compressed file is continued in the middle."""
+        return isinstance(self.encoding, Encoding) or not self._given
 
     def _may_resume(self, error: CosyserveError) -> bool:
         """Whether resuming may help. A stream that has begun is resumed also if the server

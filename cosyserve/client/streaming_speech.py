@@ -136,7 +136,7 @@ class StreamingSpeech(Speech):
 
     @property
     def _can_be_repeated(self) -> bool:
-        return self._written.whole and not self._setup.buffer_delay_milliseconds
+        return super()._can_be_repeated and self._written.whole and not self._setup.buffer_delay_milliseconds
 
     def _begin(self, seconds: float | None) -> Any:
         if self._failed is not None:

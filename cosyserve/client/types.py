@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.encoding import AnyEncoding, encoding_named
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2, warning_pb2
 
 Profile = Literal["continuous", "upstream", "offline"]
@@ -31,7 +31,7 @@ class Prompt:
 @dataclass(frozen=True)
 class Chunk:
     """A piece of audio. start_sample: position of its first sample in the utterance, at the
-    requested rate.
+    requested rate; of a compressed encoding: samples that the encoder had before (synthesis.proto).
     """
 
     audio: bytes
@@ -77,7 +77,7 @@ class Header:
 
     seed: int
     voice: str
-    encoding: Encoding
+    encoding: AnyEncoding
     sample_rate: int
     profile: str
     engine: str
@@ -146,16 +146,16 @@ class VoiceDetails(VoiceLine):
     tokens_before_sound_if_cut: int = 0
 
 
-def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
+def audio_format(encoding: AnyEncoding, sample_rate: int) -> audio_pb2.AudioFormat:
     """The audio format as a message."""
     return audio_pb2.AudioFormat(
         encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate
     )
 
 
-def encoding_of(message: audio_pb2.AudioFormat) -> Encoding:
+def encoding_of(message: audio_pb2.AudioFormat) -> AnyEncoding:
     """The encoding that the message names."""
-    return Encoding[audio_pb2.AudioEncoding.Name(message.encoding).removeprefix("AUDIO_ENCODING_")]
+    return encoding_named(audio_pb2.AudioEncoding.Name(message.encoding).removeprefix("AUDIO_ENCODING_"))
 
 
 def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:

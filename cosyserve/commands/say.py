@@ -8,6 +8,7 @@ import time
 from typing import Any, get_args
 
 from cosyserve.audio.audibility import FirstAudible
+from cosyserve.audio.encoding import Encoding
 from cosyserve.client import AsyncClient
 from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.arguments import pair, whole
@@ -125,6 +126,8 @@ async def _unary(client: AsyncClient, arguments: argparse.Namespace, how: dict[s
     audio, header, summary = await client.synthesize_unary(arguments.text, **how)
     wall = time.monotonic() - begin
     await play(audio)
+    if not isinstance(header.encoding, Encoding):
+        return Heard(wall, wall, summary.audio_seconds, header, summary)
     audible = FirstAudible(header.encoding, header.sample_rate)
     audible.arrived(wall, audio)
     seconds = len(audio) / header.encoding.bytes_per_sample / header.sample_rate

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from cosyserve.audio.encoding import Encoding
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Header, Summary
 
@@ -70,6 +71,11 @@ class Heard(_Played):
         """Seconds of waiting per second of audio."""
         return self.end / self.audio if self.audio else float("inf")
 
+    @property
+    def _first_audible(self) -> str:
+        measured = isinstance(self.header.encoding, Encoding)
+        return f"after {milliseconds(self.first_audible)}" if measured else "not measured in a compressed file"
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON; "server" holds what the server measured."""
         return {
@@ -84,7 +90,7 @@ class Heard(_Played):
     def __str__(self) -> str:
         return (
             f"{self.audio:.2f} s of audio, first byte after {1000 * self.first_sound:.0f} ms, "
-            f"first audible sample after {milliseconds(self.first_audible)}, "
+            f"first audible sample {self._first_audible}, "
             f"real-time factor {self.real_time_factor:.2f}, voice {self.header.voice}, seed {self.header.seed}"
         )
 
@@ -122,21 +128,28 @@ async def listen(speech: Speech, buffer_seconds: float = 0.0, *, play: Play | No
     the player. play: gets each chunk as it arrives.
     """
     began, player = time.monotonic(), Player(buffer_seconds)
-    samples = 0
+    arrivals: list[tuple[float, int]] = []
+    end = speech.request.start_sample
     async with speech:
         async for chunk in speech:
-            held = len(chunk.audio) // speech.bytes_per_sample
-            samples += held
-            player.hear(time.monotonic() - began, held / cast("Header", speech.header).sample_rate)
+            arrivals.append((time.monotonic() - began, chunk.start_sample))
+            if isinstance(speech.encoding, Encoding):
+                end = chunk.start_sample + len(chunk.audio) // speech.encoding.bytes_per_sample
             if play is not None:
                 await play(chunk.audio)
     # Both are set once a stream has ended without an error.
     header, summary = cast("Header", speech.header), cast("Summary", speech.summary)
+    if not isinstance(speech.encoding, Encoding):
+        end = round(summary.audio_seconds * header.sample_rate)
+    # How much a chunk of a compressed file holds is known when the next one is there.
+    borders = [*(start for _, start in arrivals[1:]), end]
+    for (now, start), border in zip(arrivals, borders, strict=False):
+        player.hear(now, (border - start) / header.sample_rate)
     audible = speech.first_audible_seconds
     return Heard(
         first_sound=speech.first_byte_seconds or 0.0,
         end=time.monotonic() - began,
-        audio=samples / header.sample_rate,
+        audio=(end - speech.request.start_sample) / header.sample_rate,
         header=header,
         summary=summary,
         first_audible=None if audible is None else audible + buffer_seconds,

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63osyserve/v1/audio.proto\x12\x0c\x63osyserve.v1\"W\n\x0b\x41udioFormat\x12-\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1b.cosyserve.v1.AudioEncoding\x12\x19\n\x11sample_rate_hertz\x18\x02 \x01(\x05*\x7f\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41UDIO_ENCODING_LINEAR16\x10\x01\x12\x18\n\x14\x41UDIO_ENCODING_MULAW\x10\x02\x12\x17\n\x13\x41UDIO_ENCODING_ALAW\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63osyserve/v1/audio.proto\x12\x0c\x63osyserve.v1\"W\n\x0b\x41udioFormat\x12-\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1b.cosyserve.v1.AudioEncoding\x12\x19\n\x11sample_rate_hertz\x18\x02 \x01(\x05*\xea\x01\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41UDIO_ENCODING_LINEAR16\x10\x01\x12\x18\n\x14\x41UDIO_ENCODING_MULAW\x10\x02\x12\x17\n\x13\x41UDIO_ENCODING_ALAW\x10\x03\x12\x16\n\x12\x41UDIO_ENCODING_MP3\x10\x04\x12\x1b\n\x17\x41UDIO_ENCODING_OGG_OPUS\x10\x05\x12\x1b\n\x17\x41UDIO_ENCODING_AAC_ADTS\x10\x06\x12\x17\n\x13\x41UDIO_ENCODING_FLAC\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cosyserve.v1.audio_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDIOENCODING']._serialized_start=131
-  _globals['_AUDIOENCODING']._serialized_end=258
+  _globals['_AUDIOENCODING']._serialized_start=132
+  _globals['_AUDIOENCODING']._serialized_end=366
   _globals['_AUDIOFORMAT']._serialized_start=42
   _globals['_AUDIOFORMAT']._serialized_end=129
 # @@protoc_insertion_point(module_scope)

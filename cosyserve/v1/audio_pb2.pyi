@@ -26,23 +26,55 @@ class _AudioEncodingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._
     AUDIO_ENCODING_UNSPECIFIED: _AudioEncoding.ValueType  # 0
     """Not set: AUDIO_ENCODING_LINEAR16 is used."""
     AUDIO_ENCODING_LINEAR16: _AudioEncoding.ValueType  # 1
-    """Signed 16-bit little-endian PCM."""
+    """Signed 16-bit little-endian PCM, without a header."""
     AUDIO_ENCODING_MULAW: _AudioEncoding.ValueType  # 2
-    """G.711 mu-law, 8 bits per sample."""
+    """G.711 mu-law, 8 bits per sample, without a header."""
     AUDIO_ENCODING_ALAW: _AudioEncoding.ValueType  # 3
-    """G.711 A-law, 8 bits per sample."""
+    """G.711 A-law, 8 bits per sample, without a header."""
+    AUDIO_ENCODING_MP3: _AudioEncoding.ValueType  # 4
+    """MP3, 64 kbit/s, behind an ID3 tag; decoded it is up to 0.1 s longer than the utterance. Rates:
+    8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100 and 48000.
+    """
+    AUDIO_ENCODING_OGG_OPUS: _AudioEncoding.ValueType  # 5
+    """Opus in Ogg, 48 kbit/s, one frame of 20 ms in each page. Rates: 8000, 12000, 16000, 24000 and
+    48000.
+    """
+    AUDIO_ENCODING_AAC_ADTS: _AudioEncoding.ValueType  # 6
+    """AAC in ADTS, 64 kbit/s, behind an ID3 tag; decoded it is up to 0.1 s longer than the utterance.
+    Rates as for MP3.
+    """
+    AUDIO_ENCODING_FLAC: _AudioEncoding.ValueType  # 7
+    """FLAC, lossless, without the length in its header. Rates as for MP3."""
 
 class AudioEncoding(_AudioEncoding, metaclass=_AudioEncodingEnumTypeWrapper):
-    """Sample encodings. All are mono and without a header."""
+    """Encodings of audio, all mono. Those from AUDIO_ENCODING_MP3 on are compressed: the audio of all
+    messages of a response, one behind the other, is one file, cut at arbitrary places, whose
+    metadata says that the audio is synthetic. A server without encoders refuses them with
+    FAILED_PRECONDITION before any work.
+    """
 
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding.ValueType  # 0
 """Not set: AUDIO_ENCODING_LINEAR16 is used."""
 AUDIO_ENCODING_LINEAR16: AudioEncoding.ValueType  # 1
-"""Signed 16-bit little-endian PCM."""
+"""Signed 16-bit little-endian PCM, without a header."""
 AUDIO_ENCODING_MULAW: AudioEncoding.ValueType  # 2
-"""G.711 mu-law, 8 bits per sample."""
+"""G.711 mu-law, 8 bits per sample, without a header."""
 AUDIO_ENCODING_ALAW: AudioEncoding.ValueType  # 3
-"""G.711 A-law, 8 bits per sample."""
+"""G.711 A-law, 8 bits per sample, without a header."""
+AUDIO_ENCODING_MP3: AudioEncoding.ValueType  # 4
+"""MP3, 64 kbit/s, behind an ID3 tag; decoded it is up to 0.1 s longer than the utterance. Rates:
+8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100 and 48000.
+"""
+AUDIO_ENCODING_OGG_OPUS: AudioEncoding.ValueType  # 5
+"""Opus in Ogg, 48 kbit/s, one frame of 20 ms in each page. Rates: 8000, 12000, 16000, 24000 and
+48000.
+"""
+AUDIO_ENCODING_AAC_ADTS: AudioEncoding.ValueType  # 6
+"""AAC in ADTS, 64 kbit/s, behind an ID3 tag; decoded it is up to 0.1 s longer than the utterance.
+Rates as for MP3.
+"""
+AUDIO_ENCODING_FLAC: AudioEncoding.ValueType  # 7
+"""FLAC, lossless, without the length in its header. Rates as for MP3."""
 global___AudioEncoding = AudioEncoding
 
 @typing.final
@@ -58,8 +90,8 @@ class AudioFormat(google.protobuf.message.Message):
     INVALID_ARGUMENT.
     """
     sample_rate_hertz: builtins.int
-    """Samples per second, 8000 to 48000. Default (0) 24000, the rate of the model. Outside the range:
-    INVALID_ARGUMENT.
+    """Samples per second, 8000 to 48000. Default (0) 24000, the rate of the model. Outside the range,
+    or a rate that a compressed encoding does not have: INVALID_ARGUMENT.
     """
     def __init__(
         self,

@@ -237,7 +237,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     start_sample: builtins.int
     """To resume after a lost connection, send the same request with the seed of the lost one and the
     number of samples (at the requested rate) that arrived; the audio from that sample on is sent.
-    Default 0. Negative, or without a seed: INVALID_ARGUMENT. Past the end: OUT_OF_RANGE.
+    Default 0. Negative, without a seed, or above 0 in a compressed encoding, whose file cannot
+    begin in the middle: INVALID_ARGUMENT. Past the end: OUT_OF_RANGE.
     """
     engine: builtins.str
     """When resuming: header.engine of the lost request. FAILED_PRECONDITION if the engines have
@@ -368,8 +369,8 @@ class StreamingSynthesizeRequest(google.protobuf.message.Message):
 
     @property
     def cancel(self) -> global___Cancel:
-        """Stops at once. Audio that was not sent yet is dropped; the last message carries the summary,
-        and the status is OK.
+        """Stops at once. Audio that was not sent yet is dropped, in a compressed encoding with what the
+        encoder holds; the last message carries the summary, and the status is OK.
         """
 
     def __init__(
@@ -499,11 +500,16 @@ class SynthesizeResponse(google.protobuf.message.Message):
     WORDS_FIELD_NUMBER: builtins.int
     WARNINGS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """Audio in the requested format. Never empty, except possibly on the last message."""
+    """Audio in the requested format. Never empty, except possibly on the last message. In a compressed
+    encoding the next bytes of the file, as soon as the encoder gives them.
+    """
     chunk_index: builtins.int
     """Number of this message, from 0 without gaps."""
     start_sample: builtins.int
-    """Position of the first of these samples in the whole utterance, at the requested rate."""
+    """Position of the first of these samples in the whole utterance, at the requested rate. In a
+    compressed encoding: how many samples the encoder had received when it gave the bytes of the
+    previous message.
+    """
     @property
     def header(self) -> global___SynthesisHeader:
         """Set on the first message."""
@@ -562,7 +568,7 @@ class WordTime(google.protobuf.message.Message):
     """The word as it is spoken: after normalisation, without punctuation."""
     start_seconds: builtins.float
     """Its start, in seconds from the start of the whole utterance, in steps of a speech token: 40 ms
-    at speed 1.0.
+    at speed 1.0. The delay with which the decoder of MP3 and AAC begins is not part of it.
     """
     end_seconds: builtins.float
     """Its end, in the same unit; a pause after the word is not part of it."""
@@ -688,7 +694,7 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     SUMMARY_FIELD_NUMBER: builtins.int
     WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """The whole utterance in the requested format."""
+    """The whole utterance in the requested format; in a compressed encoding a whole file."""
     @property
     def header(self) -> global___SynthesisHeader:
         """The parameters in use."""

@@ -111,8 +111,8 @@ class SynthesisServiceServicer(object):
 
     def SynthesizeUnary(self, request, context):
         """Synthesizes a text as a whole under full attention, for callers that prefer quality over
-        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
-        INVALID_ARGUMENT.
+        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 or FLAC at
+        48 kHz): INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

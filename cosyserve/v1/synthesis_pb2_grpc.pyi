@@ -49,8 +49,8 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
     """Synthesizes a text as a whole under full attention, for callers that prefer quality over
-    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
-    INVALID_ARGUMENT.
+    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 or FLAC at
+    48 kHz): INVALID_ARGUMENT.
     """
 
     ConvertVoice: grpc.UnaryStreamMultiCallable[
@@ -133,8 +133,8 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
     """Synthesizes a text as a whole under full attention, for callers that prefer quality over
-    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
-    INVALID_ARGUMENT.
+    latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 or FLAC at
+    48 kHz): INVALID_ARGUMENT.
     """
 
     ConvertVoice: grpc.aio.UnaryStreamMultiCallable[
@@ -223,8 +223,8 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse]]:
         """Synthesizes a text as a whole under full attention, for callers that prefer quality over
-        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 at 48 kHz):
-        INVALID_ARGUMENT.
+        latency. Audio over 60 s, or over 4 MB in the requested format (41 s of LINEAR16 or FLAC at
+        48 kHz): INVALID_ARGUMENT.
         """
 
     @abc.abstractmethod

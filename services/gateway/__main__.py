@@ -27,6 +27,7 @@ class GatewayServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.draining = True
+        self._app.state.wyoming.begin_drain()
         await super().shutdown(sockets)
 
 
@@ -51,12 +52,17 @@ def main() -> int:
     try:
         settings = environment.load(GatewaySettings, PREFIX, os.environ)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        listening = _listen(settings.listen, settings.reader_seconds)
+        listening = _listen("listen", settings.listen, settings.reader_seconds)
+        wyoming = None
+        if settings.wyoming_listen:
+            wyoming = _listen("wyoming_listen", settings.wyoming_listen, settings.reader_seconds)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     telemetry.configure("Gateway")
-    app = application(settings)
+    app = application(settings, wyoming)
+    if wyoming is not None:
+        log.info("the gateway serves Wyoming on port %d", wyoming.getsockname()[1])
     log.info("the gateway listens on port %d, for %s", listening.getsockname()[1], settings.orchestrator)
     try:
         GatewayServer(server_config(app, settings), app).run(sockets=[listening])
@@ -65,9 +71,9 @@ def main() -> int:
     return 0
 
 
-def _listen(address: str, reader_seconds: float) -> socket.socket:
-    """reader_seconds: after which the system drops a connection whose peer takes nothing. Raises
-    SettingsError if the address cannot be listened on.
+def _listen(setting: str, address: str, reader_seconds: float) -> socket.socket:
+    """setting: the name of the address. reader_seconds: after which the system drops a connection
+    whose peer takes nothing. Raises SettingsError if the address cannot be listened on.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -78,7 +84,9 @@ def _listen(address: str, reader_seconds: float) -> socket.socket:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * reader_seconds))
         return listening
     except OSError as error:
-        raise SettingsError(f"listen is {address!r}, which cannot be listened on: {error.strerror or error}") from error
+        raise SettingsError(
+            f"{setting} is {address!r}, which cannot be listened on: {error.strerror or error}"
+        ) from error
 
 
 if __name__ == "__main__":

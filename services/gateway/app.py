@@ -1,6 +1,7 @@
 """The application: every API on one speech service, behind the same limits."""
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
@@ -18,6 +19,8 @@ from services.gateway.elevenlabs import models as elevenlabs_models
 from services.gateway.elevenlabs import speech as elevenlabs_speech
 from services.gateway.elevenlabs import voices as elevenlabs_voices
 from services.gateway.elevenlabs.sockets import multi_stream_input, stream_input
+from services.gateway.jambonz import stream as jambonz_stream
+from services.gateway.jambonz import synthesis as jambonz_synthesis
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
@@ -30,6 +33,9 @@ from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.speech.whole_file import HeldAudio
 from services.gateway.vllm_omni import session
 from services.gateway.websocket import stream
+from services.gateway.websocket.stream import IDLE_SECONDS
+from services.gateway.wyoming.connection import Patience
+from services.gateway.wyoming.server import WyomingServer
 
 _OPENAI = (speech.router, voices.router, models.router, conversions.router)
 _ELEVENLABS = (
@@ -40,15 +46,27 @@ _ELEVENLABS = (
     multi_stream_input.router,
 )
 _COSYVOICE = (inference.router, administration.router)
-_ROUTERS = (health.router, *_ELEVENLABS, *_OPENAI, *_COSYVOICE, stream.router, session.router, page.router)
+_JAMBONZ = (jambonz_synthesis.router, jambonz_stream.router)
+_ROUTERS = (
+    health.router,
+    *_ELEVENLABS,
+    *_OPENAI,
+    *_COSYVOICE,
+    *_JAMBONZ,
+    stream.router,
+    session.router,
+    page.router,
+)
 """Of two routes of one path, the first one that takes the request answers it."""
 _answer = answer_by_path(
     dict.fromkeys(("/v1/text-to-speech", "/v1/voices", "/v2/voices"), error_detail.error_response), error_response
 )
 
 
-def application(settings: GatewaySettings) -> FastAPI:
-    """The ASGI application; its connection to the speech service is opened when it starts."""
+def application(settings: GatewaySettings, wyoming: socket.socket | None = None) -> FastAPI:
+    """The ASGI application; its connection to the speech service is opened when it starts.
+    wyoming: a bound socket, on which Wyoming is served as long as the application is.
+    """
 
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
@@ -57,9 +75,13 @@ def application(settings: GatewaySettings) -> FastAPI:
             app.state.held = HeldAudio(settings.max_held_bytes)
             app.state.health = health.SpeechServiceHealth(settings.orchestrator)
             app.state.draining = False
+            app.state.wyoming = _wyoming_server(app.state.speaker, settings)
+            if wyoming is not None:
+                await app.state.wyoming.start(wyoming)
             try:
                 yield
             finally:
+                await app.state.wyoming.close(settings.drain_seconds)
                 await app.state.health.close()
 
     app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
@@ -87,6 +109,11 @@ def application(settings: GatewaySettings) -> FastAPI:
         )
     app.add_middleware(RequestContext, failed=_answer)
     return app
+
+
+def _wyoming_server(speaker: Speaker, settings: GatewaySettings) -> WyomingServer:
+    patience = Patience(IDLE_SECONDS, settings.body_seconds, settings.reader_seconds)
+    return WyomingServer(speaker, patience, settings.wyoming_connections)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

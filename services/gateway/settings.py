@@ -38,6 +38,12 @@ class GatewaySettings:
     """
     max_connections: int = 4_096
     """Most connections at once, 1 to 65536; requests on further ones are answered with 503."""
+    wyoming_listen: str = ""
+    """host:port for the protocol of Home Assistant's voice services, such as 127.0.0.1:10200; port
+    0 takes a free one. Empty: it is not served.
+    """
+    wyoming_connections: int = 64
+    """Most connections of Wyoming at once, 1 to 65536; a further one gets an error."""
     drain_seconds: float = 30.0
     """Seconds, 0 to 3600, that accepted requests may continue after SIGTERM."""
     log_level: str = "INFO"
@@ -51,15 +57,18 @@ class GatewaySettings:
             ("body_seconds", 0.1, 600.0),
             ("reader_seconds", 0.1, 600.0),
             ("max_connections", 1, 65_536),
+            ("wyoming_connections", 1, 65_536),
             ("drain_seconds", 0.0, 3_600.0),
         ):
             message = "{name} is {value:g}, allowed are {least:g} to {most:g}"
             require_range(self, [name], message, least=least, most=most)
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ValueError(f"root_path is {self.root_path!r}; it begins with / and does not end with it")
-        host, _, port = self.listen.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"listen is {self.listen!r}, which is not host:port")
+        for name in ("listen", "wyoming_listen"):
+            address = getattr(self, name)
+            host, _, port = address.rpartition(":")
+            if (address or name == "listen") and (not host or not port.isdecimal() or int(port) > 65_535):
+                raise ValueError(f"{name} is {address!r}, which is not host:port")
         levels = logging.getLevelNamesMapping()
         if self.log_level.upper() not in levels:
             raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(levels)}")

@@ -11,20 +11,15 @@ import grpc
 
 from cosyserve import errors, spec
 from cosyserve.audio.audibility import FirstAudible
-from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.tasks import retrieve_error
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.pipeline import Milliseconds, RequestMetrics
 from services.orchestrator.request_log import FIGURES, Figures
+from services.orchestrator.speech.output import Output, Piece
 from services.orchestrator.speech.silence import Play
 from services.orchestrator.speech.utterance import Utterance
 from services.orchestrator.stages.failover import Engines
 
-_ENCODINGS = {
-    audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
-    audio_pb2.AUDIO_ENCODING_MULAW: Encoding.MULAW,
-    audio_pb2.AUDIO_ENCODING_ALAW: Encoding.ALAW,
-}
 Context = grpc.aio.ServicerContext[Any, Any]
 _LAST_MESSAGE_SECONDS = 0.5
 
@@ -48,7 +43,7 @@ class Reply:
         self._context = context
         self._metrics = RequestMetrics(engines=Engines(wanted=utterance.engine))
         self._out = output_of(utterance)
-        self._audible = FirstAudible(self._out.encoding, self._out.sample_rate)
+        self._audible = FirstAudible(self._out.sound_encoding, self._out.sample_rate)
         self._sent = 0
         self._reported_retries = 0
         """How many of the retried sentences were reported to the caller."""
@@ -68,7 +63,7 @@ class Reply:
         resumes after the end of the audio, and CallerStalled.
         """
         await speak(self._play, self._metrics)
-        rest = self._out.finish()
+        rest = await self._out.finish()
         if self._out.position < self._utterance.start_sample:
             raise errors.OutOfRange(
                 f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at "
@@ -80,24 +75,23 @@ class Reply:
         """End the stream with the summary of what was sent, because the caller cancelled."""
         if self._writing is not None:
             await self._written(self._writing)
-        await self._write(b"", self._place / self._utterance.sample_rate, cancelled=True)
+        await self._write(Piece(b"", b""), self._place / self._utterance.sample_rate, cancelled=True)
 
     async def _play(self, audio: bytes) -> None:
         self._metrics.engines.require()
         # Also for samples that a resumed request skips.
         with self._sending():
-            if ready := self._out.feed(audio):
+            if (ready := await self._out.feed(audio)).audio:
                 await self._write(ready, None)
 
-    async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
+    async def _write(self, piece: Piece, last_seconds: float | None, *, cancelled: bool = False) -> None:
         """last_seconds: length of all audio, given with the last message only."""
-        if audio:
+        samples = self._out.samples_in(piece.sound)
+        if piece.audio:
             self._metrics.sounded()
-            self._metrics.retry_state.playback.sent(
-                len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate
-            )
-            self._audible.arrived(self._metrics.milliseconds / 1000, audio)
-        message = synthesis_pb2.SynthesizeResponse(audio=audio, chunk_index=self._sent, start_sample=self._place)
+            self._metrics.retry_state.playback.sent(samples / self._out.sample_rate)
+            self._audible.arrived(self._metrics.milliseconds / 1000, piece.sound)
+        message = synthesis_pb2.SynthesizeResponse(audio=piece.audio, chunk_index=self._sent, start_sample=self._place)
         if last_seconds is not None:
             message.summary.CopyFrom(summary_of(self._metrics, last_seconds, self._audible, cancelled=cancelled))
         if self._sent == 0:
@@ -110,7 +104,7 @@ class Reply:
         self._reported_warnings = len(warnings)
         message.words.extend(take_words(self._metrics))
         self._sent += 1
-        self._place += len(audio) // self._out.encoding.bytes_per_sample
+        self._place += samples
         self._writing = asyncio.ensure_future(self._context.write(message))
         self._writing.add_done_callback(retrieve_error)
         with self._sending():
@@ -150,15 +144,11 @@ def take_words(metrics: RequestMetrics) -> list[synthesis_pb2.WordTime]:
     ]
 
 
-def output_of(utterance: Utterance) -> OutputStream:
+def output_of(utterance: Utterance) -> Output:
     """Converts 24 kHz sound to the requested encoding and rate, starting at the requested
     sample.
     """
-    return OutputStream(
-        _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)],
-        utterance.sample_rate,
-        utterance.start_sample,
-    )
+    return Output(utterance.encoding, utterance.sample_rate, utterance.start_sample)
 
 
 def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.SynthesisHeader:
@@ -167,7 +157,7 @@ def header_of(utterance: Utterance, metrics: RequestMetrics) -> synthesis_pb2.Sy
         seed=utterance.seed,
         voice=metrics.voice,
         audio_format=audio_pb2.AudioFormat(
-            encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding),
+            encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{utterance.encoding.name}"),
             sample_rate_hertz=utterance.sample_rate,
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),

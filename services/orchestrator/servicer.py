@@ -23,6 +23,7 @@ from services.orchestrator.reply import Reply, figures_of, header_of, output_of,
 from services.orchestrator.request_log import FIGURES, logged
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.speech.arriving_text import CancelledByCaller, Flush, TextReplayBuffer, listen
+from services.orchestrator.speech.output import Piece
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
@@ -90,26 +91,24 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
     @logged
     async def SynthesizeUnary(self, request: pb.SynthesizeUnaryRequest, context: Context) -> pb.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
-        out, metrics, pieces = output_of(utterance), RequestMetrics(), list[bytes]()
-
-        longest = min(
-            self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample)
-        )
-
-        async def play(audio: bytes) -> None:
-            pieces.append(out.feed(audio))
-            refuse_longer(out.position / out.sample_rate, longest)
-
+        metrics, pieces = RequestMetrics(), list[Piece]()
         with self.admission.admit(TEXT, _bytes(utterance.text)):
+            out = output_of(utterance)
+            longest = min(self._settings.max_unary_seconds, _UNARY_BYTES / out.most_bytes_per_second)
+
+            async def play(audio: bytes) -> None:
+                pieces.append(await out.feed(audio))
+                refuse_longer(out.position / out.sample_rate, longest)
+
             async with request_deadline(self._settings.max_request_seconds, context.time_remaining()):
                 await speak(utterance, self._stages, play, metrics, longest)
-        pieces.append(out.finish())
-        audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)
+                pieces.append(await out.finish())
+        audible = FirstAudible(out.sound_encoding, out.sample_rate)
         metrics.sounded()
-        audible.arrived(metrics.milliseconds / 1000, audio)
+        audible.arrived(metrics.milliseconds / 1000, b"".join(piece.sound for piece in pieces))
         FIGURES.set(partial(figures_of, metrics, out.position / out.sample_rate, audible))
         return pb.SynthesizeUnaryResponse(
-            audio=audio,
+            audio=b"".join(piece.audio for piece in pieces),
             header=header_of(utterance, metrics),
             summary=summary_of(metrics, out.position / utterance.sample_rate, audible),
             words=take_words(metrics),

@@ -9,9 +9,9 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from cosyserve import spec
 from cosyserve.errors import InvalidRequest
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
+from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
+from services.orchestrator.requested_format import requested_format, require_resumable
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
 from services.orchestrator.speech.arriving_text import Waiting
 from services.orchestrator.speech.conditioning import Prompting, PromptMode, Recording
@@ -96,6 +96,7 @@ def _in_hops(request: _StreamingRequest, utterance: Utterance) -> Utterance:
     """Add the fields of a streamed response: its hops and where it resumes."""
     if request.start_sample < 0:
         raise InvalidRequest(f"start_sample is {request.start_sample}, it must not be negative")
+    require_resumable(utterance.encoding, request.start_sample)
     if request.start_sample and not request.HasField("seed"):
         raise InvalidRequest(
             "start_sample resumes a lost request and needs its seed (header.seed of the first response)"
@@ -158,9 +159,7 @@ def _form(
     speed = request.speed or 1.0
     if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
         raise InvalidRequest(f"speed is {speed:g}, allowed are 0.5 to 2.0")
-    encoding = request.audio_format.encoding or audio_pb2.AUDIO_ENCODING_LINEAR16
-    _require_value("audio_format.encoding", encoding, audio_pb2.AudioEncoding.values())
-    rate = request.audio_format.sample_rate_hertz or spec.SAMPLE_RATE
+    encoding, rate = requested_format(request.audio_format)
     return Utterance(
         text="",
         prompting=prompting,
@@ -172,7 +171,7 @@ def _form(
         growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
         max_hop_tokens=100,
         encoding=encoding,
-        sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
+        sample_rate=rate,
         trimmed=_trimmed(request.onset, profile),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
 from cosyserve.host.starting.serving import strictness
 from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.host.supervision.layout import WITH_BACKEND
@@ -56,12 +56,12 @@ def number(form: str, allowed: Callable[[float], bool]) -> Callable[[str], float
     return read
 
 
-def encoding(text: str) -> Encoding:
+def encoding(text: str) -> AnyEncoding:
     """argparse type of an audio encoding."""
-    try:
-        return Encoding(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(Encoding)}") from None
+    known: dict[str, AnyEncoding] = {each.value: each for each in (*Encoding, *CompressedEncoding)}
+    if text not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(known)}")
+    return known[text]
 
 
 def pair(form: str) -> Callable[[str], tuple[str, str]]:

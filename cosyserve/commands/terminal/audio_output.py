@@ -8,8 +8,10 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
 from cosyserve.audio.compressed import EncodedFile, FileFormat, is_installed
+from cosyserve.audio.encoding import Encoding
 from cosyserve.audio.wav import WavWriter
 from cosyserve.client import AsyncClient
 from cosyserve.commands.terminal.output import FAILED, WrongUsage, print_json, report_failure
@@ -30,10 +32,13 @@ COMPRESSED = {
 _STREAM = "-"
 
 
-def check_output(output: str | None, compressed: Mapping[str, FileFormat] = MappingProxyType({})) -> None:
+def check_output(
+    output: str | None, compressed: Mapping[str, FileFormat] = MappingProxyType({}), *, encodes: bool = True
+) -> None:
     """Check, before any work, that a file of this name can be written; None and - need no file.
-    compressed: endings that are allowed besides those of WAV files. Raises WrongUsage for the
-    ending of another format, OSError with the reason for all else. Creates nothing.
+    compressed: endings that are allowed besides those of WAV files. encodes: whether they are
+    encoded here. Raises WrongUsage for the ending of another format, OSError with the reason for
+    all else. Creates nothing.
     """
     if output is None or output == _STREAM:
         return
@@ -45,8 +50,11 @@ def check_output(output: str | None, compressed: Mapping[str, FileFormat] = Mapp
             f"{output}: no encoder writes {path.suffix}; endings that work: .wav, .wave, or none (each a WAV file)"
             f"{also}, and - for raw audio"
         )
-    if ending in compressed and not is_installed():
-        raise WrongUsage(f"{output}: {ending} needs the extra audio: pip install 'cosyserve[audio]'")
+    if encodes and ending in compressed and not is_installed():
+        raise WrongUsage(
+            f"{output}: {ending} needs the extra audio: pip install 'cosyserve[audio]'; or have the server encode: "
+            f"--encoding {compressed[ending]}"
+        )
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(0, f"cannot be written, {folder} is no directory", output)
@@ -101,8 +109,8 @@ class _Output:
     def __init__(self, arguments: argparse.Namespace, player: Player | None) -> None:
         self._arguments = arguments
         self._player = player
-        self._file: WavWriter | EncodedFile | None = None
-        self._samples = 0
+        self._file: WavWriter | EncodedFile | BinaryIO | None = None
+        self._bytes = 0
         self._shown = sys.stderr.isatty()
 
     async def play(self, audio: bytes) -> None:
@@ -111,8 +119,12 @@ class _Output:
             await write_bytes(sys.stdout.fileno(), audio)
         elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
-        self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
-        self._show(f"{self._samples / self._arguments.rate:.1f} s of audio ...")
+        self._bytes += len(audio)
+        encoding = self._arguments.encoding
+        if isinstance(encoding, Encoding):
+            self._show(f"{self._bytes / encoding.bytes_per_sample / self._arguments.rate:.1f} s of audio ...")
+        else:
+            self._show(f"{self._bytes / 1000:.0f} kB of {encoding} ...")
         if self._player is not None:
             await self._player.play(audio)
 
@@ -129,11 +141,13 @@ class _Output:
 
     def _write(self, audio: bytes) -> None:
         if self._file is None:
-            path, rate = Path(self._arguments.output), self._arguments.rate
-            compressed = COMPRESSED.get(path.suffix.lower())
-            self._file = (
-                WavWriter(path, rate, self._arguments.encoding)
-                if compressed is None
-                else EncodedFile(path, compressed, rate)
-            )
+            self._file = self._opened(Path(self._arguments.output), self._arguments.rate)
         self._file.write(audio)
+
+    def _opened(self, path: Path, rate: int) -> WavWriter | EncodedFile | BinaryIO:
+        if not isinstance(self._arguments.encoding, Encoding):
+            return path.open("wb")  # the server encodes
+        compressed = COMPRESSED.get(path.suffix.lower())
+        if compressed is None:
+            return WavWriter(path, rate, self._arguments.encoding)
+        return EncodedFile(path, compressed, rate)

@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from cosyserve.audio.compressed import check_rate
-from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.compressed import FileFormat, check_rate
+from cosyserve.audio.encoding import CompressedEncoding, Encoding
 from cosyserve.client.types import Prompt
 from cosyserve.commands.terminal.arguments import add_json, add_server, encoding, number, whole
 from cosyserve.commands.terminal.audio_output import COMPRESSED, check_output
@@ -64,7 +64,7 @@ def add_synthesis_options(parser: argparse.ArgumentParser, modes: tuple[str, ...
         type=encoding,
         default=Encoding.LINEAR16,
         metavar="NAME",
-        help=f"{', '.join(Encoding)} (default: linear16)",
+        help=f"{', '.join(Encoding)} (default: linear16); {', '.join(CompressedEncoding)}: the server encodes the file",
     )
     parser.add_argument(
         "--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)"
@@ -111,11 +111,18 @@ def check_usage(arguments: argparse.Namespace) -> None:
         raise WrongUsage("where to: -o FILE, -o - for standard output, or --play")
     if arguments.play and arguments.encoding is not Encoding.LINEAR16:
         raise WrongUsage("--play plays linear16, and no other encoding")
-    check_output(arguments.output, COMPRESSED)
+    encodes = isinstance(arguments.encoding, Encoding)
+    check_output(arguments.output, COMPRESSED, encodes=encodes)
     compressed = COMPRESSED.get(Path(arguments.output or "").suffix.lower())
+    if not encodes:
+        wanted = FileFormat(arguments.encoding.value)
+        if compressed is not wanted and arguments.output != "-":
+            endings = ", ".join(ending for ending, each in COMPRESSED.items() if each is wanted)
+            raise WrongUsage(f"{arguments.output}: --encoding {wanted} is for a file that ends in {endings}, or -")
+        compressed = wanted
     if compressed is not None:
-        if arguments.encoding is not Encoding.LINEAR16:
-            raise WrongUsage(f"{arguments.output}: --encoding is for WAV files and raw audio")
+        if encodes and arguments.encoding is not Encoding.LINEAR16:
+            raise WrongUsage(f"{arguments.output}: --encoding {arguments.encoding} is for WAV files and raw audio")
         try:
             check_rate(compressed, arguments.rate)
         except InvalidRequest as error:

@@ -54,16 +54,32 @@ class VoiceNames:
         sex = _SEXES.get(name.lower())
         if sex is None:
             return name
-        if any(voice.id == name for voice in await self._voices()):
+        if any(voice.id == name for voice in await self.known()):
             return name
         return await self.first_of(sex)
 
     async def first_of(self, sex: str) -> str:
         """The id of the first voice of this sex; empty, the default voice, if no label says so."""
-        return next((voice.id for voice in await self._voices() if voice.sex == sex), "")
+        return next((voice.id for voice in await self.known() if voice.sex == sex), "")
 
-    async def _voices(self) -> Sequence[VoiceLine]:
+    async def voice_speaking(self, language: str) -> str:
+        """The id of a voice of this language (BCP-47): the default one, else the first; if there is
+        none, the default voice of whatever language.
+        """
+        wanted = _primary(language)
+        speaking = [voice for voice in await self.known() if _primary(voice.language_code) == wanted]
+        if any(voice.is_default for voice in speaking):
+            return ""
+        return speaking[0].id if speaking else ""
+
+    async def known(self) -> Sequence[VoiceLine]:
+        """All voices, as they were at most 5 seconds ago."""
         now = time.monotonic()
         if now - self._asked >= _FRESH_SECONDS:
             self._known, self._asked = await self._ask(), now
         return self._known
+
+
+def _primary(language: str) -> str:
+    """The primary subtag: en of en-US and of en_US."""
+    return language.replace("_", "-").partition("-")[0].lower()

@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
+from cosyserve.audio.encoding import AnyEncoding
 from cosyserve.tasks import Changes
 from services.orchestrator.speech.conditioning import Prompting
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """What to say and how. `profile`, `growth` and `encoding` are the numbers of their protobuf
-    enums.
-    """
+    """What to say and how. `profile` and `growth` are the numbers of their protobuf enums."""
 
     text: str
     prompting: Prompting
@@ -23,7 +22,7 @@ class Utterance:
     first_hop_tokens: int
     growth: int
     max_hop_tokens: int
-    encoding: int
+    encoding: AnyEncoding
     sample_rate: int
     start_sample: int = 0
     """At `sample_rate`, over the whole utterance."""

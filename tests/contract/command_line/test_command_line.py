@@ -197,7 +197,7 @@ def test_an_error_is_one_line_and_leaves_no_file(
         (("sing",), "invalid choice: 'sing'"),
         (("say", "x"), "where to: -o FILE, -o - for standard output, or --play"),
         (("say", "x", "-o", "y.wma"), "y.wma: no encoder writes .wma; endings that work: .wav, .wave, or none"),
-        (("say", "x", "-o", "y.mp3", "--encoding", "mulaw"), "y.mp3: --encoding is for WAV files and raw audio"),
+        (("say", "x", "-o", "y.mp3", "--encoding", "mulaw"), "y.mp3: --encoding mulaw is for WAV files and raw audio"),
         (("say", "x", "-o", "y.opus", "--rate", "44100"), "--rate: opus cannot hold 44100 Hz; allowed are 8000"),
         (("demo", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3"),
         (("say", "x", "-o", "y", "--seed", "-1"), "argument --seed: -1 is not allowed: 0 to 18446744073709551615"),
@@ -209,7 +209,8 @@ def test_an_error_is_one_line_and_leaves_no_file(
         ),
         (("voices", "list", "--server", "localhost"), "'localhost' is not of the form HOST:PORT"),
         (("say", "x", "--play", "--encoding", "mulaw"), "--play plays linear16, and no other encoding"),
-        (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
+        (("say", "x", "-o", "y", "--encoding", "mp3"), "y: --encoding mp3 is for a file that ends in .mp3, or -"),
+        (("say", "x", "-o", "y", "--encoding", "mp5"), "'mp5' is none of linear16, mulaw, alaw, mp3, opus, aac, flac"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
         (
             ("say", "x", "-o", "y", "--longest-sentence", "9"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
 from services.orchestrator import validation
@@ -34,6 +35,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"audio_format": {"sample_rate_hertz": 48_001}},
         "audio_format.sample_rate_hertz is 48001, allowed are 8000 to 48000",
     ),
+    (
+        {"audio_format": {"encoding": audio_pb2.AUDIO_ENCODING_OGG_OPUS, "sample_rate_hertz": 44_100}},
+        "audio_format.sample_rate_hertz: opus cannot hold 44100 Hz; allowed are 8000, 12000, 16000, 24000, 48000",
+    ),
+    (
+        {"audio_format": {"encoding": audio_pb2.AUDIO_ENCODING_MP3}, "start_sample": 1, "seed": 1},
+        "start_sample is 1; a file in AUDIO_ENCODING_MP3 cannot begin in the middle, LINEAR16, MULAW and ALAW can be",
+    ),
     ({"audio_format": {"encoding": 99}}, "audio_format.encoding is 99, no value of that number exists"),
     (
         {"profile": profile_pb2.PROFILE_OFFLINE},
@@ -55,7 +64,7 @@ def test_defaults_are_filled_in() -> None:
     assert (utterance.speed, utterance.sample_rate, utterance.encoding) == (
         1.0,
         24_000,
-        audio_pb2.AUDIO_ENCODING_LINEAR16,
+        Encoding.LINEAR16,
     )
     assert utterance.profile == profile_pb2.PROFILE_CONTINUOUS
     assert (utterance.first_hop_tokens, utterance.max_hop_tokens, utterance.start_sample) == (1, 100, 0)

@@ -37,7 +37,13 @@ LAYERS = {
         {"inputs"},
     ],
     "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
-    "gateway": [{EDGE}, {"page", "elevenlabs", "vllm_omni"}, {"cosyvoice", "websocket"}, {"openai"}, {"speech"}],
+    "gateway": [
+        {EDGE},
+        {"page", "elevenlabs", "vllm_omni", "jambonz", "wyoming"},
+        {"cosyvoice", "websocket"},
+        {"openai"},
+        {"speech"},
+    ],
 }
 """Top first. A module imports from its own layer and from those below."""
 EVERYWHERE = "settings"

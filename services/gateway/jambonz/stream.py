@@ -1,0 +1,196 @@
+"""WS /jambonz/stream: tokens of text in, binary audio out, for one call after the other's turn.
+
+What comes up to a `flush` is an utterance, which is spoken while its text arrives. An utterance
+that fails is an `error` message and the connection goes on: the call may have more to say.
+"""
+
+import asyncio
+import collections
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from cosyserve import telemetry
+from cosyserve.errors import CallerStalled, CosyserveError, InvalidRequest
+from cosyserve.tasks import Changes, cancel_all
+from services.gateway.jambonz.messages import (
+    Form,
+    Message,
+    connect_message,
+    error_message,
+    read_form,
+    read_message,
+)
+from services.gateway.speech.arriving_text import MOST_CHARACTERS, ArrivingText
+from services.gateway.speech.failures import failure_of
+from services.gateway.speech.speaking import Speaker, speaker_of
+
+log = logging.getLogger(__name__)
+router = APIRouter()
+IDLE_SECONDS = 3_600.0
+"""Without a message: a call may listen for long."""
+_MOST_WAITING = 64
+_LONGEST_PAUSE_MILLISECONDS = 180_000
+_NORMAL, _POLICY, _INTERNAL = 1000, 1008, 1011
+
+
+@router.websocket("/jambonz/stream")
+async def stream(socket: WebSocket) -> None:
+    """Utterances until `stop`, or until the caller hangs up."""
+    await socket.accept()
+    call = Call(socket, speaker_of(socket))
+    code = _NORMAL
+    try:
+        await call.run(read_form(socket.query_params))
+    except WebSocketDisconnect:
+        return
+    except Exception as error:
+        telemetry.failed(error)
+        if not isinstance(error, CosyserveError):
+            log.exception("a call of jambonz failed")
+        code = _POLICY if isinstance(error, InvalidRequest | CallerStalled) else _INTERNAL
+        with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
+            await call.send(error_message(failure_of(error).message))
+    with contextlib.suppress(CallerStalled, WebSocketDisconnect, RuntimeError):
+        await call.close(code)
+
+
+class Call:
+    """One connection. Messages are read at any time, so that `clear` interrupts at once."""
+
+    def __init__(self, socket: WebSocket, speaker: Speaker) -> None:
+        self._socket, self._speaker = socket, speaker
+        self._waiting: collections.deque[ArrivingText] = collections.deque()
+        """Utterances that are not spoken yet, and the one that is."""
+        self._open: ArrivingText | None = None
+        """The last of them, while its text is arriving."""
+        self._current: asyncio.Task[None] | None = None
+        self._stopped = self._skipping = False
+        """skipping: the rest of a text whose beginning could not be spoken."""
+        self._changes = Changes()
+
+    async def run(self, form: Form) -> None:
+        """Serve until everything before a `stop` is spoken. Raises WebSocketDisconnect when the
+        caller hangs up, InvalidRequest for what is no message or too much text, CallerStalled.
+        """
+        await self.send(connect_message(form))
+        tasks = asyncio.create_task(self._read_messages()), asyncio.create_task(self._speak_all(form))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Raises CallerStalled when the caller does not take it in time."""
+        await self._in_time(self._socket.send_text(json.dumps(message, ensure_ascii=False)))
+
+    async def close(self, code: int) -> None:
+        """Close the connection; errors as `send`."""
+        await self._in_time(self._socket.close(code))
+
+    async def _read_messages(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    received = await self._socket.receive()
+            except TimeoutError as error:
+                raise CallerStalled(f"no message came within {IDLE_SECONDS:g} s") from error
+            if received["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
+            self._on_message(read_message(received.get("text")))
+
+    def _on_message(self, message: Message) -> None:
+        if message.type == "stream" and not self._stopped and not self._skipping:
+            self._add(message.text)
+        elif message.type == "flush":
+            self._end_text()
+        elif message.type == "clear":
+            self._clear()
+        elif message.type == "stop":
+            self._end_text()
+            self._stopped = True
+            self._changes.notify()
+        elif message.type == "keepalive" and self._open is not None:
+            self._open.add("")
+
+    def _add(self, text: str) -> None:
+        if not text:
+            return
+        if sum(each.characters for each in self._waiting) + len(text) > MOST_CHARACTERS:
+            raise InvalidRequest(f"more than the {MOST_CHARACTERS} characters allowed wait to be spoken")
+        if self._open is None:
+            if len(self._waiting) >= _MOST_WAITING:
+                raise InvalidRequest(f"more than the {_MOST_WAITING} texts allowed wait to be spoken")
+            self._open = ArrivingText()
+            self._waiting.append(self._open)
+            self._changes.notify()
+        self._open.add(text)
+
+    def _end_text(self) -> None:
+        self._skipping = False
+        if self._open is not None:
+            self._open.end()
+            self._open = None
+
+    def _clear(self) -> None:
+        self._waiting.clear()
+        self._open, self._skipping = None, False
+        if self._current is not None:
+            self._current.cancel()
+
+    async def _speak_all(self, form: Form) -> None:
+        while True:
+            await self._changes.wait_for(lambda: self._waiting or self._stopped)
+            if not self._waiting:
+                return
+            text = self._waiting[0]
+            self._current = asyncio.create_task(self._speak(text, form))
+            try:
+                await asyncio.wait((self._current,))
+                if not self._current.cancelled():
+                    await self._report_failure(self._current)
+            finally:
+                await cancel_all((self._current,))
+                self._current = None
+            if self._waiting and self._waiting[0] is text:
+                self._waiting.popleft()
+                if self._open is text:
+                    self._open, self._skipping = None, True
+
+    async def _report_failure(self, spoken: "asyncio.Task[None]") -> None:
+        """Raises CallerStalled, WebSocketDisconnect, and what is no failure of the speech."""
+        try:
+            spoken.result()
+        except CallerStalled:
+            raise
+        except CosyserveError as error:
+            telemetry.failed(error)
+            await self.send(error_message(failure_of(error).message))
+
+    async def _speak(self, text: ArrivingText, form: Form) -> None:
+        if not await text.worded():
+            return
+        options = form.options()
+        options["voice"] = await self._speaker.voices.voice_of(form.voice)
+        speech = self._speaker.client.streaming_synthesize(
+            text.fragments(), idle_timeout_milliseconds=_LONGEST_PAUSE_MILLISECONDS, **options
+        )
+        async with speech:
+            async for chunk in speech:
+                await self._in_time(self._socket.send_bytes(chunk.audio))
+
+    async def _in_time(self, sending: Awaitable[None]) -> None:
+        seconds = self._speaker.reader_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await sending
+        except TimeoutError as error:
+            raise CallerStalled(f"the caller has read nothing for {seconds:g} s") from error
