@@ -8,7 +8,9 @@ import json
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version as version_of
+from typing import Generic, TypeVar
 
+E = TypeVar("E", bound=Exception)
 OK = "ok"
 
 
@@ -45,6 +47,25 @@ class Calls:
     def end(self) -> None:
         """Exit with 1 if a call failed."""
         sys.exit(1 if self.failed else 0)
+
+
+class Refused(Generic[E]):
+    """What a block raised that has to raise an error of this kind; AssertionError if it did not."""
+
+    def __init__(self, kind: type[E]) -> None:
+        self._kind = kind
+        self.error: E
+
+    def __enter__(self) -> "Refused[E]":
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+        if error is None:
+            raise AssertionError("it was accepted")
+        if not isinstance(error, self._kind):
+            return False
+        self.error = error
+        return True
 
 
 def address() -> str:

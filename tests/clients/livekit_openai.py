@@ -5,7 +5,7 @@ refusal.
 import asyncio
 import logging
 
-from calls import Calls, address
+from calls import Calls, Refused, address
 from livekit.agents import APIConnectOptions, APIStatusError
 from livekit.plugins import openai
 
@@ -29,13 +29,10 @@ async def spoken(url: str, model: str, response_format: str, voice: str = "nova"
 
 
 async def refused(url: str) -> None:
-    try:
+    with Refused(APIStatusError) as refusal:
         await spoken(url, _EVENTS, "pcm", voice="nobody")
-    except APIStatusError as error:
-        assert error.status_code == 404
-        assert not error.retryable
-        return
-    raise AssertionError("it was accepted")
+    assert refusal.error.status_code == 404
+    assert not refusal.error.retryable
 
 
 async def main() -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import base64
 import json
+import time
 from typing import Any
 
 import openai
-from calls import Calls, address
+from calls import Calls, Refused, address
 from decoders import FORMATS, check_length, compared, decoded_by_opusdec
 from openai import AsyncOpenAI, OpenAI
 
@@ -53,23 +54,37 @@ def events(client: OpenAI, calls: Calls, pcm: bytes) -> None:
             found.append(check_length(audio, name, pcm))
 
 
+def voices(client: OpenAI, calls: Calls) -> None:
+    """A voice made of the server's own speech."""
+    text = "This is what my voice sounds like when I read a sentence of some length."
+    with calls.tried("audio.voices.create, speech in that voice, audio.voices.delete"):
+        sample = client.audio.speech.create(**(REQUEST | {"input": text}), response_format="wav").content
+        voice = client.audio.voices.create(
+            audio_sample=("sample.wav", sample, "audio/wav"),
+            consent="made by the server",
+            name="Compatibility",
+            extra_body={"transcript": text},
+        )
+        try:
+            assert (voice.object, voice.type, voice.name) == ("audio.voice", "audio_sample", "Compatibility")
+            assert abs(voice.created_at - time.time()) < 600
+            request = REQUEST | {"voice": {"id": voice.id}}
+            assert client.audio.speech.create(**request, response_format="pcm").content
+        finally:
+            assert client.audio.voices.delete(voice.id).deleted
+
+
 def errors(client: OpenAI, calls: Calls) -> None:
     with calls.tried("speed 9: BadRequestError"):
-        try:
+        with Refused(openai.BadRequestError) as refusal:
             client.audio.speech.create(speed=9, **REQUEST)
-        except openai.BadRequestError as error:
-            assert error.type == "invalid_request_error"
-            assert error.request_id
-            assert "speed" in str(error.body)
-        else:
-            raise AssertionError("it was accepted")
+        assert refusal.error.type == "invalid_request_error"
+        assert refusal.error.request_id
+        assert "speed" in str(refusal.error.body)
     with calls.tried("a voice that does not exist: NotFoundError"):
-        try:
+        with Refused(openai.NotFoundError) as refusal:
             client.audio.speech.create(**(REQUEST | {"voice": "nobody"}))
-        except openai.NotFoundError as error:
-            assert "nobody" in error.message
-        else:
-            raise AssertionError("it was accepted")
+        assert "nobody" in refusal.error.message
 
 
 async def asynchronous(url: str, calls: Calls, pcm: bytes) -> None:
@@ -91,6 +106,7 @@ def main() -> None:
         pcm = created(client, calls)
         streamed(client, calls, pcm)
         events(client, calls, pcm)
+        voices(client, calls)
         errors(client, calls)
     asyncio.run(asynchronous(url, calls, pcm))
     calls.end()

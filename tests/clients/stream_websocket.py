@@ -1,11 +1,11 @@
-"""A plain WebSocket client of /v1/audio/stream: text in words, flush, cancel, JSON audio, refusal."""
+"""A plain WebSocket client of /v1/audio/stream: words, flush, cancel, audio as JSON, a refusal."""
 
 import asyncio
 import base64
 import json
 from typing import Any
 
-from calls import Calls, address
+from calls import Calls, Refused, address
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -75,12 +75,9 @@ async def refused(url: str, calls: Calls) -> None:
             await send(ws, SETUP | {"sped": 1})
             messages, _ = await utterance(ws)
             assert "sped" in messages[-1]["error"]["message"]
-            try:
+            with Refused(ConnectionClosed):
                 await ws.recv()
-            except ConnectionClosed:
-                assert ws.close_code == 1008
-            else:
-                raise AssertionError("the connection stays open")
+            assert ws.close_code == 1008
 
 
 async def main() -> None:
