@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, CLIENTS_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 QUALITY_ARGS ?=
 BENCH_ARGS ?=
 ATTACK_ARGS ?=
+CLIENTS_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -25,7 +26,7 @@ PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm types attack chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm types attack clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,9 @@ chaos: setup ## Freeze each kind of process, idle and under load: noticed, repla
 
 attack: setup ## Half-sent uploads, empty streams, callers that never read and more against a running stack: does every limit hold?
 	$(BIN)/python -m tools.attack $(ATTACK_ARGS)
+
+clients: setup ## Try foreign clients, each in an environment of its own, and write which calls worked into docs/apis/clients.md (needs npm, ffmpeg, opus-tools; CLIENTS_ARGS)
+	$(BIN)/python -m tools.clients --page docs/apis/clients.md $(CLIENTS_ARGS)
 
 types: setup ## Check what calls TensorRT against its published types (needs npm)
 	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1

@@ -1,6 +1,7 @@
 """/v1/audio/voices: the voices of the server, made from uploads and shared by all replicas."""
 
 import json
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request, UploadFile
@@ -20,9 +21,10 @@ class VoiceObject(BaseModel):
     object: str = "audio.voice"
     id: str
     name: str
-    created_at: str
+    created_at: int
+    """Seconds since 1970; 0 for a voice of the model."""
     type: str
-    """`preset` for a voice of the model, which cannot be deleted, else `custom`."""
+    """`preset` for a voice of the model, which cannot be deleted, else `audio_sample`."""
     language: str
     is_default: bool
     prompt_seconds: float
@@ -122,8 +124,8 @@ def _fields(voice: VoiceLine) -> dict[str, Any]:
     return {
         "id": voice.id,
         "name": voice.display_name or voice.id,
-        "created_at": voice.created,
-        "type": "preset" if voice.is_preset else "custom",
+        "created_at": int(datetime.fromisoformat(voice.created).timestamp()) if voice.created else 0,
+        "type": "preset" if voice.is_preset else "audio_sample",
         "language": voice.language_code,
         "is_default": voice.is_default,
         "prompt_seconds": voice.prompt_seconds,

@@ -1,0 +1,1 @@
+"""The benchmark of the field, nari-labs' tts_bench, run unmodified against this server."""

@@ -1,0 +1,1 @@
+"""Foreign clients, unmodified and in environments of their own, against a running server."""

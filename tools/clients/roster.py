@@ -1,0 +1,80 @@
+"""Which script tries which foreign client, and the packages that it needs: the versions with which
+the table of compatibility was made.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """packages: of PyPI, or of npm for a script in JavaScript; with their versions."""
+
+    name: str
+    packages: tuple[str, ...]
+    npm: bool = False
+
+
+@dataclass(frozen=True)
+class Script:
+    """path: below the root of the repository; it takes the address of the gateway as its only
+    argument. environment: None for programs of the machine, tried from a plain Python.
+    """
+
+    path: str
+    environment: Environment | None = None
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).stem
+
+    @property
+    def file(self) -> Path:
+        return ROOT / self.path
+
+    @property
+    def is_there(self) -> bool:
+        return self.file.is_file()
+
+
+OPENAI = Environment("openai", ("openai==3.54.0",))
+OPENAI_JAVASCRIPT = Environment("openai-javascript", ("openai@7.57.0",), npm=True)
+LIVEKIT = Environment(
+    "livekit", ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9", "livekit-plugins-elevenlabs==1.8.9")
+)
+# It asks for a protobuf below 7.
+PIPECAT = Environment("pipecat", ("pipecat-ai[openai,elevenlabs]==1.14.0",))
+ELEVENLABS = Environment("elevenlabs", ("elevenlabs==2.78.0",))
+WEBSOCKETS = Environment("websockets", ("websockets==17.4",))
+WYOMING = Environment("wyoming", ("wyoming==1.10.2",))
+
+CLIENTS = (
+    Script("tests/clients/curl_calls.py"),
+    Script("tests/clients/stream_websocket.py", WEBSOCKETS),
+    Script("tests/clients/openai_sdk.py", OPENAI),
+    Script("tests/clients/openai_sdk.mjs", OPENAI_JAVASCRIPT),
+    Script("tests/clients/livekit_openai.py", LIVEKIT),
+    Script("tests/clients/pipecat_openai.py", PIPECAT),
+    Script("tests/clients/elevenlabs_sdk.py", ELEVENLABS),
+    Script("tests/clients/livekit_elevenlabs.py", LIVEKIT),
+    Script("tests/clients/pipecat_elevenlabs.py", PIPECAT),
+    Script("tests/clients/cosyvoice_http.py"),
+    Script("tests/clients/vllm_omni_websocket.py", WEBSOCKETS),
+    Script("tests/clients/wyoming_client.py", WYOMING),
+    Script("tests/clients/jambonz_scripted.py", WEBSOCKETS),
+)
+AWAITED = frozenset(
+    {
+        "elevenlabs_sdk",
+        "livekit_elevenlabs",
+        "pipecat_elevenlabs",
+        "cosyvoice_http",
+        "vllm_omni_websocket",
+        "wyoming_client",
+        "jambonz_scripted",
+    }
+)
+"""Scripts of APIs that the gateway is still to get: while they are not there, that is a row and no
+failure."""
