@@ -8,8 +8,8 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -140,7 +140,6 @@ async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held
         batcher.feed(slot, np.zeros(16, np.int64))
         await until(lambda: slot.held is not None)
         await until(lambda: not batcher._in_step)
-        assert slot.held is not None
         held, state = weakref.ref(slot.held.samples), weakref.ref(slot.state)
         batcher.cancel(slot)
         assert (held(), state(), batcher.stats().streams) == (None, None, 1)
@@ -158,10 +157,8 @@ async def test_a_failing_step_ends_its_streams_and_no_other() -> None:
         bad, good = await asyncio.gather(
             speak(batcher, sentence(2), tokens(50)), speak(batcher, sentence(1), tokens(50)), return_exceptions=True
         )
-        assert isinstance(bad, InternalFault)
-        assert str(bad) == "decoding failed with RuntimeError; the log of this service has the details"
-        assert isinstance(good, bytes)
-        assert len(good) == 50 * 960 * 2
+        said = "decoding failed with RuntimeError; the log of this service has the details"
+        assert (type(bad), str(bad), len(good)) == (InternalFault, said, 50 * 960 * 2)
         assert batcher.stats().streams == 0
 
 
@@ -187,8 +184,7 @@ async def test_growth_is_counted() -> None:
     async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
         await speak(batcher, sentence(), tokens(100))
         stats = batcher.stats()
-    assert stats.peak_state_bytes == 101 * 1024
-    assert stats.state_bytes == 0
+    assert (stats.peak_state_bytes, stats.state_bytes) == (101 * 1024, 0)
 
 
 async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost() -> None:
@@ -199,8 +195,8 @@ async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost
     async with batching({Profile.CONTINUOUS: decoder}, state_bytes=120 * 1024) as batcher:
         heard = await asyncio.gather(*(speak(batcher, sentence(seed), tokens(100)) for seed in range(3)))
         assert batcher.stats().peak_state_bytes > 120 * 1024
-    alone = [await _alone(seed) for seed in range(3)]
-    assert list(heard) == alone
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        assert heard == [await speak(batcher, sentence(seed), tokens(100)) for seed in range(3)]
     blocks = dict.fromkeys(range(3), 0)
     for met in decoder.met:
         held = sum(1 + 25 * done for done in blocks.values() if 0 < done < 4)
@@ -210,11 +206,6 @@ async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost
     assert max(map(len, decoder.met)) > 1
 
 
-async def _alone(seed: int) -> bytes:
-    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
-        return await speak(batcher, sentence(seed), tokens(100))
-
-
 async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
@@ -222,8 +213,7 @@ async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
         batcher.feed(slot, np.zeros(200, np.int64))
         made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
         await speak(batcher, sentence(4), tokens(50))
-        assert sum(3 in met for met in decoder.met) == 2
-        assert inbox.empty()
+        assert (sum(3 in met for met in decoder.met), inbox.empty()) == (2, True)
         batcher.taken(slot)
         made.append(await asyncio.to_thread(inbox.get, timeout=5))
         assert [hop.hop.end for hop in made if isinstance(hop, HopAudio)] == [25, 50, 75]
@@ -302,7 +292,6 @@ async def test_numbers_that_overflow_end_their_stream_and_no_other() -> None:
         )
         assert isinstance(bad, InternalFault)
         assert "not finite" in str(bad)
-        assert isinstance(good, bytes)
         assert good == await speak(batcher, Sentence(voice(20)), tokens(30))
 
 
@@ -383,28 +372,17 @@ def begun(decoder: ContinuousDecoder, key: str, seed: int = 0) -> ContinuousStat
 def test_state_that_the_prompt_cache_dropped_counts_with_the_streams_that_use_it() -> None:
     size = begun(torch_backend().decoders[Profile.CONTINUOUS], "a").flow.bytes  # type: ignore[arg-type]
     decoder = torch_backend(prompt_cache_bytes=size).decoders[Profile.CONTINUOUS]
-    assert isinstance(decoder, ContinuousDecoder)
     first, second = begun(decoder, "a"), begun(decoder, "a", seed=1)
     shared = first.bytes
-    assert first.bytes == second.bytes < size
-    other = begun(decoder, "b")
-    assert other.bytes == shared
+    assert shared == second.bytes < size
+    assert begun(decoder, "b").bytes == shared
     assert first.bytes == second.bytes == shared + size
 
 
-@dataclass(eq=False)
-class Kept:
-    bytes: int
-
-
-def kept(size: int) -> Any:
-    return cast(Any, Kept(size))
-
-
 def test_the_least_recently_used_goes_first() -> None:
-    cache, states = PromptCache(100), {name: kept(40) for name in "abc"}
-    cache.put("a", states["a"])
-    cache.put("b", states["b"])
+    cache, states = PromptCache(100), {name: Mock(bytes=40) for name in "abc"}
+    for name in "ab":
+        cache.put(name, states[name])
     assert cache.get("a") is states["a"]
     cache.put("c", states["c"])
     assert [name in cache for name in "abc"] == [True, False, True]
@@ -412,11 +390,10 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_what_does_not_fit_at_all_is_not_kept() -> None:
-    cache = PromptCache(100)
-    cache.put("small", kept(10))
-    cache.put("large", kept(101))
-    assert cache.get("large") is None
-    assert cache.get("small") is not None
+    cache, small = PromptCache(100), Mock(bytes=10)
+    cache.put("small", small)
+    cache.put("large", Mock(bytes=101))
+    assert [cache.get(name) for name in ("large", "small")] == [None, small]
 
 
 def test_a_name_covers_the_content_and_no_name_means_not_kept() -> None:
