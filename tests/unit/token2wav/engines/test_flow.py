@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.engines.flow import EngineFlow, Prefix
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Cancelled, Profile
@@ -51,31 +50,6 @@ def test_every_call_of_the_recorded_stream(flows: dict[str, EngineFlow], precisi
     for tokens, streaming, final, wanted in calls:
         mel = flows[precision].prefix(VOICE, SPOKEN[:tokens], streaming=bool(streaming), final=bool(final))
         assert apart(mel, RECORDED[wanted][0]) < tolerance
-
-
-def test_every_block_is_the_whole(flows: dict[str, EngineFlow]) -> None:
-    """Under streaming masks the head of a prefix is the head of the sentence."""
-    flow = flows["fp32"]
-
-    def made(end: int) -> torch.Tensor:
-        ahead = IDS[end : end + LOOKAHEAD_TOKENS]
-        return flow.prefixes([Prefix(IDS[:end], ahead, VOICE.mel, flow.speaker(VOICE))], streaming=True)[0]
-
-    whole = made(len(IDS))
-    for end in range(CHUNK_TOKENS, len(IDS), CHUNK_TOKENS):
-        assert apart(made(end), whole[:, : 2 * end]) < 5e-5
-
-
-def test_a_batch_of_different_lengths_is_each_of_them(flows: dict[str, EngineFlow]) -> None:
-    flow = flows["fp32"]
-    streams = [
-        Prefix(IDS[:end], IDS[:0], VOICE.mel[: 2 * 20 - 4 * at], flow.speaker(VOICE))
-        for at, end in enumerate((76, 90, 99, 100))
-    ]
-    for stream, batched in zip(streams, flow.prefixes(streams, streaming=True), strict=True):
-        (alone,) = flow.prefixes([stream], streaming=True)
-        assert alone.shape == (80, 2 * stream.ids.numel())
-        assert apart(alone, batched) < 2e-5
 
 
 def test_a_stopped_stream_leaves_the_others_whole(flows: dict[str, EngineFlow]) -> None:

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, Overloaded, Unavailable
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.decoders.continuous_state import ContinuousState
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
@@ -162,15 +162,6 @@ async def test_a_failing_step_ends_its_streams_and_no_other() -> None:
         assert batcher.stats().streams == 0
 
 
-async def test_no_more_streams_than_places() -> None:
-    async with batching({Profile.CONTINUOUS: FakeDecoder()}, max_streams=1) as batcher:
-        async with AcousticStream(batcher, sentence()):
-            with pytest.raises(Overloaded, match="all 1 streams of the decoder are taken") as caught:
-                AcousticStream(batcher, sentence())
-            assert caught.value.retry_after == 1.0
-        assert len(await speak(batcher, sentence(), tokens(5))) == 5 * 960 * 2
-
-
 async def test_a_prompt_that_does_not_fit_is_refused() -> None:
     async with (
         batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=40 * 1024) as batcher,
@@ -219,24 +210,6 @@ async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
         assert [hop.hop.end for hop in made if isinstance(hop, HopAudio)] == [25, 50, 75]
 
 
-async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
-    begun = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    class Announced(FakeDecoder):
-        def step(self, step_inputs: Sequence[StepInput[FakeState]]) -> list[Decoded | CosyserveError | None]:
-            loop.call_soon_threadsafe(begun.set)
-            return super().step(step_inputs)
-
-    async with batching({Profile.CONTINUOUS: Announced(token_seconds=60.0)}) as batcher:
-        async with AcousticStream(batcher, sentence(prompt=20)) as stream:
-            await stream.feed(tokens(30))
-            await asyncio.wait_for(begun.wait(), 5)
-            assert batcher.stats().streams == 1
-        await until(lambda: not batcher.stats().streams)
-        assert batcher.stats().state_bytes == 0
-
-
 async def test_closing_ends_open_streams_with_unavailable() -> None:
     batcher = Batcher({Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 30))
     async with AcousticStream(batcher, sentence()) as stream:
@@ -245,22 +218,6 @@ async def test_closing_ends_open_streams_with_unavailable() -> None:
             await _drain(stream)
         with pytest.raises(Unavailable, match="the decoder is closing"):
             AcousticStream(batcher, sentence())
-
-
-async def test_a_sentence_needs_tokens_and_not_too_many() -> None:
-    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher, AcousticStream(batcher, sentence()) as stream:
-        with pytest.raises(InvalidRequest, match="the sentence has no speech tokens; 1 to 4096 are needed"):
-            await stream.finish()
-        await stream.feed([0] * 4096)
-        with pytest.raises(InvalidRequest, match="the sentence has more than 4096 speech tokens"):
-            await stream.feed([0])
-
-
-async def test_a_resume_point_after_the_end_is_out_of_range() -> None:
-    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
-        with pytest.raises(OutOfRange, match="start_sample is 9601; the sentence has 9600 samples"):
-            await speak(batcher, Sentence(voice(0), start_sample=9601), tokens(10))
-        assert await speak(batcher, Sentence(voice(0), start_sample=9600), tokens(10)) == b""
 
 
 async def test_timings_name_hop_tokens_frames_and_samples() -> None:
