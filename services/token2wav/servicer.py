@@ -45,9 +45,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     def __init__(
         self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0
     ) -> None:
-        self._identity = identity
-        self._batcher = batcher
-        self._idle_seconds = idle_seconds
+        self._identity, self._batcher, self._idle_seconds = identity, batcher, idle_seconds
         self._first_hop_tokens = first_hop_tokens
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]

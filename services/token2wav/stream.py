@@ -35,8 +35,7 @@ class AcousticStream:
     """
 
     def __init__(self, batcher: Batcher, sentence: Sentence) -> None:
-        self._batcher = batcher
-        self._sentence = sentence
+        self._batcher, self._sentence = batcher, sentence
         self._loop = asyncio.get_running_loop()
         self._arrivals: asyncio.Queue[HopAudio | Exception] = asyncio.Queue()
         """Bounded by the batcher: at most two hops and one error ahead of the reader."""

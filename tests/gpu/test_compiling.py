@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from services.llm.backends.torch_backend import TorchBackend
-from services.llm.settings import LlmSettings
-from services.token2wav.decoders.backend import EngineSettings
 from tests.gpu import compiling
 from tests.gpu.compiling import LOADS, compile_all, directories
 
@@ -44,37 +41,3 @@ def test_one_that_loads_is_reported_by_its_name_alone(monkeypatch: pytest.Monkey
     assert compile_all(reported.append) == []
     assert len(reported) == len(LOADS)
     assert {line.partition(" s, ")[2] for line in reported} == set(LOADS)
-
-
-def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str, str, str]] = []
-
-    class Loaded:
-        async def close(self) -> None:
-            asked.append(("", "", "", "closed"))
-
-    def llm(wanted: LlmSettings) -> Loaded:
-        assert wanted.model
-        asked.append(
-            (wanted.model.name, wanted.device, wanted.gpu_precision, f"{wanted.gpu_engine} {wanted.max_sequences}")
-        )
-        return Loaded()
-
-    def token2wav(name: str, engine: EngineSettings) -> None:
-        assert name == "torch"
-        assert engine.model
-        asked.append(
-            (engine.model.name, engine.device, engine.gpu_precision, f"{engine.gpu_engine} {engine.gpu_vocoder}")
-        )
-
-    monkeypatch.setattr(TorchBackend, "load", llm)
-    monkeypatch.setattr("services.token2wav.loading.load_backend", token2wav)
-    for load in LOADS.values():
-        load()
-    assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)
-    assert asked.count(("", "", "", "closed")) == 3
-    assert {one for one in asked if one[0] == "demo"} == {
-        ("demo", "cuda", "bfloat16", "fused 64"),
-        ("demo", "cuda", "bfloat16", "paged windowed"),
-        ("demo", "cuda", "bfloat16", "paged readable"),
-    }

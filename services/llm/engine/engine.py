@@ -45,8 +45,7 @@ class Engine:
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
     ) -> None:
-        self.config = config
-        self._threads, self._on_fault = threads, on_fault
+        self.config, self._threads, self._on_fault = config, threads, on_fault
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()

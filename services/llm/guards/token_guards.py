@@ -34,8 +34,7 @@ class TokenGuards:
     def __init__(self, prompt: Prompt, lengths: LengthBounds, text_ids: Sequence[int]) -> None:
         self._prompt = np.asarray(prompt.speech_tokens, np.int64)
         self._prompt_text_ids = prompt.text_ids
-        self._lengths = lengths
-        self._text_ids = text_ids
+        self._lengths, self._text_ids = lengths, text_ids
         self._tail: list[int] = []
         self._count = 0
         self._last, self._run = -1, 0

@@ -47,10 +47,7 @@ class ContinuousDecoder:
         prompt_cache_bytes: int,
         ahead: BlocksAhead | None = None,
     ) -> None:
-        self.widest_step = widest_step
-        self._flow = flow
-        self._vocoder = vocoder
-        self._ahead = ahead
+        self.widest_step, self._flow, self._vocoder, self._ahead = widest_step, flow, vocoder, ahead
         self._prompts = PromptCache(prompt_cache_bytes)
         self._nothing = torch.zeros(MEL_BINS, 0, device=flow.device)
 

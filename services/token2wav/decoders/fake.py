@@ -71,8 +71,7 @@ class FakeDecoder(SingleStreamDecoder):
 
     def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:
         self.steps = 0
-        self._token_seconds = token_seconds
-        self._fault, self._share = fault, share
+        self._token_seconds, self._fault, self._share = token_seconds, fault, share
 
     def start(self, sentence: Sentence) -> FakeState:
         """A stream at the first prompt token."""

@@ -92,8 +92,7 @@ class WholeHopDecoder(SingleStreamDecoder):
     """
 
     def __init__(self, flow: WholeFlow, vocoder: Vocoder) -> None:
-        self._flow = flow
-        self._vocoder = vocoder
+        self._flow, self._vocoder = flow, vocoder
 
     def start(self, sentence: Sentence) -> WholeHopState:
         """A stream at the end of the prompt; nothing is computed yet."""

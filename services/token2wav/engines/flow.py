@@ -60,8 +60,7 @@ class EngineFlow:
         device: torch.device,
         batch: int,
     ) -> None:
-        self.config = config
-        self.device = device
+        self.config, self.device = config, device
         self.euler_steps = 0
         """Steps begun since the start, counted for each stream."""
         self._counting = threading.Lock()

@@ -62,9 +62,7 @@ class PrefixDecoder(SingleStreamDecoder):
     """
 
     def __init__(self, flow: EngineFlow, vocoder: Vocoder, *, widest_step: int, slots: int) -> None:
-        self.widest_step = widest_step
-        self.flow = flow
-        self._vocoder = vocoder
+        self.widest_step, self.flow, self._vocoder = widest_step, flow, vocoder
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
 
     def start(self, sentence: Sentence) -> PrefixState:

@@ -130,8 +130,7 @@ class Slot:
     """For the thread that leases it."""
 
     def __init__(self, device: torch.device, stream: Stream) -> None:
-        self._device = device
-        self.stream = stream
+        self._device, self.stream = device, stream
         self._bound: OrderedDict[tuple[Engine, tuple[tuple[str, Shape], ...]], BoundEngine] = OrderedDict()
         self._scratch: Tensor = torch.zeros(0, dtype=torch.uint8, device=device)
 

@@ -107,8 +107,7 @@ class Flow:
     """
 
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
-        self.config = config
-        self.device = device
+        self.config, self.device = config, device
         self._turn = threading.Lock()
         self._workspace = Workspace() if device.type == "cpu" else None
         self.batch_invariant = device.type == "cpu"

@@ -12,8 +12,7 @@ class Tensors:
     """A flat checkpoint, seen from inside one of its prefixes."""
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
-        self._tensors = tensors
-        self._prefix = prefix
+        self._tensors, self._prefix = tensors, prefix
 
     def within(self, name: str) -> "Tensors":
         return Tensors(self._tensors, f"{self._prefix}{name}.")

@@ -69,8 +69,7 @@ class Solver:
     def __init__(self, estimator: Estimator, guidance: float, device: torch.device) -> None:
         self.euler_steps = 0
         """Steps begun since the start, counted for each stream."""
-        self._estimator = estimator
-        self._guidance = guidance
+        self._estimator, self._guidance = estimator, guidance
         schedule = euler_schedule()
         self._dt = [dt for _, dt in schedule]
         # One time per call, because the rounding of a row may depend on the number of rows.

@@ -71,8 +71,7 @@ class CachedPass:
     ) -> None:
         self._workspace = workspace
         self._pasts = list(pasts)
-        self._rows = rows
-        self._keep = keep
+        self._rows, self._keep = rows, keep
         self._convolutions: list[list[Tensor]] = [[] for _ in self._pasts]
         self._attentions: list[list[tuple[Tensor, ...]]] = [[] for _ in self._pasts]
         self._convolution = 0

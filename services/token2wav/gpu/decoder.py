@@ -54,8 +54,7 @@ class PagedDecoder:
         widest_step: int,
         prompt_pages: int,
     ) -> None:
-        self.widest_step = widest_step
-        self._flow = flow
+        self.widest_step, self._flow = widest_step, flow
         self._pages, self._slots = Pages(pages), Slots(slots)
         self._prompts = PagedPrompts(self._pages, prompt_pages, flow.page_bytes)
         self._cuda = flow.device.type == "cuda"

@@ -74,8 +74,7 @@ class Vocoder:
         device: torch.device,
         hold_back_frames: int | None = None,
     ) -> None:
-        self.device = device
-        self.config = config
+        self.device, self.config = device, config
         self.windows = 0
         """Windows rendered so far, counted for each stream."""
         self.f0 = F0Predictor(weights, device)

@@ -4,11 +4,13 @@ fast = slow, a sentence that another engine continues = the same sentence uninte
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from services.llm.engine.kv_cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.request import Generation, Profile, Sampling
 from services.llm.generation.script import WholeText, speech_inputs
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
@@ -64,13 +66,17 @@ async def test_arriving_text_may_be_cut_anywhere(cuts: int) -> None:
             assert await tokens(engine, sentence(3, text=arriving(*pieces), prompt=PROMPT)) == whole
 
 
+def slot(decoder: SpeechTokenModel, capacity: int = 128) -> SequenceCache:
+    return SequenceCache.reserve(decoder.config, capacity, decoder.device)
+
+
 @torch.inference_mode()
 def test_rows_together_are_rows_alone_within_rounding() -> None:
     decoder = model()
     generator = torch.Generator().manual_seed(0)
     caches, lengths = [], [3, 17, 40, 90]
     for length in lengths:
-        cache = SequenceCache.reserve(decoder.config, 128, decoder.device)
+        cache = slot(decoder)
         decoder.forward(torch.randn(length, decoder.config.hidden_size, generator=generator), cache)
         caches.append((cache, SequenceCache(cache.keys.clone(), cache.values.clone(), cache.length)))
     for step in range(6):
@@ -93,7 +99,7 @@ def test_whole_sequences_together_are_sequences_alone_within_rounding() -> None:
     )
     together = decoder.forward_batch(embeddings)
     for row, length in enumerate(lengths):
-        alone = decoder.forward(embeddings[row, :length], SequenceCache.reserve(decoder.config, length, decoder.device))
+        alone = decoder.forward(embeddings[row, :length], slot(decoder, length))
         torch.testing.assert_close(together[row, :length], alone, atol=1e-4, rtol=0)
 
 
@@ -111,12 +117,8 @@ def test_prompt_and_steps_are_one_pass_within_rounding() -> None:
     decoder = model()
     prefix = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, None).take()  # type: ignore[arg-type]  # nothing is chosen here
     forced = speech_inputs([5, 600, 6000, 5, 77])
-
-    def slot() -> SequenceCache:
-        return SequenceCache.reserve(decoder.config, 64, decoder.device)
-
-    at_once = decoder.forward(decoder.embed([*prefix, *forced]), slot())[-len(forced) :]
-    stepped = slot()
+    at_once = decoder.forward(decoder.embed([*prefix, *forced]), slot(decoder))[-len(forced) :]
+    stepped = slot(decoder)
     decoder.forward(decoder.embed(prefix), stepped)
     steps = torch.cat([decoder.forward(decoder.embed([token]), stepped) for token in forced])
     torch.testing.assert_close(decoder.log_probabilities(steps), decoder.log_probabilities(at_once), atol=1e-4, rtol=0)
@@ -125,26 +127,24 @@ def test_prompt_and_steps_are_one_pass_within_rounding() -> None:
 TEXT = list(range(20, 29))
 
 
-def whole_text(profile: Profile, replay: tuple[int, ...] = ()) -> Generation:
-    return sentence(9, words=2, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=replay)
-
-
-def arriving_text(profile: Profile, replay: tuple[int, ...] = ()) -> Generation:
-    text = arriving(*([text_id] for text_id in TEXT))
-    return sentence(9, text=text, prompt=PROMPT, sampling=Sampling(seed=9, profile=profile), replay=replay)
+def asked(profile: Profile = Profile.CONTINUOUS, arrives: bool = False, replay: Sequence[int] = ()) -> Generation:
+    """Of whole text, or of text that arrives id by id."""
+    text = {"text": arriving(*([text_id] for text_id in TEXT))} if arrives else {"words": 2}
+    sampling = Sampling(seed=9, profile=profile)
+    return sentence(9, **text, prompt=PROMPT, sampling=sampling, replay=tuple(replay))
 
 
 @pytest.mark.parametrize(
-    ("kind", "profile"),
-    [(whole_text, Profile.CONTINUOUS), (whole_text, Profile.UPSTREAM), (arriving_text, Profile.CONTINUOUS)],
+    ("arrives", "profile"),
+    [(False, Profile.CONTINUOUS), (False, Profile.UPSTREAM), (True, Profile.CONTINUOUS)],
 )
-async def test_replayed_is_uninterrupted(kind: object, profile: Profile) -> None:
+async def test_replayed_is_uninterrupted(arrives: bool, profile: Profile) -> None:
     async with backend() as first, backend() as second:
-        uninterrupted = await tokens(first, kind(profile))  # type: ignore[operator]
+        uninterrupted = await tokens(first, asked(profile, arrives))
         assert len(uninterrupted) >= 8
         load = [asyncio.create_task(tokens(second, sentence(seed, words=4))) for seed in range(2)]
         for replayed in (1, len(uninterrupted) // 2, len(uninterrupted) - 1, len(uninterrupted)):
-            received = await hops(second, kind(profile, tuple(uninterrupted[:replayed])))  # type: ignore[operator]
+            received = await hops(second, asked(profile, arrives, uninterrupted[:replayed]))
             assert [token for hop in received for token in hop.tokens] == uninterrupted[replayed:]
             assert [hop.outcome.tokens for hop in received if hop.outcome] == [len(uninterrupted)]
         await asyncio.gather(*load)
@@ -155,7 +155,7 @@ async def test_replay_feeds_tokens_one_at_a_time() -> None:
     for each token.
     """
     async with backend() as engine:
-        generated = await tokens(engine, whole_text(Profile.CONTINUOUS))
+        generated = await tokens(engine, asked())
         rows = engine.engine.stats.decode_rows
-        assert await tokens(engine, whole_text(Profile.CONTINUOUS, tuple(generated))) == []
+        assert await tokens(engine, asked(replay=generated)) == []
         assert (engine.engine.stats.decode_rows, engine.engine.stats.extends) == (2 * rows, 0)

@@ -36,10 +36,6 @@ class Talk:
         while (ids := await self._pieces.get()) is not None:
             yield ids
 
-    async def close(self) -> None:
-        self.reader.cancel()
-        await asyncio.wait([self.reader])
-
 
 @contextlib.asynccontextmanager
 async def talks(to: Backend, count: int) -> AsyncIterator[list[Talk]]:
@@ -49,7 +45,8 @@ async def talks(to: Backend, count: int) -> AsyncIterator[list[Talk]]:
         yield opened
     finally:
         for talk in opened:
-            await talk.close()
+            talk.reader.cancel()
+        await asyncio.wait([talk.reader for talk in opened])
 
 
 async def parked(engine: TorchBackend, count: int, begun: int) -> None:

@@ -189,17 +189,6 @@ def test_the_published_sizes_get_the_published_config(conversion: Path) -> None:
         assert {"config.json", "rank0.safetensors", HEAD_BIAS_FILE, VOCABULARY_FILE} <= names
 
 
-def test_the_published_sizes_get_the_published_numbers() -> None:
-    vocabulary = ExtendedVocabulary(151_663)
-    assert (vocabulary.end, vocabulary.start, vocabulary.task) == (158_224, 158_227, 158_228)
-    assert (vocabulary.stops, vocabulary.tokens, vocabulary.rows) == ((158_224, 158_225, 158_226), 158_229, 158_336)
-    assert (vocabulary.added_tokens[0], vocabulary.added_tokens[6561], len(vocabulary.added_tokens)) == (
-        "<|s_0|>",
-        "<|eos1|>",
-        6566,
-    )
-
-
 def test_a_hugging_face_directory_converts_to_the_same_checkpoint(conversion: Path, tmp_path: Path) -> None:
     for target, weights in (("trtllm-1.x", "rank0.safetensors"), ("vllm", "model.safetensors")):
         convert(conversion / "hf", target, Precision.FLOAT32, tmp_path / target)

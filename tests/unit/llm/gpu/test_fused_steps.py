@@ -21,7 +21,6 @@ from services.llm.generation.request import Profile
 from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import WholeText
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
-from services.llm.gpu.packing import pack
 from services.llm.gpu.slots import Column, Flag, KvSlot, KvSlotPool, state_row
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, check, depth, once, tuning
 from tests.unit.llm.tiny_llm import PROMPT, model, sentence, settings, tokens, tokens_alone
@@ -167,21 +166,3 @@ def test_a_chunk_says_whose_each_row_is() -> None:
         [60, 76, 0, 0],
         [16, 4, 1, 0],
     )
-
-
-def test_packed_weights_multiply_as_the_model_does() -> None:
-    plain = model()
-    packed = pack(plain, torch.float32, 64)
-    x = torch.randn(5, CONFIG.hidden_size, generator=torch.Generator().manual_seed(0))
-    normed = torch.nn.functional.rms_norm(x, (CONFIG.hidden_size,), None, CONFIG.rms_norm_eps)
-    gates = torch.nn.functional.linear(normed * plain.layers[1].mlp_norm, plain.layers[1].gate_up)
-    torch.testing.assert_close(
-        torch.nn.functional.linear(normed, packed.layers[1].gate_up), gates, atol=1e-5, rtol=1e-5
-    )
-    torch.testing.assert_close(
-        torch.nn.functional.linear(normed, packed.head, packed.head_bias),
-        torch.nn.functional.linear(normed * plain.norm, plain.head, plain.head_bias),
-        atol=1e-4,
-        rtol=1e-4,
-    )
-    assert packed.table[packed.starts[2] + 17].equal(plain.tables[2][17])

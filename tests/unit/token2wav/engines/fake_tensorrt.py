@@ -9,10 +9,12 @@ that two executions use at once, a context in two threads.
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,57 +22,25 @@ import onnxruntime
 
 __version__ = "10.13.0.35"
 MAGIC = b"plan of the test\n"
-_NUMPY = {
-    "tensor(float)": np.float32,
-    "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_,
-    "tensor(float16)": np.float16,
-}
-
-
-class DataType(Enum):
-    FLOAT, HALF, BF16, INT32, INT64, BOOL = range(6)
-
-
+DataType = Enum("DataType", "FLOAT HALF BF16 INT32 INT64 BOOL", start=0)
+TensorIOMode = Enum("TensorIOMode", "INPUT OUTPUT", start=0)
+ExecutionContextAllocationStrategy = Enum(
+    "ExecutionContextAllocationStrategy", "STATIC ON_PROFILE_CHANGE USER_MANAGED", start=0
+)
+NetworkDefinitionCreationFlag = IntEnum("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH STRONGLY_TYPED", start=0)
+BuilderFlag = Enum("BuilderFlag", "TF32 VERSION_COMPATIBLE", start=0)
+MemoryPoolType = Enum("MemoryPoolType", "WORKSPACE", start=0)
+HardwareCompatibilityLevel = Enum("HardwareCompatibilityLevel", "NONE AMPERE_PLUS", start=0)
+ProfilingVerbosity = Enum("ProfilingVerbosity", "DETAILED", start=0)
 _TYPES = {
-    "tensor(float)": DataType.FLOAT,
-    "tensor(int32)": DataType.INT32,
-    "tensor(bool)": DataType.BOOL,
-    "tensor(float16)": DataType.HALF,
+    "tensor(float)": (DataType.FLOAT, np.float32),
+    "tensor(int32)": (DataType.INT32, np.int32),
+    "tensor(bool)": (DataType.BOOL, np.bool_),
+    "tensor(float16)": (DataType.HALF, np.float16),
 }
-
-
-class TensorIOMode(Enum):
-    INPUT, OUTPUT = range(2)
-
-
-class ExecutionContextAllocationStrategy(Enum):
-    STATIC, ON_PROFILE_CHANGE, USER_MANAGED = range(3)
-
-
-class NetworkDefinitionCreationFlag(IntEnum):
-    EXPLICIT_BATCH = 0
-    STRONGLY_TYPED = 1
-
-
-class BuilderFlag(Enum):
-    TF32, VERSION_COMPATIBLE = range(2)
-
-
-class MemoryPoolType(Enum):
-    WORKSPACE = 0
-
-
-class HardwareCompatibilityLevel(Enum):
-    NONE, AMPERE_PLUS = range(2)
-
-
-class ProfilingVerbosity(Enum):
-    DETAILED = 0
-
-
-class Dims(list[int]):
-    pass
+"""Of a graph's tensor: the library's type and NumPy's."""
+Dims = list[int]
+IProgressMonitor = object
 
 
 class Logger:
@@ -80,12 +50,7 @@ class Logger:
         self.level = level
 
 
-class IProgressMonitor:
-    pass
-
-
-@dataclass
-class Execution:
+class Execution(NamedTuple):
     engine: str
     stream: int
     thread: int
@@ -103,8 +68,8 @@ class Record:
     """Of each plan that was read, whether it may bring code for the CPU."""
     contexts: int = 0
     most_at_once: int = 0
-    fail_after: int | None = None
-    """Executions until one is refused."""
+    refusals: Iterator[bool] = field(default_factory=lambda: repeat(False))
+    """Whether the next execution is refused."""
     slow: float = 0.0
     """Seconds that each execution takes."""
     steps: int = 2
@@ -167,7 +132,10 @@ class Engine:
         return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
 
     def get_tensor_dtype(self, name: str) -> DataType:
-        return _TYPES[self.entries[name].type]
+        return _TYPES[self.entries[name].type][0]
+
+    def numpy_type(self, name: str) -> Any:
+        return _TYPES[self.entries[name].type][1]
 
     def get_tensor_shape(self, name: str) -> Dims:
         return Dims(length if isinstance(length, int) else -1 for length in self.entries[name].shape)
@@ -212,9 +180,7 @@ class Context:
     def infer_shapes(self) -> list[str]:
         missing = [name for name in self.engine.inputs if name not in self.shapes]
         if not missing:
-            given = {
-                name: np.zeros(shape, _NUMPY[self.engine.entries[name].type]) for name, shape in self.shapes.items()
-            }
+            given = {name: np.zeros(shape, self.engine.numpy_type(name)) for name, shape in self.shapes.items()}
             for name, made in zip(self.engine.outputs, self.engine.session.run(None, given), strict=True):
                 self.shapes[name] = made.shape
         return missing
@@ -236,10 +202,8 @@ class Context:
         return address != 0
 
     def execute_async_v3(self, stream: int) -> bool:
-        if record.fail_after is not None:
-            record.fail_after -= 1
-            if record.fail_after < 0:
-                return False
+        if next(record.refusals):
+            return False
         assert self.addresses.keys() == self.engine.entries.keys(), "a tensor without address"
         assert self.scratch[0], "no scratch memory"
         with _lock:
@@ -261,16 +225,9 @@ class Context:
         try:
             time.sleep(record.slow)
             binding = self.engine.session.io_binding()
-            for names, put in ((self.engine.inputs, binding.bind_input), (self.engine.outputs, binding.bind_output)):
-                for name in names:
-                    put(
-                        name,
-                        "cpu",
-                        0,
-                        _NUMPY[self.engine.entries[name].type],
-                        list(self.shapes[name]),
-                        self.addresses[name],
-                    )
+            for name in self.engine.entries:
+                put = binding.bind_input if name in self.engine.inputs else binding.bind_output
+                put(name, "cpu", 0, self.engine.numpy_type(name), list(self.shapes[name]), self.addresses[name])
             self.engine.session.run_with_iobinding(binding)
         finally:
             with _lock:
@@ -335,11 +292,7 @@ class OnnxParser:
         return True
 
     def get_error(self, at: int) -> Any:
-        class Error:
-            def desc(self) -> str:
-                return "no such operator"
-
-        return Error()
+        return SimpleNamespace(desc=lambda: "no such operator")
 
 
 class OptimizationProfile:
@@ -353,9 +306,9 @@ class OptimizationProfile:
         self.shapes[name] = [list(least), list(usual), list(most)]
 
 
+@dataclass
 class TimingCache:
-    def __init__(self, kept: bytes) -> None:
-        self.kept = kept
+    kept: bytes
 
     def serialize(self) -> bytes:
         return self.kept
@@ -363,12 +316,9 @@ class TimingCache:
 
 class BuilderConfig:
     def __init__(self) -> None:
-        self.flags = {BuilderFlag.TF32}
-        self.profiles: list[OptimizationProfile] = []
-        self.workspace = 0
-        self.builder_optimization_level = 3
+        self.flags, self.profiles, self.workspace = {BuilderFlag.TF32}, list[OptimizationProfile](), 0
+        self.builder_optimization_level, self.profiling_verbosity = 3, None
         self.hardware_compatibility_level = HardwareCompatibilityLevel.NONE
-        self.profiling_verbosity: Any = None
         self.progress_monitor: Any = None
         self.timing_cache: TimingCache | None = None
 

@@ -1,12 +1,14 @@
 """Every shape that the schedules can lead to is within the profiles for which engines are built."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
+from unittest.mock import Mock
 
 import pytest
 import torch
 
+from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.engines.runtime import Port, Shape, Shapes
 from services.token2wav.engines.shapes import (
@@ -58,11 +60,11 @@ def test_the_profiles_cover_every_prefix() -> None:
     shapes = {padded(tokens) for tokens in prefixes()}
     for tokens in shapes:
         assert tokens % CHUNK_TOKENS == 0
+        frames = MEL_FRAMES_PER_TOKEN * tokens
         for streams in range(1, STREAMS + 1) if tokens <= USUAL_TOKENS else (1,):
-            frames = MEL_FRAMES_PER_TOKEN * tokens
             assert covering(encoder, encoder_shapes(streams, tokens, WIDTH)) is not None, (streams, tokens)
             assert covering(estimator, estimator_shapes(2 * streams, frames)) is not None, (streams, tokens)
-        assert covering(published, estimator_shapes(2, MEL_FRAMES_PER_TOKEN * tokens, masked=False)) is not None
+        assert covering(published, estimator_shapes(2, frames, masked=False)) is not None
     assert len(shapes) < 60, "each shape is a context and a graph"
 
 
@@ -81,11 +83,14 @@ def test_padding_costs_a_tenth_at_most_beyond_twenty_seconds() -> None:
 
 def test_what_is_outside_is_outside() -> None:
     estimator = profiles("estimator", 4)
-    assert covering(estimator, estimator_shapes(8, 2 * USUAL_TOKENS)) == 0
-    assert covering(estimator, estimator_shapes(2, 2 * USUAL_TOKENS + 2)) == 1
-    assert covering(estimator, estimator_shapes(8, 2 * USUAL_TOKENS + 2)) is None
-    assert covering(estimator, estimator_shapes(10, 50)) is None
-    assert covering(estimator, estimator_shapes(2, 2 * LONGEST_TOKENS + 2)) is None
+    for rows, frames, profile in (
+        (8, 2 * USUAL_TOKENS, 0),
+        (2, 2 * USUAL_TOKENS + 2, 1),
+        (8, 2 * USUAL_TOKENS + 2, None),
+        (10, 50, None),
+        (2, 2 * LONGEST_TOKENS + 2, None),
+    ):
+        assert covering(estimator, estimator_shapes(rows, frames)) == profile
     assert covering(estimator, {"x": (2, 80, 50)}) is None
     with pytest.raises(ValueError, match="component 'llm' is not known"):
         profiles("llm", 1)
@@ -103,18 +108,8 @@ class Listening:
         self.asked.add(tuple(sorted(shapes.items())))
         return ""
 
-    def context(self, shapes: Shapes, stream: int) -> "Nothing":
-        return Nothing()
-
-
-class Nothing:
-    scratch_bytes = 0
-
-    def bind(self, name: str, shape: Shape, address: int) -> None: ...
-
-    def give_scratch(self, address: int, size: int) -> None: ...
-
-    def enqueue(self, stream: int) -> None: ...
+    def context(self, shapes: Shapes, stream: int) -> Mock:
+        return Mock(scratch_bytes=0)
 
 
 def cuttings(total: int) -> Iterator[list[int]]:
@@ -126,8 +121,6 @@ def cuttings(total: int) -> Iterator[list[int]]:
 
 
 def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
-    from cosyserve.model_directory import ModelDirectory
-
     config = read_config(ModelDirectory(GOLDEN))
     vocoder = Vocoder(config, load_weights(ModelDirectory(GOLDEN), config), torch.device("cpu"))
     wide = (None, MEL_BINS, None)
@@ -151,5 +144,4 @@ def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
         assert len(engine.asked) > 20
         assert {dict(asked)["mel"][0] for asked in engine.asked} == {1, 3}, "windows of equal length share a batch"
         for asked in engine.asked:
-            shapes: Mapping[str, Shape] = dict(asked)
-            assert covering(built, shapes) is not None, (component, shapes)
+            assert covering(built, dict(asked)) is not None, (component, asked)

@@ -9,7 +9,7 @@ import io
 import re
 import sys
 import types
-import warnings
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,6 @@ from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.host.hardware import SUPPORTED_LIBRARIES
 from services.token2wav.engines.onnx_runtime import OnnxEngine
-from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
 from services.token2wav.inputs.request import Hops, Profile, Sentence
@@ -66,10 +65,7 @@ def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
 async def test_it_speaks_as_torch_does(cache: Path, profile: Profile) -> None:
     sentence = Sentence(voice(20), seed=7, profile=profile)
     async with batching(trt_backend(cache).decoders) as engines, batching(torch_backend().decoders) as plain:
-        made, wanted = (
-            samples(await speak(engines, sentence, tokens(40))),
-            samples(await speak(plain, sentence, tokens(40))),
-        )
+        made, wanted = [samples(await speak(on, sentence, tokens(40))) for on in (engines, plain)]
     assert wanted.std() > 0.05
     assert np.abs(made - wanted).max() < 2e-3
 
@@ -114,10 +110,9 @@ async def test_addresses_stay_and_shapes_make_contexts_once(cache: Path) -> None
 async def test_an_execution_that_is_refused_ends_its_step_and_no_other(cache: Path) -> None:
     async with batching(trt_backend(cache, engine_contexts=1).decoders) as batcher:
         whole = await speak(batcher, Sentence(voice(0), seed=1), tokens(30))
-        record.fail_after = 7
+        record.refusals = (at == 7 for at in count())
         with pytest.raises(InternalFault, match=r"engine (estimator|encoder): the execution was not queued"):
             await speak(batcher, Sentence(voice(0), seed=1), tokens(30))
-        record.fail_after = None
         assert await speak(batcher, Sentence(voice(0), seed=1), tokens(30)) == whole
 
 
@@ -128,10 +123,12 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_plan_with_other_profiles_is_refused(pitch_plan: Path) -> None:
-    with pytest.raises(ModelError, match=r"profile 0 takes mel from .* needed is"):
-        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 9))
-    with pytest.raises(ModelError, match="1 profiles, 2 are needed"):
-        TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4) * 2)
+    for needed, words in (
+        (profiles("pitch", 9), r"profile 0 takes mel from .* needed is"),
+        (profiles("pitch", 4) * 2, "1 profiles, 2 are needed"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            TensorRTEngine("pitch", pitch_plan, CPU, needed)
 
 
 def test_shapes_outside_of_the_plan_are_refused_before_the_call(pitch: TensorRTEngine) -> None:
@@ -141,22 +138,19 @@ def test_shapes_outside_of_the_plan_are_refused_before_the_call(pitch: TensorRTE
 
 
 def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(pitch: TensorRTEngine) -> None:
-    record.no_profile = True
-    with pytest.raises(
-        InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"
+    for no_profile, words in (
+        (True, r"profile 0 or its shapes were not taken \(Error in set optimization profile"),
+        (False, "the scratch memory that these shapes need could not be worked out"),
     ):
-        pitch.context({"mel": (1, 80, 50)}, 0)
-    record.no_profile, record.no_scratch = False, True
-    with pytest.raises(
-        InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"
-    ):
-        pitch.context({"mel": (1, 80, 50)}, 0)
-    record.no_scratch = False
+        record.no_profile, record.no_scratch = no_profile, not no_profile
+        with pytest.raises(InternalFault, match=f"engine pitch: {words}"):
+            pitch.context({"mel": (1, 80, 50)}, 0)
+    record.clear()
     assert pitch.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
 
 
 def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(pitch_plan: Path) -> None:
-    record.host_code.clear()
+    record.clear()
     for host_code in (False, True):
         TensorRTEngine("pitch", pitch_plan, CPU, profiles("pitch", 4), host_code=host_code)
     assert record.host_code == [False, True]
@@ -188,6 +182,8 @@ def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.Mon
 def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(
     monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
 ) -> None:
+    plain = builtins.__import__
+
     def refuse(name: str, *given: object) -> types.ModuleType:
         if name == "tensorrt":
             raise OSError("libnvinfer.so.10: cannot open shared object file")
@@ -199,7 +195,6 @@ def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(
         TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
     with pytest.raises(PlanError, match="cannot begin here"):
         build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions())
-    plain = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(SettingsError, match=r"cannot be loaded \(libnvinfer.*pip install tensorrt-cu13"):
         tensorrt_library()
@@ -239,23 +234,19 @@ def test_a_plan_is_worth_more_than_its_measurements(
 
 
 def test_a_build_can_be_stopped_and_a_graph_refused(cache: Path, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="built no plan"):
-        build_plan(
-            graph(cache, "pitch"),
-            profiles("pitch", 2),
-            PlanOptions(),
-            Progress("pitch", io.StringIO(), stop=lambda: True),
-        )
-    (tmp_path / "bad.onnx").write_bytes(b"no graph")
-    with pytest.raises(PlanError, match="does not take this graph: no such operator"):
-        build_plan(tmp_path / "bad.onnx", profiles("pitch", 2), PlanOptions())
-    with pytest.raises(PlanError, match="the graph's inputs are mel; the profile has"):
-        build_plan(graph(cache, "pitch"), profiles("filter", 2), PlanOptions())
+    good, bad = graph(cache, "pitch"), tmp_path / "bad.onnx"
+    bad.write_bytes(b"no graph")
+    for path, component, progress, words in (
+        (good, "pitch", Progress("pitch", io.StringIO(), stop=lambda: True), "built no plan"),
+        (bad, "pitch", None, "does not take this graph: no such operator"),
+        (good, "filter", None, "the graph's inputs are mel; the profile has"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            build_plan(path, profiles(component, 2), PlanOptions(), progress)
 
 
 def test_the_published_estimator_has_a_profile_of_its_own() -> None:
     usual, longest = profiles("estimator", 16, masked=False)
-    assert isinstance(usual, Shapes)
     assert "attention" not in usual.most
     assert (usual.most["x"][0], longest.most["x"][0]) == (2, 2)
 
@@ -265,32 +256,28 @@ on_a_cpu = pytest.mark.skipif(CUDA in onnxruntime.get_available_providers(), rea
 
 
 @pytest.fixture(scope="module")
-def model() -> onnx.ModelProto:
+def negative(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph y = -x."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "negative", [x], [y])
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10)
+    path = tmp_path_factory.mktemp("graph") / "graph.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), str(path))
+    return path
 
 
 @on_a_cpu
-def test_a_wheel_for_cpus_is_refused(
-    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    onnx.save(model, str(tmp_path / "graph.onnx"))
+def test_a_wheel_for_cpus_is_refused(negative: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SettingsError, match=f"has no {CUDA}: pip install onnxruntime-gpu"):
-        OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
+        OnnxEngine("negative", negative, torch.device("cuda"))
     assert main([str(GOLDEN), "--runtime", "cuda"]) == 1
     assert f"has no {CUDA}: pip install onnxruntime-gpu" in capsys.readouterr().err
 
 
 @on_a_cpu
-def test_falling_back_to_the_cpu_unasked_is_refused(
-    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.filterwarnings("ignore")
+def test_falling_back_to_the_cpu_unasked_is_refused(negative: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, "CPUExecutionProvider"])
-    onnx.save(model, str(tmp_path / "graph.onnx"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
-            OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
-        with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
-            on_cuda()(model)
+    with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+        OnnxEngine("negative", negative, torch.device("cuda"))
+    with pytest.raises(SettingsError, match=f"cannot set up its {CUDA}"):
+        on_cuda()(onnx.load(str(negative)))

@@ -13,6 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from services.token2wav.engines import tensorrt
+from services.token2wav.engines.artifacts import COMPONENTS
 from tests.unit.token2wav.engines.engines import CPU, plan_arguments, pretend_gpu
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference
@@ -51,12 +52,7 @@ def test_the_cached_plans_are_compared_and_missing_ones_are_named(
     capsys.readouterr()
     assert verify.main(wanted) == 0
     out, report = capsys.readouterr()
-    assert [row["array"].split(":")[0] for row in json.loads(out)["arrays"]] == [
-        "encoder",
-        "estimator",
-        "pitch",
-        "filter",
-    ]
+    assert [row["array"].split(":")[0] for row in json.loads(out)["arrays"]] == list(COMPONENTS)
     plans = [line.partition(": ")[2] for line in report.splitlines() if line.endswith(".plan")]
     assert sorted(plans) == sorted(str(path) for path in tmp_path.glob("*/*.plan"))
 

@@ -42,7 +42,6 @@ class Another:
     def __init__(self, pipes: Path) -> None:
         asking = (sys.executable, "-c", OTHER, str(pipes), str(pipes.parent))
         self._process = subprocess.Popen(asking, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
         self.may = self._process.stdout.readline().strip() == "True"
 
     def end(self) -> None:

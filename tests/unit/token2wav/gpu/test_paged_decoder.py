@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -123,11 +124,16 @@ class Setup:
             self.flow, self.vocoder, pages=pages, slots=slots, widest_step=8, prompt_pages=prompt_pages
         )  # type: ignore[arg-type]
 
+    @property
+    def all_back(self) -> bool:
+        """Nothing is held but kept prompts."""
+        pages, kept = self.decoder._pages, self.decoder.prompts.bytes // self.flow.page_bytes
+        return (pages.free, len(self.decoder._slots._free)) == (pages.count - kept, 19)
+
     def start(self, prompt: int, key: str = "", speed: float = 1.0, seed: int = 1) -> PagedState:
         generator = np.random.default_rng(seed)
-        ids = generator.integers(0, 6561, prompt)
         mel = np.arange(160 * prompt, dtype=np.float32).reshape(2 * prompt, 80)
-        voice = Voice(ids, mel, np.ones(192, np.float32), key)
+        voice = Voice(generator.integers(0, 6561, prompt), mel, np.ones(192, np.float32), key)
         return self.decoder.start(Sentence(voice, speed=speed))
 
     def speak(
@@ -180,8 +186,7 @@ def test_every_stream_gets_its_own_samples_and_gives_all_back(hop: int) -> None:
     setup.check(states, tokens, hop)
     assert setup.decoder._pages.free < 199
     del states
-    assert setup.decoder._pages.free == 199
-    assert len(setup.decoder._slots._free) == 19
+    assert setup.all_back
 
 
 def test_a_first_piece_comes_with_the_first_block_that_is_longer_than_what_is_held_back() -> None:
@@ -196,47 +201,41 @@ def test_a_kept_prompt_is_not_made_again_and_its_pages_are_shared() -> None:
     first = setup.start(87, "v")
     setup.speak([first], [some(30, 1)])
     assert setup.flow.made == [0, 1, 2, 3, 4]
-    assert setup.decoder.prompts.states == 1
-    assert setup.decoder.prompts.bytes == 3000
+    assert (setup.decoder.prompts.states, setup.decoder.prompts.bytes) == (1, 3000)
     second = setup.start(87, "v")
     assert (second.prompt_cached, second.position, second.bytes) == (True, 75, 0)
-    said = some(20, 2)
-    setup.check([second], [said])
+    setup.check([second], [some(20, 2)])
     assert setup.flow.made[5:] == [3, 4]
     assert first.pages[:3] == second.pages[:3]
     del first, second
-    assert setup.decoder._pages.free == 39 - 3
-    assert setup.decoder.prompts.hits == 1
+    assert (setup.decoder._pages.free, setup.decoder.prompts.hits) == (39 - 3, 1)
 
 
 def test_streams_of_a_voice_that_begin_together_make_its_prompt_once() -> None:
     setup = Setup()
     states = [setup.start(87, "v") for _ in range(3)]
-    step_inputs = [StepInput(state, some(30, 1), 75, final=False) for state in states]
-    results = setup.decoder.step(step_inputs)
+    results = setup.decoder.step([StepInput(state, some(30, 1), 75, final=False) for state in states])
     assert all(isinstance(result, Decoded) for result in results)
     assert setup.flow.made == [0, 1, 2]
-    said = [some(30, at) for at in range(3)]
-    setup.check(states, said)
+    setup.check(states, [some(30, at) for at in range(3)])
 
 
 def test_without_room_a_sentence_is_made_again_and_sounds_the_same() -> None:
     setup = Setup(pages=6, prompt_pages=0)
     states = [setup.start(30, seed=at) for at in range(3)]
-    said = [some(70, 10 + at) for at in range(3)]
-    setup.check(states, said)
+    setup.check(states, [some(70, 10 + at) for at in range(3)])
     assert setup.decoder.recomputed > 0
     assert any(state.recomputing and not state.pages for state in states)
     del states
-    assert setup.decoder._pages.free == 5
+    assert setup.all_back
 
 
 def test_a_stream_from_a_kept_prompt_is_made_again_in_its_own_voice() -> None:
     setup = Setup(pages=6)
     setup.speak([setup.start(87, "v")], [some(1, 1)])
-    state, said = setup.start(87, "v"), some(100, 2)
+    state = setup.start(87, "v")
     assert state.prompt_cached
-    setup.check([state], [said])
+    setup.check([state], [some(100, 2)])
     assert state.recomputing
     *voiced, silent = setup.flow.conditions[:5]
     spoken = np.zeros((200, 80), np.float32)
@@ -249,74 +248,61 @@ def test_a_kept_prompt_makes_room_for_a_stream() -> None:
     setup = Setup(pages=8, prompt_pages=6)
     setup.speak([setup.start(130, "v")], [some(1, 1)])
     assert (setup.decoder.prompts.states, setup.decoder._pages.free) == (1, 2)
-    state, said = setup.start(0), some(100, 2)
-    setup.check([state], [said])
-    assert setup.decoder.prompts.evictions == 1
-    assert not state.recomputing
+    state = setup.start(0)
+    setup.check([state], [some(100, 2)])
+    assert (setup.decoder.prompts.evictions, state.recomputing) == (1, False)
 
 
 def test_a_kept_prompt_stays_where_its_pages_would_not_be_room_enough() -> None:
     setup = Setup(pages=8, prompt_pages=6)
     setup.speak([setup.start(130, "v")], [some(1, 1)])
-    speaking = setup.start(130, "v")
-    state, said = setup.start(0), some(100, 2)
-    setup.check([state], [said])
-    assert state.recomputing
-    assert (setup.decoder.prompts.evictions, speaking.position) == (0, 125)
+    speaking, state = setup.start(130, "v"), setup.start(0)
+    setup.check([state], [some(100, 2)])
+    assert (state.recomputing, setup.decoder.prompts.evictions, speaking.position) == (True, 0, 125)
 
 
 def test_a_start_that_fails_leaves_nothing_taken() -> None:
     setup = Setup()
-
-    def broken(embedding: Tensor) -> Tensor:
-        raise RuntimeError("out of memory")
-
-    setup.flow.speaker = broken  # type: ignore[method-assign]
+    setup.flow.speaker = Mock(side_effect=RuntimeError("out of memory"))  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         setup.start(30, "v")
-    assert len(setup.decoder._slots._free) == 19
-    assert setup.decoder._pages.free == 39
+    assert setup.all_back
 
 
 def test_a_state_that_the_collector_frees_while_pages_are_taken_gives_its_own_back() -> None:
     pages = Pages(4)
     mine = pages.take(2)
-    assert mine is not None
-    given = threading.Thread(target=lambda: release_inside(pages, mine), daemon=True)
+
+    def release_inside() -> None:
+        with pages._lock:
+            pages.release(mine)
+
+    given = threading.Thread(target=release_inside, daemon=True)
     given.start()
     given.join(5)
-    assert not given.is_alive()
-    assert pages.free == 3
-
-
-def release_inside(pages: Pages, mine: list[int]) -> None:
-    with pages._lock:
-        pages.release(mine)
+    assert (given.is_alive(), pages.free) == (False, 3)
 
 
 def test_a_sentence_too_long_to_be_made_again_is_refused_and_no_other() -> None:
     setup = Setup(pages=3, prompt_pages=0)
     long, short = setup.start(0), setup.start(0)
     results = setup.decoder.step([StepInput(long, some(300, 1), 225, False), StepInput(short, some(30, 2), 25, False)])
-    assert isinstance(results[0], Overloaded)
-    assert isinstance(results[1], Decoded)
+    assert [type(result) for result in results] == [Overloaded, Decoded]
 
 
 def test_numbers_that_are_none_end_their_stream_and_are_not_kept() -> None:
     setup = Setup()
     bad, follower, good = setup.start(87, "v"), setup.start(87, "v"), setup.start(0)
     setup.flow.broken = {int(bad.prompt[40])} - set(some(25, 2).tolist())
-    step_inputs = [
-        StepInput(bad, some(30, 1), 75, False),
-        StepInput(follower, some(30, 3), 75, False),
-        StepInput(good, some(60, 2), 25, False),
-    ]
-    results = setup.decoder.step(step_inputs)
-    assert isinstance(results[0], NonFinite)
-    assert isinstance(results[1], NonFinite)
-    assert isinstance(results[2], Decoded)
-    assert setup.flow.made == [0, 1, 2, 0]
-    assert setup.decoder.prompts.states == 0
+    results = setup.decoder.step(
+        [
+            StepInput(bad, some(30, 1), 75, False),
+            StepInput(follower, some(30, 3), 75, False),
+            StepInput(good, some(60, 2), 25, False),
+        ]
+    )
+    assert [type(result) for result in results] == [NonFinite, NonFinite, Decoded]
+    assert (setup.flow.made, setup.decoder.prompts.states) == ([0, 1, 2, 0], 0)
 
 
 def test_a_cancelled_stream_is_left_out() -> None:
@@ -324,8 +310,7 @@ def test_a_cancelled_stream_is_left_out() -> None:
     gone, there = setup.start(0), setup.start(0)
     gone.cancel()
     results = setup.decoder.step([StepInput(gone, some(60, 1), 25, False), StepInput(there, some(60, 2), 25, False)])
-    assert results[0] is None
-    assert isinstance(results[1], Decoded)
+    assert [type(result) for result in results] == [type(None), Decoded]
     assert setup.flow.made == [0]
 
 
@@ -338,8 +323,7 @@ def test_the_readable_vocoder_sounds_as_of_the_whole_sentence(speed: float) -> N
     states, said = [setup.start(30, speed=speed), setup.start(0, speed=speed, seed=2)], [some(51, 1), some(40, 2)]
     for state, tokens, pieces in zip(states, said, setup.speak(states, said), strict=True):
         mel = torch.from_numpy(wanted(state, tokens)[::480] * 1e-4)[None].expand(80, -1).contiguous()
-        stretch = MelStretch(speed)
-        whole = vocoder.offline(stretch.step(mel, final=True), state.seed, state.sentence)
+        whole = vocoder.offline(MelStretch(speed).step(mel, final=True), state.seed, state.sentence)
         np.testing.assert_allclose(np.concatenate(pieces), whole.numpy(), rtol=0, atol=2e-5)
 
 
@@ -377,33 +361,33 @@ def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
     """
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
-    schedule = Schedule(0, 0, (25,))
-    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    slots = [StreamSlot(empty, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)]
-    for at, slot in enumerate(slots):
-        slot.state = setup.start(0, seed=at)
+    slots = [begun(setup, Schedule(0, 0, (25,)), reserved=2000, seed=at) for at in range(2)]
     with pytest.raises(Overloaded, match="claim 4000 of 4000"):
         budget.check_room(slots, 2000)
-    states = [slot.state for slot in slots if isinstance(slot.state, PagedState)]
-    setup.decoder.step([StepInput(state, some(60, at), 50, False) for at, state in enumerate(states)])
+    setup.decoder.step([StepInput(slot.state, some(60, at), 50, False) for at, slot in enumerate(slots)])
     budget.recount(slots)
-    assert [state.recomputing for state in states] == [False, True]
+    assert [slot.state.recomputing for slot in slots] == [False, True]
     assert [(slot.bytes, slot.reserved) for slot in slots] == [(2000, 2000), (0, 0)]
     budget.check_room(slots, 2000)
+
+
+def begun(setup: Setup, schedule: Schedule, reserved: int = 0, seed: int = 1) -> StreamSlot:
+    """A stream without a prompt."""
+    sentence = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    slot = StreamSlot(sentence, setup.decoder, schedule, lambda arrival: None, reserved=reserved, bytes=0)
+    slot.state = setup.start(0, seed=seed)
+    return slot
 
 
 def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
     """The cost of a step is recorded by the number of blocks in it."""
     setup = Setup(pages=4, prompt_pages=0)
-    limits = Limits(max_streams=9, state_bytes=4000, reserve_tokens=0)
-    empty = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
-    slot = StreamSlot(empty, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
-    slot.state, slot.tokens, step = setup.start(0), some(200, 1), NextStep(StepCosts(), Budget(limits), batches=True)
-    counted = []
+    budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=0))
+    step, slot, counted = NextStep(StepCosts(), budget, batches=True), begun(setup, Schedule(0, 1, (25,))), []
+    slot.tokens = some(200, 1)
     for _ in range(5):
         (work,) = step.of([slot], 0.0)
         (made,) = setup.decoder.step([work.step_input])
-        assert isinstance(made, Decoded)
         counted.append((work.pending.blocks, work.worked))
         assert slot.add(made, work.step_input.until, 0.0)
     # Three have pages; in the fourth step they are given back, and it is only then known.

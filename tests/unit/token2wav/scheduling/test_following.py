@@ -58,13 +58,11 @@ def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> StreamSlot:
 def test_the_second_is_due_when_the_first_has_been_played(batcher: Batcher) -> None:
     first = opened(batcher, sentence(0), tokens=25)
     second = opened(batcher, sentence(1, left=9.0))
-    assert second.follows is first
-    assert not second.is_playing
+    assert (second.follows, second.is_playing) == (first, False)
     assert second.plays_until == pytest.approx(100 + FIRST_SOUND_SECONDS + 1.0)
     first.is_playing, first.plays_until, first._samples_before_held = True, 100.4, 12_000
     second.update_deadline(100.0)
-    assert second.is_playing
-    assert second.plays_until == pytest.approx(100.4 + 0.5)
+    assert (second.is_playing, second.plays_until) == (True, pytest.approx(100.4 + 0.5))
     second.update_deadline(101.0)  # the player has run dry and waits for the other half
     assert second.plays_until == pytest.approx(101.0 + 0.5)
 
@@ -156,9 +154,8 @@ def test_a_sentence_that_is_spoken_is_no_work_in_front_of_the_next(batcher: Batc
     batcher._costs.add(1, 0.3)
     for slot in (first, second):
         slot.state = slot.decoder.start(slot.sentence)
-    alone = SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [second], 100.0)
+    forecast = SecondChunkForecast(batcher._costs, batcher._pace)
+    alone = forecast.expected(second, [second], 100.0)
     first.waiting_since, first.hop = 100.0, Hop(0, 0, 15, True)
     assert first.is_decoded
-    assert SecondChunkForecast(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(
-        alone
-    )
+    assert forecast.expected(second, [first, second], 100.0) == pytest.approx(alone)

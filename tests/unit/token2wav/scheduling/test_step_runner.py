@@ -4,8 +4,10 @@ recorded cost of a step, which is its sequential time even if a part of it was c
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,10 +30,11 @@ SEEN = {1: 0.015, 2: 0.018, 4: 0.025, 8: 0.032, 16: 0.046, 32: 0.076}
 NOW = 100.0
 
 
-def costs(times: int = 1) -> StepCosts:
+def costs(seconds: Mapping[int, float]) -> StepCosts:
+    """seconds: of one step, by its blocks."""
     seen = StepCosts()
-    for blocks, seconds in SEEN.items():
-        seen.add(blocks, times * seconds)
+    for blocks, each in seconds.items():
+        seen.add(blocks, each)
     return seen
 
 
@@ -72,31 +75,26 @@ CROWD = [playing(2.0) for _ in range(20)]
     ],
 )
 def test_what_the_next_step_takes(dues: list[PendingBlocks], widest: int, times: int, count: int) -> None:
-    assert admitted(sorted(dues, key=lambda due: due.by), NOW, costs(times), widest) == count
+    seen = costs({blocks: times * seconds for blocks, seconds in SEEN.items()})
+    assert admitted(sorted(dues, key=lambda due: due.by), NOW, seen, widest) == count
 
 
 def test_steps_stay_wide_where_narrow_ones_take_as_long() -> None:
     """As with an engine whose launches take the time, on a GPU or on one that is slower than those
     that were measured.
     """
-    flat = StepCosts()
-    for blocks in SEEN:
-        flat.add(blocks, 0.39)
-    assert admitted([first() for _ in range(16)], NOW, flat, 16) == 16
+    assert admitted([first() for _ in range(16)], NOW, costs(dict.fromkeys(SEEN, 0.39)), 16) == 16
 
 
 def test_a_width_without_measurements_is_tried() -> None:
-    seen = StepCosts()
-    seen.add(1, 0.39)
-    assert admitted([first() for _ in range(8)], NOW, seen, 16) == 8
+    assert admitted([first() for _ in range(8)], NOW, costs({1: 0.39}), 16) == 8
 
 
 def test_a_step_of_unknown_size_is_guessed_from_its_neighbours() -> None:
     seen = StepCosts()
     for seconds in (0.9, 0.010, 0.011, 0.012):
         seen.add(2, seconds)
-    assert seen.typical(2) == 0.012
-    assert seen.typical(1) == 0.012
+    assert seen.typical(2) == seen.typical(1) == 0.012
     assert seen.typical(16) == pytest.approx(0.012 * 1.4**3)
     assert seen.slow(2) == 0.9
     assert [bucket(blocks) for blocks in (1, 2, 3, 9, 32)] == [1, 2, 4, 16, 32]
@@ -119,32 +117,27 @@ class Failing(FakeDecoder):
 LOST = RuntimeError("the device is lost")
 
 
-async def reasons(*faults: BaseException | None) -> list[str]:
-    """What the service is notified of, given this many sentences of one step each."""
+@pytest.mark.parametrize(
+    ("faults", "notices"),
+    [
+        pytest.param([LOST] * 2, [], id="two faults are none"),
+        pytest.param(
+            [LOST] * 4,
+            ["3 steps in a row failed, the last one with RuntimeError: the device is lost"],
+            id="three in a row are a broken engine, reported once",
+        ),
+        pytest.param([LOST, LOST, None, LOST, LOST], [], id="a step that works resets the count"),
+        pytest.param([InvalidRequest("odd voice")] * 5, [], id="a refusal is no fault of the engine"),
+    ],
+)
+async def test_what_the_service_is_notified_of(faults: list[Exception | None], notices: list[str]) -> None:
+    """Sentences of one step each."""
     reported: list[str] = []
     async with batching({Profile.CONTINUOUS: Failing(*faults)}, on_fault=reported.append) as batcher:
         for fault in faults:
-            if fault is None:
+            with pytest.raises(CosyserveError) if fault else contextlib.nullcontext():
                 await speak(batcher, Sentence(voice(0)), tokens(5))
-            else:
-                with pytest.raises(CosyserveError):
-                    await speak(batcher, Sentence(voice(0)), tokens(5))
-    return reported
-
-
-async def test_three_faults_in_a_row_are_a_broken_engine_and_are_reported_once() -> None:
-    assert await reasons(LOST, LOST) == []
-    assert await reasons(LOST, LOST, LOST, LOST) == [
-        "3 steps in a row failed, the last one with RuntimeError: the device is lost"
-    ]
-
-
-async def test_a_step_that_works_resets_the_count() -> None:
-    assert await reasons(LOST, LOST, None, LOST, LOST) == []
-
-
-async def test_a_refusal_is_no_fault_of_the_engine() -> None:
-    assert await reasons(*(InvalidRequest("odd voice") for _ in range(5))) == []
+    assert reported == notices
 
 
 async def test_memory_that_ran_out_refuses_the_sentence_and_is_no_fault_of_the_engine() -> None:
@@ -160,12 +153,9 @@ async def test_memory_that_ran_out_refuses_the_sentence_and_is_no_fault_of_the_e
 
 
 async def test_starts_that_fail_count_too() -> None:
-    class Unstartable(FakeDecoder):
-        def start(self, sentence: Sentence) -> FakeState:
-            raise LOST
-
-    reported: list[str] = []
-    async with batching({Profile.CONTINUOUS: Unstartable()}, on_fault=reported.append) as batcher:
+    decoder, reported = FakeDecoder(), list[str]()
+    decoder.start = Mock(side_effect=LOST)  # type: ignore[method-assign]
+    async with batching({Profile.CONTINUOUS: decoder}, on_fault=reported.append) as batcher:
         for _ in range(3):
             with pytest.raises(InternalFault):
                 await speak(batcher, Sentence(voice(0)), tokens(5))
@@ -217,10 +207,8 @@ def test_steps_inside_the_prompt_are_part_of_the_cost_of_the_speech_after_it() -
     record_step([one], [decoded(0.0)], 0.1, costs, load)
     assert load.now is None
     record_step([one], [decoded(1.0)], 0.2, costs, load)
-    assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.5)
     record_step([one, other], [decoded(1.0), decoded(1.0)], 0.2, costs, load)
-    assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.9 / 3)
 
 
@@ -231,5 +219,4 @@ def test_steps_of_streams_that_are_cancelled_before_any_sound_are_not(made: Deco
     for _ in range(100):
         record_step([work()], [made], 0.3, costs, load)
     record_step([speaking], [decoded(5.0)], 0.5, costs, load)
-    assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(0.1)

@@ -41,12 +41,6 @@ def test_any_cutting_is_the_whole(speed: float, frames: int, cuts: list[int]) ->
     assert torch.equal(stretched(speed, frames, cuts), whole)
 
 
-@pytest.mark.parametrize("speed", [0.5, 0.8, 1.1, 1.25, 1.5, 2.0])
-@pytest.mark.parametrize("frames", [1, 2, 11, 101])
-def test_frame_by_frame(speed: float, frames: int) -> None:
-    assert torch.equal(stretched(speed, frames, [1] * frames), stretched(speed, frames, []))
-
-
 def test_positions() -> None:
     """A ramp comes back as the positions themselves."""
     ramp = torch.arange(100.0).expand(80, -1)
