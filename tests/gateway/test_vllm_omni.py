@@ -5,6 +5,7 @@ in each of its forms, times of words, refusals that do not end the conversation.
 import asyncio
 import base64
 import io
+import itertools
 import json
 import wave
 from collections.abc import AsyncIterator
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from cosyserve.client import AsyncClient, Speech, WordTime
+from cosyserve.client import AsyncClient, Speech
+from cosyserve.client.types import WordTime
 from services.gateway.vllm_omni import session
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.gateway_server import Gateway, scripted_gateway
@@ -172,7 +174,7 @@ async def test_times_of_words_come_behind_the_audio(monkeypatch: pytest.MonkeyPa
     assert [chunk["chunk_id"] for chunk in [*chunks, last]] == list(range(len(chunks) + 1))
     assert {chunk["timestamps"] for chunk in chunks} == {None}
     assert chunks[0]["chunk_start_ms"] == 0
-    assert all(one["chunk_end_ms"] == other["chunk_start_ms"] for one, other in zip(chunks, chunks[1:], strict=False))
+    assert all(one["chunk_end_ms"] == other["chunk_start_ms"] for one, other in itertools.pairwise(chunks))
     assert (last["audio_b64"], last["chunk_end_ms"]) == ("", round(len(expected) / 48))
     assert last["timestamps"] == [
         {"word": "one", "start_ms": 40, "end_ms": 200},

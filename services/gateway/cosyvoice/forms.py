@@ -73,7 +73,7 @@ async def prompted(
 
 def instruction(text: str) -> str:
     """The instruction without the mark of its end. Raises InvalidRequest for an empty one."""
-    told = text.strip().removesuffix(_END_OF_PROMPT).strip()
-    if not told:
+    spoken_as = text.strip().removesuffix(_END_OF_PROMPT).strip()
+    if not spoken_as:
         raise InvalidRequest("instruct_text is empty, allowed are 1 to 500 characters")
-    return told
+    return spoken_as

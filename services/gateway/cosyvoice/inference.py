@@ -82,7 +82,7 @@ async def inference_instruct2(
     prompt_wav: UploadFile | None = None,
     spk_id: Annotated[str, Form()] = "",
 ) -> Response:
-    """Speak like a recording and as told, with a model that follows instructions."""
+    """Speak like a recording and as instructed, with a model that follows instructions."""
     options = fields.options()
     options["instruction"] = instruction(instruct_text)
     await prompted(options, "instruct", prompt_wav, "", spk_id)
@@ -96,7 +96,7 @@ async def inference_instruct(
     instruct_text: Annotated[str, Form()] = "",
     spk_id: Annotated[str, Form()] = "",
 ) -> Response:
-    """Speak with a speaker of the server and as told, with a model that follows instructions."""
+    """Speak with a speaker of the server and as instructed, with a model that follows instructions."""
     options = fields.options()
     options["instruction"] = instruction(instruct_text)
     return await _spoken(request, fields, spk_id, options)

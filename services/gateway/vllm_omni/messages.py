@@ -147,7 +147,7 @@ def error_message(error: Exception) -> dict[str, object]:
 
 
 def timestamps_of(words: Sequence[WordTime]) -> list[dict[str, object]] | None:
-    """None for a model that tells no times."""
+    """None for a model without word times."""
     spoken: list[dict[str, object]] = [
         {"word": word.text, "start_ms": round(1000 * word.start), "end_ms": round(1000 * word.end)} for word in words
     ]

@@ -16,8 +16,10 @@ from cosyserve.errors import CallerStalled, InvalidRequest
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
 """Longest message in characters."""
-_MOST_AHEAD = 32
-"""Messages that are received before they can be handled; then the socket is not read."""
+_MOST_AHEAD, _MOST_CHARACTERS_AHEAD = 2_048, 200_000
+"""Messages, and characters of them together, that are received before they can be handled. Then the
+socket is not read, and that the caller has hung up is only noticed when something is sent.
+"""
 
 
 class Malformed(Message):
@@ -39,23 +41,24 @@ class Conversation:
     ) -> None:
         self._socket, self._tolerant = socket, tolerant
         self._reader_seconds, self._idle_seconds = reader_seconds, idle_seconds
-        self._receiving: asyncio.Task[Message] | None = None
+        self._receiving: asyncio.Task[tuple[Message, int]] | None = None
         """Outlives an utterance: cancelling it could lose a message."""
-        self._ahead: collections.deque[Message] = collections.deque()
-        """Received and not yet handled."""
+        self._ahead: collections.deque[tuple[Message, int]] = collections.deque()
+        """Received and not yet handled, with their characters."""
+        self._characters_ahead = 0
 
     async def first(self) -> Message:
         """The next message, before any utterance. Raises CallerStalled without one in time,
         InvalidRequest for what is no JSON object, WebSocketDisconnect.
         """
         if self._ahead:
-            return self._ahead.popleft()
+            return self._take()
         receiving = self._receive()
         done, _ = await asyncio.wait((receiving,), timeout=self._idle_seconds)
         if not done:
             raise CallerStalled(f"no message came within {self._idle_seconds:g} s")
         self._receiving = None
-        return receiving.result()
+        return receiving.result()[0]
 
     async def speak(
         self, speaking: Awaitable[None], on_message: Callable[[Message], Coroutine[Any, Any, bool]]
@@ -70,17 +73,18 @@ class Conversation:
         try:
             while not speech.done():
                 if handling is None and belongs and self._ahead:
-                    handling = asyncio.create_task(on_message(self._ahead[0]))
-                receiving = self._receive() if len(self._ahead) < _MOST_AHEAD else None
+                    handling = asyncio.create_task(on_message(self._ahead[0][0]))
+                receiving = self._receive() if self._has_room() else None
                 tasks = [task for task in (speech, handling, receiving) if task is not None]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if receiving is not None and receiving.done():
                     self._receiving = None
                     self._ahead.append(receiving.result())
+                    self._characters_ahead += self._ahead[-1][1]
                 if handling is not None and handling.done():
                     belongs, handling = handling.result(), None
                     if belongs:
-                        self._ahead.popleft()
+                        self._take()
             await speech
         finally:
             for task in (speech, handling):
@@ -112,21 +116,31 @@ class Conversation:
         except TimeoutError as error:
             raise CallerStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
 
-    def _receive(self) -> asyncio.Task[Message]:
+    def _has_room(self) -> bool:
+        return len(self._ahead) < _MOST_AHEAD and self._characters_ahead < _MOST_CHARACTERS_AHEAD
+
+    def _take(self) -> Message:
+        message, characters = self._ahead.popleft()
+        self._characters_ahead -= characters
+        return message
+
+    def _receive(self) -> asyncio.Task[tuple[Message, int]]:
         if self._receiving is None:
             self._receiving = asyncio.create_task(self._message())
         return self._receiving
 
-    async def _message(self) -> Message:
+    async def _message(self) -> tuple[Message, int]:
+        """With its characters."""
         received = await self._socket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
+        text = received.get("text")
         try:
-            return _read(received.get("text"))
+            return _read(text), len(text or "")
         except InvalidRequest as error:
             if not self._tolerant:
                 raise
-            return Malformed(error.message)
+            return Malformed(error.message), len(error.message)
 
 
 def _read(text: str | None) -> Message:
