@@ -158,7 +158,7 @@ async def test_a_text_that_fails_is_reported_and_the_call_goes_on() -> None:
         await send(ws, text("everlasting"), FLUSH)
         async with asyncio.timeout(20):
             message = json.loads(await ws.recv())
-        assert (message["type"], "broken" in message["error"]) == ("error", True)
+        assert (message["type"], bool(message["error"])) == ("error", True)
         await send(ws, text("word"), FLUSH, STOP)
         audio, messages, code = await until_closed(ws)
         assert audio == await speech_of(running, "word", 8_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import AnyEncoding, CompressedEncoding, Encoding
-from cosyserve.host.starting.serving import strictness
+from cosyserve.host.starting.serving import strictness, wyoming_address
 from cosyserve.host.supervision.gpu_sharing import WAYS
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.settings import GPU_SHARING
@@ -192,8 +192,8 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --http, --ports, --replicas, --devices, --voices,
-    --drain, --strict.
+    """Where and how the services run: --listen, --http, --wyoming, --ports, --replicas, --devices,
+    --voices, --drain, --strict.
     """
     parser.add_argument(
         "--listen",
@@ -206,6 +206,11 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         default=HTTP,
         metavar="HOST:PORT",
         help="HTTP and WebSockets; port 0 takes a free one, off: none (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--wyoming",
+        metavar="HOST:PORT",
+        help="Wyoming, for Home Assistant, such as 0.0.0.0:10200; it has no keys (default: none)",
     )
     parser.add_argument(
         "--ports",
@@ -246,7 +251,8 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 
 def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The options of `add_serving` and `add_gpu_sharing` as arguments of `local_deployment`.
-    environ: further variables of the services.
+    environ: further variables of the services. Raises SettingsError for --wyoming without the
+    gateway that serves it, or where it cannot listen.
     """
     return {
         "listen": arguments.listen,
@@ -259,6 +265,7 @@ def serving(arguments: argparse.Namespace, environ: Mapping[str, str] | None = N
         "environ": {
             **(environ or {}),
             **strictness(arguments.strict),
+            **wyoming_address(arguments.wyoming, arguments.http),
             "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
         },
     }

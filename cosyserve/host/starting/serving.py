@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cosyserve.host.supervision.layout import WITH_BACKEND
+from cosyserve.errors import SettingsError
+from cosyserve.host.supervision.layout import WITH_BACKEND, checked_address
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 
@@ -35,6 +36,21 @@ async def serve(model: Path, log: Callable[[str], None], **options: Any) -> int:
 def strictness(strict: bool) -> dict[str, str]:
     """The variables that --strict sets."""
     return {f"COSYSERVE_{service.upper()}_STRICT": "true" for service in WITH_BACKEND} if strict else {}
+
+
+def wyoming_address(wyoming: str | None, http: str) -> dict[str, str]:
+    """The variable that --wyoming sets. Raises SettingsError without the gateway that serves it,
+    and for an address that cannot be listened on.
+    """
+    if wyoming is None:
+        return {}
+    if http == "off":
+        raise SettingsError("--wyoming is served by the gateway, which --http off leaves out")
+    try:
+        checked_address(wyoming)
+    except SettingsError as error:
+        raise SettingsError(f"{error}; --wyoming chooses another address") from error
+    return {"COSYSERVE_GATEWAY_WYOMING_LISTEN": wyoming}
 
 
 class StopSignals:
