@@ -26,7 +26,7 @@ PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 # The contract of the newest release; a clone may lack its tag.
 RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
-.PHONY: help setup protos lint test test-all test-vllm types attack clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-all test-vllm browser types attack clients chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ test-all: setup ## Run every test that needs no GPU, those of tests/slow.txt too
 
 test-vllm: $(VLLM)/.ready ## Run the backend of vLLM on the real library, its wheel for CPUs (3.1 GB of disk, ten minutes; PYTEST_ARGS)
 	OMP_NUM_THREADS=1 PYTHONPATH= $(VLLM)/bin/python -m pytest tests/vllm $(PYTEST_ARGS)
+
+browser: setup ## Use the page of the gateway in a headless Chromium, which apt-get installs where it is missing (four minutes; PYTEST_ARGS)
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ apt-get update -qq && apt-get install --yes -qq --no-install-recommends chromium; }
+	$(BIN)/python -m pytest -m "slow or not slow" tests/browser $(PYTEST_ARGS)
 
 chaos: setup ## Freeze each kind of process, idle and under load: noticed, replaced, used again? (three minutes)
 	$(BIN)/python -m pytest -m "chaos or not chaos" tests/chaos $(PYTEST_ARGS)

@@ -85,7 +85,7 @@ def application(settings: GatewaySettings, wyoming: socket.socket | None = None)
                 await app.state.health.close()
 
     app: FastAPI = FastAPIOffline(title="cosyserve", version=release(), lifespan=connected)
-    # As an argument it is deprecated in favour of uvicorn's, with which proxies must strip the path.
+    # As an argument it is deprecated in favour of uvicorn's, which expects proxies to strip it.
     app.root_path = settings.root_path
     for router in _ROUTERS:
         app.include_router(router)

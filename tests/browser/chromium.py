@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools protocol: one tab, real keys and clicks."""
+"""A headless Chromium, driven over its DevTools protocol: real keys and clicks."""
 
 import asyncio
 import base64
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = (1200, 860), (390, 844)
@@ -43,11 +44,14 @@ def program() -> str | None:
 
 class Tab:
     """One page. complaints: errors and warnings of its console, uncaught exceptions, and what its
-    security policy refused.
+    security policy refused. questions: of `confirm()`, which are answered with yes.
     """
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, context: str) -> None:
+        self._context = context
         self.complaints: list[str] = []
+        self.questions: list[str] = []
+        self._agreeing: set[asyncio.Future[Any]] = set()
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
@@ -98,8 +102,8 @@ class Tab:
     async def click(self, selector: str) -> None:
         """Press the left button in the middle of an element."""
         x, y = await self.value(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'nearest'}});"
-            " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            " e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
@@ -130,17 +134,43 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
+    async def choose_file(self, selector: str, path: Path) -> None:
+        """Give a file to a field, as its dialog would."""
+        root = await self.call("DOM.getDocument")
+        node = await self.call("DOM.querySelector", nodeId=root["root"]["nodeId"], selector=selector)
+        await self.call("DOM.setFileInputFiles", nodeId=node["nodeId"], files=[str(path)])
+
+    async def downloads_to(self, folder: Path) -> None:
+        """Where downloaded files go."""
+        await self.call(
+            "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), browserContextId=self._context
+        )
+
+    async def controls(self) -> list[tuple[str, str]]:
+        """Role and name of each control, as a screen reader has them."""
+        nodes = (await self.call("Accessibility.getFullAXTree"))["nodes"]
+        roles = ("button", "link", "textbox", "combobox", "slider", "checkbox", "radio", "spinbutton")
+        known = [(node.get("role", {}).get("value"), node) for node in nodes if not node.get("ignored")]
+        return [(role, node.get("name", {}).get("value", "")) for role, node in known if role in roles]
+
     async def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """A PNG of what is in the window, or of the whole page."""
         shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
 
     async def close(self) -> None:
+        """Stop listening to it."""
         self._reading.cancel()
         await asyncio.wait((self._reading,))
 
     async def _read(self) -> None:
-        async for message in self._socket:
+        while True:
+            try:
+                message = await self._socket.recv()
+            except ConnectionClosed as closed:
+                for answer in self._answers.values():
+                    answer.set_exception(closed)
+                return
             news = json.loads(message)
             if "id" in news:
                 answer = self._answers.pop(news["id"])
@@ -156,6 +186,11 @@ class Tab:
     def _note(self, event: str, given: dict[str, Any]) -> None:
         if event == "Page.loadEventFired":
             self._loaded.set()
+        elif event == "Page.javascriptDialogOpening":
+            self.questions.append(given["message"])
+            agreeing = asyncio.ensure_future(self.call("Page.handleJavaScriptDialog", accept=True))
+            self._agreeing.add(agreeing)
+            agreeing.add_done_callback(self._agreeing.discard)
         elif event == "Runtime.exceptionThrown":
             details = given["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
@@ -165,46 +200,71 @@ class Tab:
             self.complaints.append(f"{given['entry']['text']} {given['entry'].get('url', '')}")
 
 
-@contextlib.asynccontextmanager
-async def chromium(*flags: str) -> AsyncIterator[Tab]:
-    """A browser with one empty tab while the block runs, desktop-sized and light. flags: of its
-    command line.
-    """
-    found = program()
-    assert found is not None, "Chromium is not installed"
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = await asyncio.create_subprocess_exec(
-            found, *_FLAGS, *flags, f"--user-data-dir={profile}", "about:blank",
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+class Browser:
+    """A running browser. host: of its DevTools."""
+
+    def __init__(self, socket: ClientConnection, host: str) -> None:
+        self._socket, self._host = socket, host
+        self._numbers = itertools.count(1)
+
+    @contextlib.asynccontextmanager
+    async def tab(self) -> AsyncIterator[Tab]:
+        """An empty tab in a context of its own (no cache, no permissions), desktop-sized and
+        light, which is closed at the end.
+        """
+        context = (await self._call("Target.createBrowserContext"))["browserContextId"]
+        target = await self._call("Target.createTarget", url="about:blank", browserContextId=context)
         try:
-            async with connect(await _tab_address(browser), max_size=None) as socket:
-                tab = Tab(socket)
+            async with connect(f"{self._host}/devtools/page/{target['targetId']}", max_size=None) as socket:
+                tab = Tab(socket, context)
                 for domain in ("Page", "Runtime", "Log"):
                     await tab.call(f"{domain}.enable")
                 await tab.size(*DESKTOP)
                 yield tab
                 await tab.close()
         finally:
+            await self._call("Target.disposeBrowserContext", browserContextId=context)
+
+    async def _call(self, method: str, **parameters: Any) -> Any:
+        number = next(self._numbers)
+        await self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        async with asyncio.timeout(60):
+            while (answer := json.loads(await self._socket.recv())).get("id") != number:
+                pass
+        return answer["result"]
+
+
+@contextlib.asynccontextmanager
+async def chromium(*flags: str) -> AsyncIterator[Browser]:
+    """A browser while the block runs. flags: of its command line."""
+    found = program()
+    assert found is not None, "Chromium is not installed"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = await asyncio.create_subprocess_exec(
+            found, *_FLAGS, *flags, f"--user-data-dir={profile}",
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        reading: asyncio.Task[bytes] | None = None
+        try:
+            address = await _address(browser)
+            # What it says further must not fill the pipe.
+            reading = asyncio.create_task(browser.stderr.read())  # type: ignore[union-attr]
+            async with connect(address, max_size=None) as socket:
+                yield Browser(socket, address.partition("/devtools/")[0])
+        finally:
             with contextlib.suppress(ProcessLookupError):
                 browser.terminate()
-            await browser.communicate()
+            await browser.wait()
+            if reading is not None:
+                await reading
 
 
-async def _tab_address(browser: asyncio.subprocess.Process) -> str:
-    """The WebSocket of its first tab, once it is there."""
+async def _address(browser: asyncio.subprocess.Process) -> str:
+    """The WebSocket of its DevTools, once it listens."""
     assert browser.stderr is not None
     said = b""
     async with asyncio.timeout(60):
         while b"DevTools listening on " not in said:
             said = await browser.stderr.readline()
             assert said, "Chromium ended before it listened"
-    address = said.split()[-1].decode()
-    async with connect(address, max_size=None) as socket:
-        while True:
-            await socket.send(json.dumps({"id": 1, "method": "Target.getTargets"}))
-            targets = json.loads(await socket.recv())["result"]["targetInfos"]
-            pages = [target["targetId"] for target in targets if target["type"] == "page"]
-            if pages:
-                return f"{address.partition('/devtools/')[0]}/devtools/page/{pages[0]}"
-            await asyncio.sleep(0.05)
+    return said.split()[-1].decode()

@@ -1,4 +1,6 @@
-"""A speech service whose speech a test paces: what the gateway calls in place of an orchestrator."""
+"""A speech service whose speech a test paces: what the gateway calls in place of an
+orchestrator.
+"""
 
 import asyncio
 import contextlib
@@ -49,16 +51,16 @@ class SpeechService(SynthesisServiceServicer):
     """Words last 0.2 s each and come with the first audio. step: seconds of audio in a message."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Everything but the first two messages waits for it."""
+    """Everything but the first messages waits for it."""
+    at_once: int = 2
+    """Messages that do not wait."""
     failure: tuple[grpc.StatusCode, str] | None = None
     """In place of all audio."""
     failure_behind: bool = False
-    """The failure comes behind the first two messages instead."""
+    """The failure comes behind the first messages instead."""
     warning: str = ""
     words: list[str] = field(default_factory=list)
     """As spoken; without: those of the text."""
-    pause: float = 0.0
-    """Seconds in front of each message behind the first two."""
     step: float = 0.2
     spoken: list[Spoken] = field(default_factory=list)
     voices: list[voice_pb2.VoiceSummary] = field(
@@ -94,12 +96,10 @@ class SpeechService(SynthesisServiceServicer):
         seconds = max(0.2 * len(words), 3 * self.step)
         messages = round(seconds / self.step)
         for number in range(messages):
-            if number == 2:
+            if number == self.at_once:
                 if self.failure:
                     await context.abort(*self.failure)
                 await self.gate.wait()
-            if number >= 2 and self.pause:
-                await asyncio.sleep(self.pause)
             response = synthesis_pb2.SynthesizeResponse(
                 audio=sound(self.step, number * self.step),
                 chunk_index=number,

@@ -124,8 +124,9 @@ def test_text_and_controls_have_contrast(theme: str) -> None:
     """WCAG 2.2 AA: 4.5 for text, 3 for the edges of fields and for what a picture shows."""
     colours = themes()[theme]
     text: Any = [
-        ("ink", "card"), ("ink", "ground"), ("ink", "field"), ("faint", "card"), ("faint", "ground"), ("faint", "field"),
-        ("ink", "accent-soft"), ("accent", "card"), ("accent", "ground"), ("on-accent", "accent"),
+        ("ink", "card"), ("ink", "ground"), ("ink", "field"), ("ink", "accent-soft"),
+        ("faint", "card"), ("faint", "ground"), ("faint", "field"),
+        ("accent", "card"), ("accent", "ground"), ("on-accent", "accent"),
         ("on-accent", "accent-over"), ("failure", "failure-soft"),
     ]  # fmt: skip
     shown = [("field-edge", "card"), ("accent", "card"), *((name, "card") for name in colours if name in STAGE_COLOURS)]

@@ -80,6 +80,16 @@ async def test_text_in_pieces_is_the_speech_of_the_whole(form: str, cut: int) ->
     assert messages[1]["audio_seconds"] == len(audio) / 48_000
 
 
+async def test_each_utterance_may_continue_another_trace() -> None:
+    async with connected() as (ws, _, _):
+        found = []
+        for trace in ("ab" * 16, "cd" * 16, ""):
+            parent = f"00-{trace}-{'12' * 8}-01" if trace else ""
+            await send(ws, {**SETUP, "traceparent": parent}, text("one"), END)
+            found.append((await answers(ws))[0][0]["trace_id"])
+        assert found == ["ab" * 16, "cd" * 16, None]
+
+
 async def test_utterances_follow_one_another() -> None:
     async with connected() as (ws, _, _):
         for _ in range(3):
@@ -205,6 +215,7 @@ async def test_hanging_up_leaves_every_stage_idle() -> None:
         ([json.dumps({**SETUP, "voic": "anna"})], "voic"),
         ([json.dumps({**SETUP, "sample_rate": "high"})], "sample_rate"),
         ([json.dumps({**SETUP, "sample_rate": 1})], "8000"),
+        ([json.dumps({**SETUP, "traceparent": "00-12-34-01"})], "traceparent"),
         ([json.dumps(SETUP), json.dumps({"type": "txt"})], "type"),
         ([json.dumps(SETUP), json.dumps({"type": "text"})], "text"),
         ([json.dumps(SETUP), json.dumps(text("x" * 100_000))], "100000"),

@@ -38,7 +38,6 @@ HEADERS = {
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
     "permissions-policy": "camera=(), geolocation=(), microphone=(self)",
-    "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
 """Of every answer here. The policy allows what the gateway itself serves, and nothing inline."""

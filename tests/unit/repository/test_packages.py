@@ -83,6 +83,9 @@ def test_the_client_is_one_package_without_a_tensor_library(wheels: dict[str, Pa
 
 def test_the_server_brings_services_tools_and_the_plugin_of_vllm(wheels: dict[str, Path], tmp_path: Path) -> None:
     assert tops(wheels["cosyserve_server"]) == {"services", "tools", "recipes"}
+    page = ROOT / "services" / "gateway" / "page"
+    files = {str(path.relative_to(ROOT)) for path in page.rglob("*.*") if "__pycache__" not in path.parts}
+    assert files <= set(zipfile.ZipFile(wheels["cosyserve_server"]).namelist())
     programs = environment(tmp_path, *wheels.values())
     script = (
         "import importlib.metadata as m; import services.orchestrator.settings; "
