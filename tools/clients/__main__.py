@@ -57,7 +57,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         same = await same_samples(running)
         left = await hang_up(running, arguments.hang_ups)
     checks = [f"Samples over {line}." for line in same.lines()]
-    checks += [f"From a hang-up to the end of all work, over {line}." for line in left.lines()]
+    checks += [f"From a hang-up to the end of the last span, over {line}." for line in left.lines()]
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     table = as_markdown(tried, checks, date)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
