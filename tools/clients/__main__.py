@@ -16,7 +16,7 @@ from cosyserve.commands.terminal.arguments import add_model, model_directory
 from tools.clients.attempts import Attempt, attempts
 from tools.clients.environments import FOLDER
 from tools.clients.hang_up import hang_up
-from tools.clients.roster import CLIENTS
+from tools.clients.roster import CLIENTS, EXAMPLES
 from tools.clients.same_samples import same_samples
 from tools.clients.server import Server, server
 from tools.clients.table import as_json, as_markdown, put_into
@@ -31,9 +31,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--only",
         action="append",
-        choices=[script.name for script in CLIENTS],
+        choices=[script.name for script in (*CLIENTS, *EXAMPLES)],
         metavar="NAME",
-        help=f"repeatable: {', '.join(script.name for script in CLIENTS)}",
+        help=f"repeatable: {', '.join(script.name for script in (*CLIENTS, *EXAMPLES))}",
     )
     options.add_argument("--page", type=Path, metavar="FILE", help="page that gets the table, unless --only is given")
     options.add_argument(
@@ -57,7 +57,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         same = await same_samples(running)
         left = await hang_up(running, arguments.hang_ups)
     checks = [f"Samples over {line}." for line in same.lines()]
-    checks += [f"From a hang-up to the end of all work, over {line}." for line in left.lines()]
+    checks += [f"From a hang-up to the end of the last span, over {line}." for line in left.lines()]
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     table = as_markdown(tried, checks, date)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _tried(only: Sequence[str] | None, running: Server) -> AsyncIterator[Attempt]:
-    for script in CLIENTS:
+    for script in (*CLIENTS, *EXAMPLES):
         if only is None or script.name in only:
             print(f"trying {script.name}", file=sys.stderr, flush=True)
             for attempt in await attempts(script, running.http):

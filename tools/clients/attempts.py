@@ -5,14 +5,20 @@ import json
 import os
 import shutil
 import sys
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.clients.decoding import seconds_of
 from tools.clients.environments import NotInstalled, installed, python_of
 from tools.clients.roster import AWAITED, Script
 
+OK = "ok"
 NOT_THERE = "not there yet"
-_SECONDS = 600
+_SECONDS = 900
+_SHORTEST = 0.4
+"""Seconds of sound in a file of an example."""
 
 
 @dataclass(frozen=True)
@@ -27,27 +33,68 @@ class Attempt:
 
     @property
     def succeeded(self) -> bool:
-        return self.result == "ok" or self.result.startswith("ok,")
+        return self.result == OK or self.result.startswith(f"{OK},")
 
     @property
     def failed(self) -> bool:
-        return not self.succeeded and self.result != NOT_THERE
+        return not self.succeeded and not self.result.startswith(NOT_THERE)
 
 
 async def attempts(script: Script, address: str) -> list[Attempt]:
     """What the script tried at a gateway. One that ends with an error although no call failed, or
     that says nothing, is a failed call of its own.
     """
-    if not script.is_there:
-        result = NOT_THERE if script.name in AWAITED else f"{script.path} does not exist"
-        return [Attempt(script.name, "", "", result, script.path)]
+    tried = await (_example(script, address) if script.files else _client(script, address))
+    if script.name in AWAITED and any(attempt.failed for attempt in tried):
+        return [Attempt(script.name, "", "", NOT_THERE, script.path)]
+    return tried
+
+
+async def _client(script: Script, address: str) -> list[Attempt]:
     try:
-        command = await _command(script)
-    except (NotInstalled, TimeoutError, OSError) as error:
-        return [Attempt(script.name, "", "install", f"{type(error).__name__}: {error}", script.path)]
+        status, output, last = await _run([*await _command(script), address])
+    except _NOT_RUN as error:
+        return [_failure(script, f"{type(error).__name__}: {error}")]
+    tried = [attempt for line in output.splitlines() if (attempt := _read(line, script)) is not None]
+    unexplained = status and not any(attempt.failed for attempt in tried)
+    return [*tried, _failure(script, f"exit status {status}: {last}")] if unexplained or not tried else tried
+
+
+async def _example(script: Script, address: str) -> list[Attempt]:
+    """Runs in a folder of its own; every file that it is to write has to hold sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            status, _, last = await _run(await _command(script), {"COSYSERVE_URL": address}, folder)
+            if status:
+                return [_failure(script, f"exit status {status}: {last}")]
+            seconds = [await asyncio.to_thread(seconds_of, Path(folder) / name) for name in script.files]
+        except _NOT_RUN as error:
+            return [_failure(script, f"{type(error).__name__}: {error}")]
+    if min(seconds) < _SHORTEST:
+        return [_failure(script, f"only {min(seconds):.2f} s of sound")]
+    found = ", ".join(f"{name} of {length:.1f} s" for name, length in zip(script.files, seconds, strict=True))
+    version = ", ".join(script.environment.packages) if script.environment else ""
+    return [Attempt(script.path, version, "run", f"{OK}, {found}", script.path)]
+
+
+_NOT_RUN = (NotInstalled, TimeoutError, OSError, ValueError)
+
+
+def _failure(script: Script, result: str) -> Attempt:
+    return Attempt(script.name, "", "run", result, script.path)
+
+
+async def _run(
+    command: list[str | Path], variables: Mapping[str, str] | None = None, folder: str | None = None
+) -> tuple[int, str, str]:
+    """Exit status, output, and the last line of the errors. Raises TimeoutError."""
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = await asyncio.create_subprocess_exec(
-        *command, address, env=plain, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command,
+        cwd=folder,
+        env={**plain, **(variables or {})},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(_SECONDS):
@@ -55,18 +102,16 @@ async def attempts(script: Script, address: str) -> list[Attempt]:
     except TimeoutError:
         process.kill()
         await process.wait()
-        return [Attempt(script.name, "", "run", f"not over after {_SECONDS} s", script.path)]
-    tried = [attempt for line in output.decode().splitlines() if (attempt := _read(line, script)) is not None]
-    unexplained = process.returncode and not any(attempt.failed for attempt in tried)
-    if unexplained or not tried:
-        last = (errors.decode(errors="replace").strip().splitlines() or ["nothing was printed"])[-1]
-        tried.append(Attempt(script.name, "", "run", f"exit status {process.returncode}: {last[-300:]}", script.path))
-    return tried
+        raise
+    last = (errors.decode(errors="replace").strip().splitlines() or ["no line of error"])[-1]
+    return process.returncode or 0, output.decode(errors="replace"), last[-300:]
 
 
 async def _command(script: Script) -> list[str | Path]:
+    if not script.is_there:
+        raise OSError(f"{script.path} does not exist")
     if script.environment is None:
-        return [sys.executable, script.file]
+        return ["bash" if script.file.suffix == ".sh" else sys.executable, script.file]
     folder = await installed(script.environment)
     if script.environment.npm:
         # Node.js looks for packages from the folder of the script upwards.

@@ -65,6 +65,8 @@ async def server(model: Path) -> AsyncIterator[Server]:
             "COSYSERVE_FRONTEND_VOICES_URL": voices,
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
+            # What clients make of a refusal is another matter: not all of them try again.
+            "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
         }
         try:
             async with local_deployment(model, http="127.0.0.1:0", environ=environ) as stack:

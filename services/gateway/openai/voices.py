@@ -40,11 +40,11 @@ class VoiceDetailsObject(VoiceObject):
 
 
 class VoiceList(BaseModel):
-    """voices: their ids, as clients of other self-hosted servers read them."""
+    """voices: the same list under the name by which Open WebUI reads it."""
 
     object: str = "list"
     data: list[VoiceObject]
-    voices: list[str]
+    voices: list[VoiceObject]
 
 
 class Deleted(BaseModel):
@@ -56,8 +56,8 @@ class Deleted(BaseModel):
 @router.get("/v1/audio/voices")
 async def list_voices(request: Request) -> VoiceList:
     """All voices, ordered by id."""
-    voices = await speaker_of(request).client.voices()
-    return VoiceList(data=[VoiceObject(**_fields(voice)) for voice in voices], voices=[voice.id for voice in voices])
+    voices = [VoiceObject(**_fields(voice)) for voice in await speaker_of(request).client.voices()]
+    return VoiceList(data=voices, voices=voices)
 
 
 @router.get("/v1/audio/voices/{voice_id}")
