@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,15 +53,11 @@ def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:
 def test_a_run_that_failed_is_resumed_and_was_never_seen(tmp_path: Path) -> None:
     log: list[str] = []
 
-    def fail(path: Path) -> None:
-        path.write_bytes(b"half")
-        raise OSError("no space left on device")
-
     def broken(assembly: Assembly) -> None:
         assembly.file("a.bin", lambda path: (log.append("a.bin"), path.write_bytes(CONTENT["a.bin"])))
-        assembly.file("folder/b.bin", fail)
+        assembly.file("folder/b.bin", lambda path: (path.write_bytes(b"half"), os.truncate(tmp_path / "none", 0)))
 
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(FileNotFoundError):
         publish(tmp_path / "out", IDENTITY, broken)
     assert not (tmp_path / "out").exists()
     assert [*log, *made(tmp_path / "out")] == ["a.bin", "folder/b.bin"]
@@ -81,12 +76,9 @@ def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_done(tmp_path
     mark = tmp_path / "mark"
     process = multiprocessing.get_context("fork").Process(target=slow_maker, args=(tmp_path / "out", mark))
     process.start()
-    deadline = time.monotonic() + 30
     while not mark.exists():
-        assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     assert not (tmp_path / "out").exists()
     assert made(tmp_path / "out") == ["folder/b.bin"]
@@ -140,7 +132,7 @@ def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
     made(tmp_path / "out")
     (tmp_path / "out" / "a.bin").write_bytes(b"short")
     assert made(tmp_path / "out") == list(CONTENT)
-    assert (tmp_path / "out" / "a.bin").read_bytes() == CONTENT["a.bin"]
+    assert content(tmp_path / "out")["a.bin"] == CONTENT["a.bin"]
 
 
 def test_a_cut_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
