@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from tests.unit.model.steps import DEMO, TINY
+from tests.unit.model.steps import DEMO, TINY, as_published
 from tools.model.checkpoints.forms import TARGETS, tensorrt_llm_config, tensorrt_llm_weights
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import expected_shapes
@@ -187,13 +187,7 @@ def test_a_hugging_face_directory_converts_to_the_same_checkpoint(conversion: Pa
 
 
 def test_a_published_conversion_with_its_bias_in_the_weights_is_read(conversion: Path, tmp_path: Path) -> None:
-    """As the published one is made: bias -inf where there is no token, no files of ours."""
-    source = tmp_path / "published"
-    shutil.copytree(conversion / "hf", source, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
-    given = load_file(source / "model.safetensors")
-    bias = load_file(conversion / "hf" / HEAD_BIAS_FILE)["head_bias"]
-    given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
-    save_file(given, source / "model.safetensors", {"format": "pt"})
+    source = as_published(conversion / "hf", tmp_path / "published")
     convert(source, "trtllm-1.x", Precision.FLOAT32, tmp_path / "made")
     for name in ("rank0.safetensors", "config.json", HEAD_BIAS_FILE, VOCABULARY_FILE):
         assert (tmp_path / "made" / name).read_bytes() == (conversion / "trtllm-1.x" / name).read_bytes(), name

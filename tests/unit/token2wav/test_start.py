@@ -2,7 +2,6 @@
 the candidates for the engine, and the errors if they cannot serve.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -19,18 +18,8 @@ from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
+from tests.stacks.up_process import ROOT, run_service
 from tests.unit.token2wav.speaking import GOLDEN, torch_backend
-
-ROOT = Path(__file__).parents[3]
-
-
-def start(**settings: str) -> "subprocess.CompletedProcess[str]":
-    variables = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
-    command = [sys.executable, "-m", "services.token2wav"]
-    return subprocess.run(
-        command, env=clean | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +41,7 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
     ],
 )
 def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], status: int, words: str) -> None:
-    ended = start(**settings)
+    ended = run_service("token2wav", **settings)
     last = ended.stderr.strip().splitlines()[-1]
     assert (ended.returncode, words in last) == (status, True), ended.stderr
 
@@ -65,9 +54,8 @@ def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], 
     ],
 )
 def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match=f"^{words}"):
         torch_backend(device=device)
-    assert str(caught.value).startswith(words)
 
 
 def spoilt_vocoder(model: Path) -> str:
@@ -87,9 +75,8 @@ def weights_that_overflow(model: Path) -> str:
 def test_a_model_that_cannot_be_served_ends_the_start_in_one_line(spoil: Callable[[Path], str], tmp_path: Path) -> None:
     model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
     words = spoil(model)
-    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
-    assert ended.returncode == 3
-    assert "Traceback" not in ended.stderr
+    ended = run_service("token2wav", LISTEN="127.0.0.1:0", MODEL=str(model))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (3, False)
     assert words in ended.stderr.splitlines()[-1]
 
 
@@ -97,7 +84,6 @@ def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
     model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
     (model / "cosyvoice2.yaml").rename(model / "cosyvoice.yaml")
     older = load_backend("torch", EngineSettings(model=model))
-    assert older.identity.backend == "torch"
     assert older.identity.model_hash != torch_backend().identity.model_hash
 
 
@@ -141,9 +127,11 @@ def test_the_paged_engine_names_all_that_rounds() -> None:
         paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))
     }
     assert len(texts) == 8
-    assert "float32, paged, windowed vocoder of ieee, batches of up to 16 streams" in texts
-    assert "float32, paged, readable vocoder, batches of up to 16 streams" in texts
-    assert "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams" in texts
+    assert texts >= {
+        "float32, paged, windowed vocoder of ieee, batches of up to 16 streams",
+        "float32, paged, readable vocoder, batches of up to 16 streams",
+        "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
+    }
 
 
 def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:

@@ -51,8 +51,8 @@ def test_an_entry_is_restored_as_a_copy() -> None:
 def test_an_unknown_voice_leaves_the_cache_empty() -> None:
     states, cache = PromptStates(1 << 20), empty()
     states.store(*heard(3))
-    assert not states.restore(heard(4)[0], cache)
-    assert not states.restore(heard(3, 19)[0], cache)
+    for unknown, _ in (heard(4), heard(3, 19)):
+        assert not states.restore(unknown, cache)
     assert cache.length == 0
 
 

@@ -60,14 +60,6 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", None)
-
-
-def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-
-
 def start_raises(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     start = Mock(side_effect=error)
@@ -79,8 +71,14 @@ NO_MEMORY = SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and val
 
 
 OBSTACLES = [
-    (without_triton, r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"),
-    (older_than_ampere, "fused steps need a GPU of compute capability 8.0, this one has 7.5; set"),
+    (
+        lambda monkeypatch: monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", None),
+        r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable",
+    ),
+    (
+        lambda monkeypatch: monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5)),
+        "fused steps need a GPU of compute capability 8.0, this one has 7.5; set",
+    ),
     (partial(start_raises, NO_COMPILER), r"cannot be compiled here \(Failed to find C compiler.*; set"),
 ]
 
@@ -115,8 +113,8 @@ def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.Mo
 def test_every_bucket_has_its_blocks() -> None:
     assert tuple(TABLE) == BUCKETS
     assert tuning(3) is TABLE[4]
-    assert tuning(1, invariant=True) is tuning(128, invariant=True)
-    assert tuning(1, exact=True) is tuning(128, exact=True)
+    for alike in ("invariant", "exact"):
+        assert tuning(1, **{alike: True}) is tuning(128, **{alike: True})
     walked, spanned, one_row = Blocks(16, 16, 64, split=1), Blocks(16, 16, 128, split=8), Blocks(1, 2, 1024)
     assert [once(blocks, 96) for blocks in (walked, spanned, one_row)] == [False, True, False]
     assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]
@@ -126,11 +124,9 @@ def test_slots_are_never_shared_and_all_come_back() -> None:
     pool = KvSlotPool(slots=3, pages=10)
     taken = [pool.take(4), pool.take(1), pool.take(1)]
     assert pool.extend(taken[2], 1) == taken[2].pages[1:]
-    used = [page for slot in taken for page in slot.pages]
-    assert len(set(used)) == 7
-    assert [slot.room for slot in taken] == [256, 64, 128]
-    assert {slot.index for slot in taken} == {1, 2, 3}
-    assert 0 not in used
+    used = {page for slot in taken for page in slot.pages}
+    assert (len(used), 0 in used) == (7, False)
+    assert sorted((slot.index, slot.room) for slot in taken) == [(1, 256), (2, 64), (3, 128)]
     for slot in taken:
         pool.release(slot)
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
