@@ -5,7 +5,6 @@ the candidates for the engine, and the errors if they cannot serve.
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -58,23 +57,13 @@ def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
         torch_backend(device=device)
 
 
-def spoilt_vocoder(model: Path) -> str:
-    (model / "hift.pt").write_bytes(b"r")
-    return f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
-
-
-def weights_that_overflow(model: Path) -> str:
-    """Finite one by one, but the first sentence overflows."""
-    tensors = torch.load(model / "flow.pt", weights_only=True)
-    tensors["encoder_proj.weight"] = torch.full_like(tensors["encoder_proj.weight"], 3e38)
-    torch.save(tensors, model / "flow.pt")
-    return f"{model}: the engine cannot speak its first sentence: the flow produced values"
-
-
-@pytest.mark.parametrize("spoil", [spoilt_vocoder, weights_that_overflow])
-def test_a_model_that_cannot_be_served_ends_the_start_in_one_line(spoil: Callable[[Path], str], tmp_path: Path) -> None:
+def test_a_model_that_cannot_speak_ends_the_start_in_one_line(tmp_path: Path) -> None:
+    """Weights that are finite one by one, but the first sentence overflows."""
     model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
-    words = spoil(model)
+    tensors = torch.load(model / "flow.pt", weights_only=True)
+    tensors["encoder_proj.weight"].fill_(3e38)
+    torch.save(tensors, model / "flow.pt")
+    words = f"{model}: the engine cannot speak its first sentence: the flow produced values"
     ended = run_service("token2wav", LISTEN="127.0.0.1:0", MODEL=str(model))
     assert (ended.returncode, "Traceback" in ended.stderr) == (3, False)
     assert words in ended.stderr.splitlines()[-1]

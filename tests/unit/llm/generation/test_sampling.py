@@ -37,12 +37,6 @@ class Recorder:
         return self.places.pop(0)
 
 
-def test_the_item_that_crosses_top_p_is_kept() -> None:
-    ids, probabilities = nucleus(log(0.1, 0.5, 0.15, 0.25), 0.8, 25)
-    assert ids.tolist() == [1, 3, 2]
-    assert probabilities == pytest.approx([0.5, 0.25, 0.15])
-
-
 def test_equal_items_go_by_id_and_masked_ones_are_out() -> None:
     assert nucleus(mask(log(0.3, 0.2, 0.3, 0.2), [0]), 1.0, 25)[0].tolist() == [2, 1, 3]
 

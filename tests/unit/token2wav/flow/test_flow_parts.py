@@ -17,7 +17,7 @@ from services.token2wav.flow import solver
 from services.token2wav.flow.encoder import relative_positions
 from services.token2wav.flow.flow import Flow, VoicePrompt, load_flow
 from services.token2wav.flow.layers import Convolution, ProductConvolution
-from services.token2wav.flow.stream_cache import CachedPass, StreamCache, chunk_mask
+from services.token2wav.flow.stream_cache import CachedPass, StreamCache
 from services.token2wav.flow.weights import FlowConfig, read_flow_tensors
 from tests.unit.token2wav.speaking import GOLDEN
 
@@ -26,11 +26,9 @@ CPU = torch.device("cpu")
 
 
 def test_the_noise_is_the_published_one_and_leaves_the_global_generator_alone() -> None:
-    torch.manual_seed(5)
     before = torch.get_rng_state()
     noise = solver.noise_table()
     assert torch.equal(torch.get_rng_state(), before)
-    assert noise.shape == (80, 15000)
     found = [*noise[0, :4].tolist(), float(noise[79, -1])]
     assert found == pytest.approx([-1.12583983, -1.15236020, -0.25057858, -0.43387881, -0.08329441], abs=1e-8)
 
@@ -39,24 +37,6 @@ def test_other_noise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver.torch, "randn", lambda *shape, generator: torch.zeros(shape))
     with pytest.raises(ModelError, match="noise table has sha256"):
         solver.noise_table()
-
-
-def test_the_schedule_accumulates_its_time() -> None:
-    """Each dt leads from the accumulated t to the grid's next point, so ten of them end at 1."""
-    grid, schedule = solver.time_grid(), solver.euler_schedule()
-    assert len(schedule) == 10
-    assert [schedule[0][0], float(grid[10])] == [0.0, pytest.approx(1.0)]
-    for (t, dt), after in zip(schedule, grid[1:], strict=True):
-        assert t + dt == pytest.approx(float(after), abs=1e-7)
-    assert schedule[0][1] == pytest.approx(0.01231166, abs=1e-7)
-
-
-def test_relative_positions_start_at_the_farthest_key() -> None:
-    table = relative_positions(keys=5, queries=2, width=6, device=CPU)
-    assert table.shape == (6, 6)
-    distance = torch.arange(4, -2, -1, dtype=torch.float32)
-    torch.testing.assert_close(table[:, 0], distance.sin())
-    torch.testing.assert_close(table[:, 3], (distance * 10000 ** (-2 / 6)).cos())
 
 
 @pytest.mark.parametrize("length", [1, 5, 1030])
@@ -94,10 +74,6 @@ def test_a_convolution_as_one_product(taps: int) -> None:
     torch.testing.assert_close(made, plain(x), atol=1e-5, rtol=0)
     with torch.inference_mode():
         assert torch.equal(ProductConvolution(plain)(x), made), "what is trained is what is served"
-
-
-def test_chunks_see_themselves_and_all_before() -> None:
-    assert chunk_mask(5, 2, CPU).int().tolist() == [[1, 1, 0, 0, 0]] * 2 + [[1, 1, 1, 1, 0]] * 2 + [[1, 1, 1, 1, 1]]
 
 
 def test_a_window_hands_each_layer_its_own_past() -> None:
