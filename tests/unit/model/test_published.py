@@ -2,7 +2,6 @@
 
 import json
 import multiprocessing
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -53,11 +52,15 @@ def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:
 def test_a_run_that_failed_is_resumed_and_was_never_seen(tmp_path: Path) -> None:
     log: list[str] = []
 
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("no space left on device")
+
     def broken(assembly: Assembly) -> None:
         assembly.file("a.bin", lambda path: (log.append("a.bin"), path.write_bytes(CONTENT["a.bin"])))
-        assembly.file("folder/b.bin", lambda path: (path.write_bytes(b"half"), os.truncate(tmp_path / "none", 0)))
+        assembly.file("folder/b.bin", fail)
 
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match="no space left"):
         publish(tmp_path / "out", IDENTITY, broken)
     assert not (tmp_path / "out").exists()
     assert [*log, *made(tmp_path / "out")] == ["a.bin", "folder/b.bin"]

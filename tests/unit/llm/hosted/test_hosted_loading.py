@@ -19,7 +19,7 @@ import pytest
 from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.engines.gpu_facts import Gpu
-from cosyserve.errors import InternalFault, ModelError, SettingsError
+from cosyserve.errors import ModelError, SettingsError
 from services.llm.backends.torch_backend import TorchBackend
 from services.llm.hosted import installed_libraries, trtllm_backend
 from services.llm.hosted.vllm import vllm_backend
@@ -254,22 +254,6 @@ def test_the_share_of_the_gpu_that_is_asked_for(
     visible = [] if memory_mib is None else [Gpu("GPU", (8, 9), "1", memory_mib, memory_mib)]
     monkeypatch.setattr(vllm_backend, "gpus", lambda: visible)
     assert vllm_backend.gpu_share(tmp_path, kv_gib << 30) == pytest.approx(share, abs=0.001)
-
-
-async def test_an_engine_that_dies_while_idle_is_noticed_at_once(
-    monkeypatch: pytest.MonkeyPatch, converted: Path
-) -> None:
-    faults: asyncio.Queue[str] = asyncio.Queue()
-    monkeypatch.setattr(fake_vllm.AsyncLLM, "with_core", True)
-    ended = "a process of the speech-token engine has ended, and the service has to be restarted"
-    async with hosted("vllm", monkeypatch, converted, on_fault=faults.put_nowait) as backend:
-        await backend.warm_up()
-        assert await tokens(backend, sentence(1))
-        host(backend).core.kill()
-        assert await asyncio.wait_for(faults.get(), 10) == ended
-        with pytest.raises(InternalFault, match="has ended"):
-            await tokens(backend, sentence(1))
-    assert faults.empty()
 
 
 async def test_an_engine_that_is_shut_down_is_no_fault(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:

@@ -43,11 +43,10 @@ Dims = list[int]
 IProgressMonitor = object
 
 
-class Logger:
-    WARNING = 2
+class Logger(int):
+    """Its level."""
 
-    def __init__(self, level: int) -> None:
-        self.level = level
+    WARNING = 2
 
 
 @dataclass
