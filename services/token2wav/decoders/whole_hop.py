@@ -123,5 +123,6 @@ class WholeHopDecoder(SingleStreamDecoder):
     def _samples(self, state: WholeHopState, mel: Tensor, final: bool) -> Tensor:
         if state.vocoder is not None:
             return self._vocoder.step_upstream(state.vocoder, mel, final, stop=state.stop)
-        sentence, stretched = state.sentence, MelStretch.offline(mel, state.sentence.speed)
+        sentence = state.sentence
+        stretched = MelStretch.offline(mel, sentence.speed)
         return self._vocoder.offline(stretched, sentence.seed, sentence.sentence_index, stop=state.stop)

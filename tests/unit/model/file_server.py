@@ -58,7 +58,8 @@ class Handler(BaseHTTPRequestHandler):
         if start >= len(content):
             self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
             return
-        rest, headers = content[start:], {"ETag": self.served.etag} if self.served.etag else {}
+        rest = content[start:]
+        headers = {"ETag": self.served.etag} if self.served.etag else {}
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         self.answer(206 if "Range" in self.headers and start else 200, headers, length=len(rest))

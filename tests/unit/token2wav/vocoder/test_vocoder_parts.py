@@ -25,7 +25,8 @@ MEL = torch.randn(80, 200, generator=torch.Generator().manual_seed(0))
 
 
 def stretched(speed: float, frames: int, cuts: list[int]) -> Tensor:
-    state, borders = MelStretch(speed), [0, *(min(frames, at) for at in accumulate(cuts)), frames]
+    state = MelStretch(speed)
+    borders = [0, *(min(frames, at) for at in accumulate(cuts)), frames]
     pieces = [MEL[:, begin:end] for begin, end in pairwise(borders)]
     made = [state.step(piece, final=at == len(cuts)) for at, piece in enumerate(pieces)]
     return torch.cat(made, dim=1)
@@ -114,7 +115,8 @@ def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConf
 @pytest.mark.parametrize("place", [0, 90, 239, 240, 400, 479])
 def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, place: int) -> None:
     mel, source = noise(1, 80, FRAMES), noise(1, 480 * FRAMES)
-    sample, before = 480 * TOUCHED + place, vocoder.filter(mel, source, 0, FRAMES)
+    sample = 480 * TOUCHED + place
+    before = vocoder.filter(mel, source, 0, FRAMES)
     source[:, sample] += HUGE
     measured = changed_frames(before, vocoder.filter(mel, source, 0, FRAMES), 480)
     field = context(config)
