@@ -177,7 +177,11 @@ def recorded(
             lm_input = waiting[:5] if out else lm_input + waiting[:5]
             waiting = waiting[5:]
         while True:
-            chosen = best(ending=False) if len(out) != next_fill else FILL
+            if len(out) == next_fill:
+                model.forward(model.embed(lm_input), cache)
+                chosen = FILL
+            else:
+                chosen = best(ending=False)
             if chosen == FILL:
                 next_fill = len(out) + 16
             out.append(chosen)
