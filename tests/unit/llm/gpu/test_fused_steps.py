@@ -57,6 +57,14 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", None)
+
+
+def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+
+
 def start_raises(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     start = Mock(side_effect=error)
@@ -68,14 +76,8 @@ NO_MEMORY = SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and val
 
 
 OBSTACLES = [
-    (
-        lambda monkeypatch: monkeypatch.setitem(sys.modules, "services.llm.gpu.runner", None),
-        r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable",
-    ),
-    (
-        lambda monkeypatch: monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5)),
-        "fused steps need a GPU of compute capability 8.0, this one has 7.5; set",
-    ),
+    (without_triton, r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"),
+    (older_than_ampere, "fused steps need a GPU of compute capability 8.0, this one has 7.5; set"),
     (partial(start_raises, NO_COMPILER), r"cannot be compiled here \(Failed to find C compiler.*; set"),
 ]
 
@@ -110,8 +112,8 @@ def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.Mo
 def test_every_bucket_has_its_blocks() -> None:
     assert tuple(TABLE) == BUCKETS
     assert tuning(3) is TABLE[4]
-    for alike in ("invariant", "exact"):
-        assert tuning(1, **{alike: True}) is tuning(128, **{alike: True})
+    assert tuning(1, invariant=True) is tuning(128, invariant=True)
+    assert tuning(1, exact=True) is tuning(128, exact=True)
     walked, spanned, one_row = Blocks(16, 16, 64, split=1), Blocks(16, 16, 128, split=8), Blocks(1, 2, 1024)
     assert [once(blocks, 96) for blocks in (walked, spanned, one_row)] == [False, True, False]
     assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]

@@ -57,6 +57,10 @@ def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> str:
     return "cuda:0"
 
 
+def another_gpu(monkeypatch: pytest.MonkeyPatch) -> str:
+    return "cuda:1"
+
+
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
     return fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line"), monkeypatch)
 
@@ -73,7 +77,7 @@ OBSTACLES = [
     ),
     (older_than_ampere, "the paged engine needs compute capability 8.0, cuda:0 has 7.5; COSY"),
     (
-        lambda monkeypatch: "cuda:1",
+        another_gpu,
         "the paged engine runs on the first visible GPU, not cuda:1; choose it with CUDA_VISIBLE_DEVICES; COSY",
     ),
     (without_compiler, r"cannot be compiled here \(Failed to find C compiler\. Please specify one\.\); COSY"),
