@@ -103,8 +103,9 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         async for hop in stream:
             for timing in hop.timings:
                 telemetry.record(timing)
-                if PROMPT_CACHED in timing.attributes:
-                    _count_prompt(hit=bool(timing.attributes[PROMPT_CACHED]))
+                if (hit := timing.attributes.get(PROMPT_CACHED)) is not None:
+                    telemetry.annotate(PROMPT_CACHED, bool(hit))
+                    _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
             spent.add(hop)
             messages = _messages(hop)
             if hop.hop.index == 0:
@@ -113,12 +114,6 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
                 messages[-1].summary.CopyFrom(spent.summary(hop.end_sample))
             for audio in messages:
                 await context.write(response(audio=audio))
-
-
-def _count_prompt(*, hit: bool) -> None:
-    """Count one sentence as a hit or a miss of the prompt cache."""
-    telemetry.annotate(PROMPT_CACHED, hit)
-    _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
 
 
 def _messages(hop: HopAudio) -> list[token2wav_pb2.DecodedAudio]:

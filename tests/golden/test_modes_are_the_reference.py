@@ -74,8 +74,8 @@ async def test_each_mode_makes_the_reference_sequence(
     async with door(script, guards=False) as stub:
         audio = audio_of(await all_of(stub.Synthesize(request, timeout=60)))
     tokens = (np.frombuffer(audio, "<i2")[::960] - LOUDNESS).tolist()
-    assert len(tokens) > 100
     assert tokens == golden[reference]
+    assert len(tokens) > 100
 
 
 async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_was_taught(
@@ -93,20 +93,18 @@ async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_
             return generate(generation)
 
         monkeypatch.setattr(stack.llm, "generate", watched)
-        text = "word"
-        plain = await stack.client.synthesize(text, voice="zs_a", seed=1).read()
-        for instruction in ("Say it slowly.", " Say it slowly.<|endofprompt|> "):
-            with_instruction = await stack.client.synthesize(text, voice="zs_a", seed=1, instruction=instruction).read()
-            assert with_instruction != plain
+        plain, *changed = [
+            await stack.client.synthesize("word", voice="zs_a", seed=1, instruction=instruction).read()
+            for instruction in ("", "Say it slowly.", " Say it slowly.<|endofprompt|> ")
+        ]
+        assert plain not in changed
     zero_shot, *instructed = given
     assert zero_shot.prompt.text_ids
     assert zero_shot.prompt.speech_tokens
-    ids = tuple(zero_shot.text)
     for generation in instructed:
-        assert (generation.text, generation.prompt.speech_tokens) == (ids, ())
+        assert (generation.text, generation.prompt.speech_tokens) == (tuple(zero_shot.text), ())
         # Letters are bytes to this tokenizer; 259 is its <|endofprompt|>.
-        assert generation.prompt.text_ids[-1] == 259
-        assert 259 not in generation.prompt.text_ids[:-1]
+        assert generation.prompt.text_ids.index(259) == len(generation.prompt.text_ids) - 1
     assert len({generation.prompt.text_ids for generation in instructed}) == 1
 
 

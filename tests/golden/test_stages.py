@@ -140,15 +140,16 @@ def test_a_changed_text_case_is_reported(tmp_path: Path) -> None:
 def test_the_upstream_schedule_of_calls_gives_the_recorded_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     vocoder = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))
     with np.load(TINY / "token2wav_stream.npz") as arrays:
-        calls = int(arrays["n_calls"])
-        mels = [torch.from_numpy(arrays[f"hift_mel{call}"][0]) for call in range(calls)]
-        sources = [torch.from_numpy(arrays[f"hift_source{call}"][:, 0]) for call in range(calls)]
-        chunks = [torch.from_numpy(arrays[f"wav_chunk{call}"][0]) for call in range(calls)]
+        calls = range(int(arrays["n_calls"]))
+        mels, sources, chunks = (
+            [torch.from_numpy(arrays[f"{name}{call}"][0]) for call in calls]
+            for name in ("hift_mel", "hift_source", "wav_chunk")
+        )
     recorded = iter(sources)
     monkeypatch.setattr(vocoder.source, "generate", lambda f0, before, noise, ended: (next(recorded), None))
     state = UpstreamVocoderState(seed=0, sentence=0)
-    for call in range(calls):
+    for call in calls:
         new = mels[call] if call == 0 else mels[call][:, vocoder_module.OVERLAP_FRAMES :]
-        samples = vocoder.step_upstream(state, new, final=call == calls - 1)
+        samples = vocoder.step_upstream(state, new, final=call == calls[-1])
         torch.testing.assert_close(samples, chunks[call], rtol=0, atol=2e-5)
     assert (state.frames, state.bytes) == (202, 0)

@@ -4,9 +4,11 @@ speech embedding changes what follows the end of the text: a correct bundle pass
 token in front of that end does not.
 """
 
+import contextlib
 import json
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +48,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in stored.files}
 
 
-def rewrite(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+@contextlib.contextmanager
+def rewritten(path: Path) -> Iterator[dict[str, np.ndarray]]:
+    """The arrays of a file, to be changed inside."""
     arrays = read(path)
-    change(arrays)
+    yield arrays
     np.savez(path, **arrays)
 
 
@@ -66,23 +70,18 @@ def test_a_perturbed_weight_fails_and_names_what_it_reaches(copied: Path, capsys
     weights["llm_decoder.bias"][17] += 0.01
     torch.save(weights, copied / "llm.pt")
     status, bad = verify(copied, capsys)
-    assert status == 1
-    assert bad["llm.npz/logprobs_forced"]["verdict"] == "FAIL"
+    assert (status, bad["llm.npz/logprobs_forced"]["verdict"]) == (1, "FAIL")
     assert not [array for array in bad if not array.startswith("llm.npz/")]
 
 
 def test_a_changed_and_a_deleted_reference_fail_by_name(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def change(arrays: dict[str, np.ndarray]) -> None:
+    with rewritten(copied / "hift.npz") as arrays:
         arrays["wav_zero_noise"][0, 1000] += 0.01
-
-    rewrite(copied / "hift.npz", change)
-    rewrite(copied / "features.npz", lambda arrays: arrays.pop("mel24k"))
+    with rewritten(copied / "features.npz") as arrays:
+        del arrays["mel24k"]
     status, bad = verify(copied, capsys)
-    assert status == 1
-    assert {array: row["verdict"] for array, row in bad.items()} == {
-        "hift.npz/wav_zero_noise": "FAIL",
-        "features.npz/mel24k": "MISSING",
-    }
+    wanted = {"hift.npz/wav_zero_noise": "FAIL", "features.npz/mel24k": "MISSING"}
+    assert (status, {array: row["verdict"] for array, row in bad.items()}) == (1, wanted)
     assert bad["hift.npz/wav_zero_noise"]["error"] == pytest.approx(0.01, abs=2e-3)
 
 
@@ -90,7 +89,8 @@ def test_an_array_that_no_stage_knows_is_missing(copied: Path, capsys: pytest.Ca
     shapes = json.loads((copied / "arrays.json").read_text())
     shapes["estimator"]["novel"] = [[2], "float32"]
     (copied / "arrays.json").write_text(json.dumps(shapes))
-    rewrite(copied / "estimator.npz", lambda arrays: arrays.update(novel=np.zeros(2, np.float32)))
+    with rewritten(copied / "estimator.npz") as arrays:
+        arrays["novel"] = np.zeros(2, np.float32)
     assert [*verify(copied, capsys)[1]] == ["estimator.npz/novel"]
 
 
@@ -99,22 +99,17 @@ def test_a_model_without_references_does_not_pass(copied: Path, capsys: pytest.C
         path.unlink()
     status, bad = verify(copied, capsys)
     assert status == 1
-    assert {
-        "arrays.json",
-        "llm.npz",
-        "flow_encoder.npz",
-        "estimator.npz",
-        "flow_mel.npz",
-        "token2wav_stream.npz",
-        "hift.npz",
-    } <= set(bad)
+    files = ("llm", "flow_encoder", "estimator", "flow_mel", "token2wav_stream", "hift")
+    assert {"arrays.json", *(f"{file}.npz" for file in files)} <= set(bad)
 
 
 def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "nothing")]) == 2
-    assert f"{tmp_path}/nothing: no such directory" in capsys.readouterr().err
-    assert main([str(tmp_path)]) == 3
-    assert "cosyvoice2.yaml: missing" in capsys.readouterr().err
+    for directory, status, words in (
+        (tmp_path / "nothing", 2, f"{tmp_path}/nothing: no such directory"),
+        (tmp_path, 3, "cosyvoice2.yaml: missing"),
+    ):
+        assert main([str(directory)]) == status
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -157,9 +152,7 @@ def recorded(
     cache = SequenceCache.reserve(model.config, 400, model.device)
     waiting, speech = text_inputs(list(prompt_text)), speech_inputs(list(prompt_speech))
     lm_input: list[Input] = [START]
-    out: list[int] = []
-    sent: list[int] = []
-    sampled: list[int] = []
+    out, sent, sampled = list[int](), list[int](), list[int]()
     next_fill = (len(speech) // 15 + 1) * 15 - len(speech)
 
     def best(*, ending: bool) -> int:
@@ -215,12 +208,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backbone = directory / "CosyVoice-BlankEN" / "config.json"
     backbone.write_text(json.dumps(json.loads(backbone.read_text()) | SIZES))
     yaml = directory / "cosyvoice2.yaml"
-    sized = (
-        yaml.read_text()
-        .replace("llm_input_size: 64", "llm_input_size: 48")
-        .replace("llm_output_size: 64", "llm_output_size: 48")
-    )
-    yaml.write_text(sized)
+    yaml.write_text(re.sub(r"(llm_(in|out)put_size): 64", r"\1: 48", yaml.read_text()))
     generator = torch.Generator().manual_seed(11)
     shapes = expected_tensors(read_config(ModelDirectory(directory)))
     # Large enough that each position changes the best id; norms near 1.
@@ -233,11 +221,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save(weights, directory / "llm.pt")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    arrays = {"bistream_text_ids": np.array([TEXT]), "bistream_limit": np.array(LIMIT)}
-    arrays |= {
-        "prompt_text_ids": np.array([CASES["with_prompt"][0]]),
-        "bistream_prompt_speech_ids": np.array([CASES["with_prompt"][1]]),
-    }
+    prompt_text, prompt_speech = CASES["with_prompt"]
+    arrays = {
+        "bistream_text_ids": np.array([TEXT]), "bistream_limit": np.array(LIMIT),
+        "prompt_text_ids": np.array([prompt_text]), "bistream_prompt_speech_ids": np.array([prompt_speech]),
+    }  # fmt: skip
     with torch.inference_mode():
         model = model_of(directory)
         for case, (text, speech) in CASES.items():
@@ -265,8 +253,7 @@ def test_the_second_feeding_matters_in_this_bundle(bundle: Path, case: str) -> N
 
 def test_a_correct_bundle_of_other_sizes_passes(bundle: Path) -> None:
     rows = bistream_rows(bundle)
-    assert {name: row.verdict for name, row in rows.items() if row.verdict != "ok"} == {}
-    assert len(rows) == 6
+    assert [row.verdict for row in rows.values()] == ["ok"] * 6
     held = [name for name in rows if "(continuous" in name]
     assert {name.split(" ")[0] for name in held} == {f"llm.npz/bistream_tokens_{case}" for case in CASES}
 
@@ -276,15 +263,9 @@ def test_a_correct_bundle_of_other_sizes_passes(bundle: Path) -> None:
 def test_a_wrong_token_fails_the_served_profile_only_before_the_text_ends(
     bundle: Path, tmp_path: Path, case: str, place: int, continuous: str
 ) -> None:
-    def change(arrays: dict[str, np.ndarray]) -> None:
-        arrays[f"bistream_tokens_{case}"][place] += 1
-
     bundle_copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
-    rewrite(bundle_copy / "llm.npz", change)
-    verdicts = {
-        name: row.verdict
-        for name, row in bistream_rows(bundle_copy).items()
-        if name.startswith(f"llm.npz/bistream_tokens_{case}")
-    }
-    assert sorted(verdicts.values()) == sorted(["FAIL", continuous])
-    assert verdicts[f"llm.npz/bistream_tokens_{case}"] == "FAIL"
+    with rewritten(bundle_copy / "llm.npz") as arrays:
+        arrays[f"bistream_tokens_{case}"][place] += 1
+    array = f"llm.npz/bistream_tokens_{case}"
+    verdicts = {name: row.verdict for name, row in bistream_rows(bundle_copy).items() if name.startswith(array)}
+    assert (verdicts.pop(array), list(verdicts.values())) == ("FAIL", [continuous])

@@ -4,10 +4,7 @@ directories that are set are used.
 
 from pathlib import Path
 
-import pytest
-
-from tests.gpu import compiling
-from tests.gpu.compiling import LOADS, compile_all, directories
+from tests.gpu.compiling import compile_all, directories
 
 
 def test_directories_that_are_set_stay(tmp_path: Path) -> None:
@@ -33,11 +30,3 @@ def test_one_that_takes_too_long_is_given_up() -> None:
     reported: list[str] = []
     assert compile_all(reported.append, ["no such engine"], limit=0.001) == ["no such engine"]
     assert reported[0].endswith("no such engine: not done after 0 s")
-
-
-def test_one_that_loads_is_reported_by_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[str] = []
-    monkeypatch.setattr(compiling, "_compiled", lambda name, limit: "")
-    assert compile_all(reported.append) == []
-    assert len(reported) == len(LOADS)
-    assert {line.partition(" s, ")[2] for line in reported} == set(LOADS)

@@ -78,8 +78,8 @@ def test_a_shape_is_recorded_once_and_replayed() -> None:
         assert once(slots, engine, 1000, float(value)) == value
     assert engine.enqueued == RUNS_BEFORE_GRAPH + 1
     for value in range(10):
-        assert once(slots, engine, 77, float(value)) == value
-        assert once(slots, engine, 1000, float(-value)) == -value
+        for size, each in ((77, value), (1000, -value)):
+            assert once(slots, engine, size, float(each)) == each
     assert engine.enqueued == 2 * (RUNS_BEFORE_GRAPH + 1)
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from services.token2wav.decoders.backend import EngineSettings
-from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.flow.flow import VoicePrompt
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
@@ -60,17 +59,13 @@ def test_they_are_on_the_gpu_too(engines: Path) -> None:
 def test_the_service_s_engine_makes_the_recorded_mel_on_the_gpu(engines: Path) -> None:
     backend = load_backend("onnxruntime", EngineSettings(model=GOLDEN, device="cuda", engines=engines, widest_step=4))
     assert backend.identity.device.startswith(torch.cuda.get_device_name(0))
-    decoder = backend.decoders[Profile.CONTINUOUS]
-    assert isinstance(decoder, PrefixDecoder)
+    flow = backend.decoders[Profile.CONTINUOUS].flow
     with np.load(GOLDEN / "flow_mel.npz") as recorded:
         wanted = recorded["mel_streaming_finalize"][0]
     prompt, mel, speaker, tokens = (
         torch.from_numpy(golden()[name][0]) for name in ("prompt_token", "prompt_feat", "spk_embedding", "token")
     )
-    made = (
-        decoder.flow.prefix(VoicePrompt(prompt.long(), mel, speaker), tokens.long(), streaming=True, final=True)
-        .cpu()
-        .numpy()
-    )
+    voice = VoicePrompt(prompt.long(), mel, speaker)
+    made = flow.prefix(voice, tokens.long(), streaming=True, final=True).cpu().numpy()
     print(f"largest difference of the mel: {np.abs(made - wanted).max():.1e}")
     assert np.abs(made - wanted).max() < CLOSE

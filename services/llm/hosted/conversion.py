@@ -36,8 +36,7 @@ class Conversion:
         """
         path = directory / MANIFEST
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            identity = manifest["identity"]
+            identity = json.loads(path.read_text(encoding="utf-8"))["identity"]
             kind, source, precision = (str(identity[name]) for name in ("kind", "source", "precision"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(

@@ -133,7 +133,6 @@ def force_token(logits: Tensor, sampler: RunSampler, bias: Path | None, first: i
     speech = row[first : first + SPEECH_ROWS].float()
     if bias is not None:
         speech = speech + speech_bias(bias, first, row.device)
-    scores = torch.log_softmax(speech, dim=-1).cpu().numpy()
-    chosen = sampler.decide(np.asarray(scores, np.float32))
+    chosen = sampler.decide(torch.log_softmax(speech, dim=-1).cpu().numpy())
     row.fill_(-torch.inf)
     row[first + chosen] = 0.0

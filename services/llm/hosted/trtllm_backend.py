@@ -104,8 +104,7 @@ class TensorRtLlmRuntime(Runtime):
         output = self._engine.generate_async(inputs, sampling_params=parameters, streaming=True)
         try:
             async for result in output:
-                completion = result.outputs[0]
-                new = list(completion.token_ids_diff)
+                new = list(result.outputs[0].token_ids_diff)
                 received += len(new)
                 if new:
                     yield new

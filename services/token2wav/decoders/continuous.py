@@ -84,9 +84,7 @@ class ContinuousDecoder:
         """Bytes for the prompt, 0 if its state is cached and shared. May be called from any
         thread.
         """
-        if voice.state_key in self._prompts:
-            return 0
-        return len(voice.tokens) * self.token_bytes
+        return 0 if voice.state_key in self._prompts else len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
     def step(self, step_inputs: Sequence[StepInput[ContinuousState]]) -> list[Decoded | CosyserveError | None]:

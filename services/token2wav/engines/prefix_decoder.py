@@ -87,8 +87,7 @@ class PrefixDecoder(SingleStreamDecoder):
         `Decoder.step`.
         """
         began = time.time_ns()
-        prefixes = [self._prefix(step_input) for step_input in step_inputs]
-        mels = self._mels(prefixes)
+        mels = self._mels([self._prefix(step_input) for step_input in step_inputs])
         middle = time.time_ns()
         results: list[Decoded | CosyserveError | None] = [None] * len(step_inputs)
         work = []

@@ -106,8 +106,7 @@ class Vocoder:
             return torch.zeros(0, device=self.device)
         mel = mel.to(self.device, torch.float32).contiguous()[None]
         noise = self.noise(seed, sentence, 0, SAMPLES_PER_MEL_FRAME * frames, stop)
-        source = self._sentence_source(mel, noise, stop)
-        return _finite(self.filter(mel, source, 0, frames, stop))[0]
+        return _finite(self.filter(mel, self._sentence_source(mel, noise, stop), 0, frames, stop))[0]
 
     def noise(self, seed: int, sentence: int, first: int, end: int, stop: Stop = never) -> Tensor:
         """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a

@@ -1,7 +1,7 @@
 """LlmService over real gRPC on loopback: the servicer on a backend of the test, and calls to it."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -25,10 +25,8 @@ async def served(by: Backend, first_message_seconds: float = 30.0, **options: fl
     """The servicer, with its options, on a backend that the test holds. first_message_seconds: of
     the server.
     """
-
-    servicer = LlmServicer(by, **options)
     async with (
-        serving("llm", servicer, first_message_seconds=first_message_seconds) as service,
+        serving("llm", LlmServicer(by, **options), first_message_seconds=first_message_seconds) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield llm_pb2_grpc.LlmServiceStub(channel)
@@ -50,13 +48,17 @@ async def generate(stub: Any, text: Iterable[int] = (1, 2, 3), **setup: Any) -> 
     return [response.tokens async for response in stub.Generate(request, timeout=60)]
 
 
-async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: Any) -> list[llm_pb2.SpeechTokens]:
-    def requests() -> Iterator[llm_pb2.GenerateStreamRequest]:
-        yield llm_pb2.GenerateStreamRequest(setup=Setup(**setup))
-        for piece in pieces:
-            yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=piece))
+def setup_message(**fields: Any) -> llm_pb2.GenerateStreamRequest:
+    return llm_pb2.GenerateStreamRequest(setup=Setup(**fields))
 
-    return [response.tokens for response in await conversation(stub.GenerateStream(timeout=60), requests())]
+
+def text_message(*ids: int) -> llm_pb2.GenerateStreamRequest:
+    return llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids))
+
+
+async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: Any) -> list[llm_pb2.SpeechTokens]:
+    requests = [setup_message(**setup), *(text_message(*piece) for piece in pieces)]
+    return [response.tokens for response in await conversation(stub.GenerateStream(timeout=60), requests)]
 
 
 def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:

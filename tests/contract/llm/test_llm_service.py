@@ -7,16 +7,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve.errors import DeadlineExceeded, Repeated
-from cosyserve.rpc.calls import as_error
+from cosyserve.rpc.calls import as_error, retry_delay
 from cosyserve.telemetry import Timing
-from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
+from cosyserve.v1 import llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation, Prompt
@@ -30,7 +30,9 @@ from tests.contract.llm.llm_service import (
     idle,
     joined,
     served,
+    setup_message,
     started,
+    text_message,
 )
 from tests.stacks.calls import all_of, conversation, refusal, refused, until
 from tests.unit.llm.guards.test_alignment import sharp, token
@@ -45,16 +47,13 @@ async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) ->
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         messages = await generate(stub, seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
     accepted, first, *middle, last = messages
-    assert len(first.tokens) == 2
-    assert all(len(message.tokens) == 3 for message in middle)
+    assert [len(message.tokens) for message in (first, *middle)] == [2, *[3] * len(middle)]
     assert (accepted.identity.backend, list(accepted.tokens)) == (kind, [])
     assert not any(message.HasField("identity") for message in (first, *middle, last))
     assert not any(message.HasField("summary") for message in (accepted, first, *middle))
-    assert last.summary.tokens == len(joined(messages))
-    assert last.summary.finish_reason in (1, 2)
-    assert (
-        min(last.summary.queue_milliseconds, last.summary.prefill_milliseconds, last.summary.decode_milliseconds) >= 0
-    )
+    summary = last.summary
+    assert (summary.tokens, summary.finish_reason in (1, 2)) == (len(joined(messages)), True)
+    assert min(summary.queue_milliseconds, summary.prefill_milliseconds, summary.decode_milliseconds) >= 0
 
 
 async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:
@@ -80,11 +79,9 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
         rest = await generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity)
         assert joined(rest) == whole[5:]
         assert rest[-1].summary.tokens == len(whole)
-        other = identity_pb2.EngineIdentity()
-        other.CopyFrom(identity)
-        other.model_hash = "other"
+        identity.model_hash = "other"
         await refusal(
-            generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=other),
+            generate(stub, seed=1, replay_tokens=whole[:5], expected_identity=identity),
             grpc.StatusCode.FAILED_PRECONDITION,
             "model_hash='other'",
         )
@@ -152,8 +149,8 @@ async def test_hanging_up_stops_the_work() -> None:
 async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
     async with backend(max_sequences=1, max_waiting=0) as engine, served(engine) as stub:
         call = stub.GenerateStream()
-        await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
-        await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1, 2])))
+        for message in (setup_message(), text_message(1, 2)):
+            await call.write(message)
         await until(lambda: engine.engine.stats.parked)
         call.cancel()
         await idle(engine)
@@ -169,10 +166,7 @@ async def test_overload_is_refused_at_once_with_a_hint_and_no_accepted_call_is_l
     assert len(refused) == 8
     assert all(result[-1].HasField("summary") for result in results if not isinstance(result, BaseException))
     assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
-    packed = status_pb2.Status.FromString(dict(refused[0].trailing_metadata())["grpc-status-details-bin"])
-    hint = error_details_pb2.RetryInfo()
-    assert packed.details[0].Unpack(hint)
-    assert hint.retry_delay.seconds == 3
+    assert retry_delay(refused[0]) == 3.0
 
 
 async def test_where_the_time_went_becomes_spans_without_text(spans: list[Timing]) -> None:
@@ -182,8 +176,7 @@ async def test_where_the_time_went_becomes_spans_without_text(spans: list[Timing
     queue, prefill, first_hop, decode = spans
     assert queue.end_ns == prefill.start_ns
     assert prefill.end_ns == first_hop.start_ns == decode.start_ns
-    assert prefill.attributes == {"positions": 2 + 9 + 3 + 20}
-    assert first_hop.attributes == {"tokens": 2}
+    assert (prefill.attributes, first_hop.attributes) == ({"positions": 2 + 9 + 3 + 20}, {"tokens": 2})
     assert set(decode.attributes) == {"tokens"}
 
 
@@ -222,18 +215,14 @@ async def test_words_spoken_twice_fail_a_guarded_call() -> None:
 
 
 async def test_a_stream_out_of_order_is_refused() -> None:
-    setup, text = (
-        llm_pb2.GenerateStreamRequest(setup=Setup()),
-        llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1])),
-    )
-    bad = llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[300]))
+    setup, text = setup_message(), text_message(1)
     cases = [
         ([], "no message came, expected the setup"),
         ([text], "the first message carries text, expected the setup"),
         ([llm_pb2.GenerateStreamRequest()], "the first message carries nothing, expected the setup"),
         ([setup, setup], "every message after the first has to be text"),
         ([setup, text, llm_pb2.GenerateStreamRequest()], "every message after the first has to be text"),
-        ([setup, bad], "text.ids[0] is 300, allowed 0 to 299"),
+        ([setup, text_message(300)], "text.ids[0] is 300, allowed 0 to 299"),
         ([setup], "text has 0 ids; at least 1 has to arrive before the stream is closed"),
         (
             [setup, *[text] * 98],
@@ -253,7 +242,7 @@ async def test_acceptance_is_reported_before_there_is_text_or_a_place() -> None:
         call, full = stub.GenerateStream(timeout=30), Generation(prompt=Prompt(), text=(1,) * 60)
         async with contextlib.aclosing(engine.generate(full)) as hops:
             await anext(hops)
-            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            await call.write(setup_message())
             await call.initial_metadata()
             accepted = await anext(aiter(call))
         assert (accepted.tokens.identity.backend, list(accepted.tokens.tokens)) == ("torch", [])
@@ -266,13 +255,11 @@ async def test_a_replay_is_judged_with_the_text_that_it_says(text: range, is_fau
     text comes behind the tokens.
     """
     said = list(range(1000, 1030))
-    setup = Setup(prompt_text_ids=range(1, 9), prompt_speech_tokens=said, replay_tokens=said[:25], guards=True)
-    requests = [llm_pb2.GenerateStreamRequest(setup=setup)]
-    requests += [llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[number])) for number in text]
+    setup = {"prompt_text_ids": range(1, 9), "prompt_speech_tokens": said, "replay_tokens": said[:25], "guards": True}
     async with backend() as engine, served(engine) as stub:
-        call = stub.GenerateStream(timeout=30)
+        call = generate_stream(stub, [[number] for number in text], **setup)
         # Random weights may run on behind the replay: that is another fault.
-        [ended] = await asyncio.gather(conversation(call, requests), return_exceptions=True)
+        [ended] = await asyncio.gather(call, return_exceptions=True)
         details = ended.details() if isinstance(ended, grpc.aio.AioRpcError) else ""
     assert ("the voice's prompt is being spoken" in (details or "")) is is_fault
 
@@ -282,26 +269,18 @@ async def test_a_refused_setup_is_not_accepted_first() -> None:
         call = stub.GenerateStream(timeout=30)
         async with contextlib.aclosing(engine.generate(Generation(prompt=Prompt(), text=(1,) * 60))) as hops:
             await anext(hops)
-            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            await call.write(setup_message())
             await refusal(all_of(call), grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-@pytest.mark.parametrize("before", [[], [llm_pb2.TextIds(ids=[1, 2, 3, 4, 5])], [llm_pb2.TextIds()]])
-async def test_a_stream_on_which_no_text_comes_is_ended(before: list[llm_pb2.TextIds]) -> None:
+@pytest.mark.parametrize("before", [[], [text_message(1, 2, 3, 4, 5)], [text_message()]])
+async def test_a_stream_on_which_no_text_comes_is_ended(before: list[llm_pb2.GenerateStreamRequest]) -> None:
     async with backend(max_sequences=1, max_waiting=0) as engine, served(engine, idle_seconds=0.2) as stub:
         call = stub.GenerateStream(timeout=30)
-        await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
-        for text in before:
-            await call.write(llm_pb2.GenerateStreamRequest(text=text))
+        for message in (setup_message(), *before):
+            await call.write(message)
         assert await refused(all_of(call)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no text came for 0.2 s")
         assert (engine.engine.stats.waiting, engine.engine.stats.reserved_kv_bytes) == (0, 0)
-
-
-class Accepting:
-    """As much of a call's context as the servicer uses."""
-
-    async def send_initial_metadata(self, metadata: object) -> None:
-        assert metadata == ()
 
 
 async def test_empty_text_is_no_progress() -> None:
@@ -311,16 +290,16 @@ async def test_empty_text_is_no_progress() -> None:
     fed: list[list[int] | None] = []
 
     async def babble() -> AsyncIterator[llm_pb2.GenerateStreamRequest]:
-        yield llm_pb2.GenerateStreamRequest(setup=Setup())
+        yield setup_message()
         while True:
-            yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds())
+            yield text_message()
             await asyncio.sleep(0.01)
 
     async with backend() as engine:
         feed = engine.engine.feed
         engine.engine.feed = lambda sequence, ids: (fed.append(ids), feed(sequence, ids))[1]  # type: ignore[method-assign]
         with pytest.raises(DeadlineExceeded, match=r"no text came for 0\.3 s"):
-            await all_of(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), Accepting()))  # type: ignore[arg-type]
+            await all_of(LlmServicer(engine, idle_seconds=0.3).GenerateStream(babble(), AsyncMock()))
     assert fed == []
 
 

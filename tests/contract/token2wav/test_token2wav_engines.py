@@ -16,10 +16,9 @@ from cosyserve.errors import SettingsError
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.engines.artifacts import graph_file, graphs_key
-from services.token2wav.engines.prefix_decoder import PrefixDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
-from tests.contract.token2wav.token2wav_service import Loopback, said, serving, setup
+from tests.contract.token2wav.token2wav_service import Loopback, begin, said, serving, setup
 from tests.stacks.calls import refusal
 from tests.stacks.up_process import run_service
 from tests.unit.token2wav.engines.engines import onnx_backend, settings
@@ -52,9 +51,7 @@ async def test_the_service_speaks_through_the_exported_graphs(cache: Path) -> No
 
 
 def flow_of(backend: Backend) -> Any:
-    decoder = backend.decoders[Profile.CONTINUOUS]
-    assert isinstance(decoder, PrefixDecoder)
-    return decoder.flow
+    return backend.decoders[Profile.CONTINUOUS].flow
 
 
 @pytest.mark.parametrize("profile", [1, 2, 3])
@@ -62,7 +59,7 @@ async def test_hanging_up_stops_the_work_and_gives_the_slots_back(cache: Path, p
     backend = onnx_backend(cache)
     async with serving(backend) as service:
         call = service.stub.DecodeStream()
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup(prompt=20, profile=profile)))
+        await call.write(begin(prompt=20, profile=profile))
         await call.write(said(tokens(400)))
         await call.done_writing()
         await until(lambda: backend.euler_steps() >= 3, 60)
@@ -106,8 +103,7 @@ def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, t
     export(GOLDEN, EngineCache(cache), Precision.FP32)
     ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")
     last = ended.stderr.strip().splitlines()[-1]
-    assert ended.returncode == 3
-    assert "precision is bf16, it was built for fp32" in last
+    assert (ended.returncode, "precision is bf16, it was built for fp32" in last) == (3, True)
     assert last.endswith(f"make it with: cosyserve model export {GOLDEN} --precision bf16 --engines {cache}")
     export(GOLDEN, EngineCache(cache), Precision.BF16)
     ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")

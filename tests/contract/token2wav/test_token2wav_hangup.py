@@ -24,7 +24,7 @@ from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import StreamSlot
-from tests.contract.token2wav.token2wav_service import rest, said, serving, setup
+from tests.contract.token2wav.token2wav_service import begin, rest, said, serving, setup
 from tests.stacks.calls import refusal
 from tests.unit.token2wav.speaking import tokens, torch_backend, until
 
@@ -54,7 +54,7 @@ async def test_no_euler_step_begins_after_a_hang_up(
 
         monkeypatch.setattr(service.batcher, "cancel", watched)
         call = service.stub.DecodeStream()
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup(prompt=20, profile=profile)))
+        await call.write(begin(prompt=20, profile=profile))
         await call.write(said(tokens(600)))
         await call.done_writing()
         if profile == 3:
@@ -68,12 +68,12 @@ async def test_no_euler_step_begins_after_a_hang_up(
         await asyncio.sleep(0.3)
         assert backend.euler_steps() == begun
         assert begun - seen[0] <= 1
-        assert service.batcher.stats().state_bytes == 0
-        longest = service.batcher.stats().longest_step_seconds
+        stats = service.batcher.stats()
+        assert stats.state_bytes == 0
     with capsys.disabled():
         print(
             f"\n[profile {profile}] idle {idle * 1000:.1f} ms after the hang-up, {begun} Euler steps, longest step "
-            f"{longest * 1000:.1f} ms"
+            f"{stats.longest_step_seconds * 1000:.1f} ms"
         )
     assert begun < 10 * 600 // 25
 
@@ -81,7 +81,7 @@ async def test_no_euler_step_begins_after_a_hang_up(
 async def test_hanging_up_before_any_token_frees_the_place() -> None:
     async with serving(load_backend("fake", EngineSettings()), max_streams=1) as service:
         call = service.stub.DecodeStream()
-        await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+        await call.write(begin())
         await until(lambda: service.batcher.stats().streams == 1)
         call.cancel()
         await until_idle(service.batcher)

@@ -16,7 +16,7 @@ from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_backend
-from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
+from tests.contract.token2wav.token2wav_service import Loopback, begin, rest, said, serving, setup
 from tests.stacks.calls import conversation, refusal, refused
 from tests.unit.token2wav.speaking import tokens, until
 
@@ -31,7 +31,7 @@ async def service(start_options: dict[str, Any]) -> AsyncIterator[Loopback]:
 
 async def decode(service: Loopback, ids: list[int], **fields: Any) -> list[token2wav_pb2.DecodedAudio]:
     request = token2wav_pb2.DecodeRequest(setup=setup(**fields), speech_tokens=ids)
-    return [response.audio async for response in service.stub.Decode(request, timeout=10)]
+    return [response.audio async for response in service.stub.Decode(request, timeout=30)]
 
 
 async def stream(
@@ -58,14 +58,13 @@ async def test_the_first_message_says_who_and_the_last_says_how_long(service: Lo
 
 async def test_both_methods_say_the_same(service: Loopback) -> None:
     whole = b"".join(audio.audio for audio in await decode(service, tokens(60), seed=5))
-    begin = token2wav_pb2.DecodeStreamRequest(setup=setup(seed=5))
-    cut = await stream(service, [begin, said(tokens(60)[:7]), said([]), said(tokens(60)[7:])])
+    cut = await stream(service, [begin(seed=5), said(tokens(60)[:7]), said([]), said(tokens(60)[7:])])
     assert b"".join(audio.audio for audio in cut) == whole
 
 
 async def test_an_accepted_setup_is_answered_before_any_token(service: Loopback) -> None:
     call = service.stub.DecodeStream(timeout=10)
-    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.write(begin())
     await call.initial_metadata()
     assert service.batcher.stats().streams == 1
     call.cancel()
@@ -137,10 +136,10 @@ async def test_bad_values_are_refused_by_name(
         ([said([1])], "the first message carries tokens, expected the setup"),
         ([token2wav_pb2.DecodeStreamRequest()], "the first message carries nothing, expected the setup"),
         (
-            [token2wav_pb2.DecodeStreamRequest(setup=setup())] * 2,
+            [begin()] * 2,
             "only the first message may be the setup; all later ones must be tokens",
         ),
-        ([token2wav_pb2.DecodeStreamRequest(setup=setup())], "the sentence has no speech tokens; 1 to 4096 are needed"),
+        ([begin()], "the sentence has no speech tokens; 1 to 4096 are needed"),
     ],
 )
 async def test_messages_out_of_order_are_refused(
@@ -164,11 +163,11 @@ async def test_a_resume_point_after_the_end(service: Loopback) -> None:
 
 
 async def test_another_engine_than_the_one_that_began(service: Loopback) -> None:
-    mine = identity_pb2.EngineIdentity(model_hash="tones", backend="fake", precision="float32", device="cpu")
-    assert await decode(service, tokens(5), expected_identity=mine)
-    other = identity_pb2.EngineIdentity(model_hash="tones", backend="torch", precision="float32", device="cpu")
+    identity = identity_pb2.EngineIdentity(model_hash="tones", backend="fake", precision="float32", device="cpu")
+    assert await decode(service, tokens(5), expected_identity=identity)
+    identity.backend = "torch"
     await refusal(
-        decode(service, tokens(5), expected_identity=other),
+        decode(service, tokens(5), expected_identity=identity),
         grpc.StatusCode.FAILED_PRECONDITION,
         "backend='torch'",
         "start it again",
@@ -176,10 +175,9 @@ async def test_another_engine_than_the_one_that_began(service: Loopback) -> None
 
 
 async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) -> None:
-    begin = token2wav_pb2.DecodeStreamRequest(setup=setup())
     held = [service.stub.DecodeStream() for _ in range(2)]
     for call in held:
-        await call.write(begin)
+        await call.write(begin())
         await call.write(said(tokens(60)))
         await call.read()
     error = await refusal(decode(service, tokens(5)), grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -191,9 +189,7 @@ async def test_full_is_said_at_once_with_when_to_come_back(service: Loopback) ->
 
 
 async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio(service: Loopback) -> None:
-    request = token2wav_pb2.DecodeRequest(setup=setup(start_sample=45 * 960), speech_tokens=tokens(100))
-    made = [response.audio async for response in service.stub.Decode(request, timeout=10)]
-    assert len(made) == 4
+    made = await decode(service, tokens(100), start_sample=45 * 960)
     assert [bool(audio.audio) for audio in made] == [False, False, True, True]
     assert made[0].HasField("identity")
     assert made[2].start_sample == 45 * 960
@@ -201,8 +197,7 @@ async def test_a_hop_that_the_caller_already_has_is_a_message_without_audio(serv
 
 
 async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte(service: Loopback) -> None:
-    request = token2wav_pb2.DecodeRequest(setup=setup(profile=3), speech_tokens=tokens(1200))
-    made = [response.audio async for response in service.stub.Decode(request, timeout=30)]
+    made = await decode(service, tokens(1200), profile=3)
     assert [len(audio.audio) for audio in made] == [1_000_000, 1_000_000, 1200 * 1920 - 2_000_000]
     assert [audio.start_sample for audio in made] == [0, 500_000, 1_000_000]
     assert [audio.HasField("identity") for audio in made] == [True, False, False]
@@ -214,7 +209,7 @@ async def test_a_sentence_in_one_piece_is_cut_into_messages_of_a_megabyte(servic
 async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(service: Loopback, noise: bool) -> None:
     """Messages without tokens do not keep the stream open."""
     call = service.stub.DecodeStream(timeout=10)
-    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.write(begin())
     await call.initial_metadata()
     await call.write(said(tokens(10)))
     began = time.monotonic()
@@ -225,10 +220,7 @@ async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(se
             await asyncio.sleep(0.05)
 
     muttering = asyncio.create_task(mutter())
-    assert await refused(call.read()) == (
-        grpc.StatusCode.DEADLINE_EXCEEDED,
-        "no tokens came for 0.3 s",
-    )
+    assert await refused(call.read()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no tokens came for 0.3 s")
     assert 0.25 < time.monotonic() - began < 5
     await asyncio.gather(muttering, return_exceptions=True)
     await until(lambda: not service.batcher.stats().streams)
@@ -237,10 +229,9 @@ async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(se
 @pytest.mark.start(idle_seconds=0.5)
 async def test_tokens_that_come_in_time_keep_a_stream(service: Loopback) -> None:
     call = service.stub.DecodeStream(timeout=10)
-    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.write(begin())
     for at in range(6):
         await call.write(said(tokens(10, offset=at)))
         await asyncio.sleep(0.15)
     await call.done_writing()
-    sound = b"".join([response.audio.audio async for response in call])
-    assert len(sound) == 60 * 1920
+    assert sum(len(audio.audio) for audio in await rest(call)) == 60 * 1920

@@ -45,6 +45,11 @@ def setup(prompt: int = 0, **fields: Any) -> token2wav_pb2.DecodeSetup:
     return token2wav_pb2.DecodeSetup(**(valid | fields))
 
 
+def begin(**fields: Any) -> token2wav_pb2.DecodeStreamRequest:
+    """The first message, with `setup` of these fields."""
+    return token2wav_pb2.DecodeStreamRequest(setup=setup(**fields))
+
+
 async def rest(call: Any) -> list[token2wav_pb2.DecodedAudio]:
     """The messages that a partly read call still has."""
     return [response.audio for response in await calls.rest(call)]

@@ -8,8 +8,7 @@ import contextlib
 import threading
 import traceback
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
-from types import MappingProxyType
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -56,32 +55,14 @@ class WatchedModel(SpeechTokenModel):
 
 @contextlib.asynccontextmanager
 async def watched(
-    running: int, waiting: int = 0, *, positions: int = 2048, options: Mapping[str, Any] = MappingProxyType({}),
-    **limits: Any,
-) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:  # fmt: skip
-    """limits: further ones of the engine. options: of `readable_engine`."""
+    limits: Limits, positions: int = 2048, **options: Any
+) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
     decoder = WatchedModel.of(model())
-    engine = readable_engine(decoder, Limits(running=running, waiting=waiting, **limits), **options)
-    async with on_engine(engine, positions) as backend:
+    async with on_engine(readable_engine(decoder, limits, **options), positions) as backend:
         try:
             yield backend, decoder
         finally:
             decoder.hold.set()
-
-
-async def hang_up(reader: asyncio.Task[Any]) -> None:
-    reader.cancel()
-    await asyncio.wait([reader])
-    assert reader.cancelled()
-
-
-async def writing(*pieces: list[int], then: Awaitable[object]) -> AsyncIterator[list[int]]:
-    """All pieces but the last at once, the last after `then`."""
-    *first, last = pieces
-    for piece in first:
-        yield piece
-    await then
-    yield last
 
 
 async def held(decoder: WatchedModel) -> None:
@@ -99,7 +80,7 @@ async def first_token(stream: AsyncGenerator[Hop]) -> None:
 
 @pytest.mark.parametrize("by_task", [False, True])
 async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool) -> None:
-    async with watched(running=2, waiting=0) as (backend, decoder):
+    async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
         stream = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
         for _ in range(3):
             await anext(stream)
@@ -110,7 +91,9 @@ async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool)
         if by_task:
             reader = asyncio.create_task(all_of(stream))
             await asyncio.sleep(0)
-            await hang_up(reader)
+            reader.cancel()
+            await asyncio.wait([reader])
+            assert reader.cancelled()
         else:
             await stream.aclose()
         stats = backend.engine.stats
@@ -123,13 +106,14 @@ async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool)
 
 
 async def test_a_waiting_sentence_that_is_cancelled_never_begins() -> None:
-    async with watched(running=1, waiting=4) as (backend, decoder):
+    async with watched(Limits(running=1, waiting=4)) as (backend, decoder):
         first = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
         await first_token(first)
         waiting = asyncio.create_task(tokens(backend, sentence(2)))
         await held(decoder)
         assert backend.engine.stats.waiting == 1
-        await hang_up(waiting)
+        waiting.cancel()
+        await asyncio.wait([waiting])
         assert backend.engine.stats.waiting == 0
         decoder.hold.set()
         await first.aclose()
@@ -138,9 +122,14 @@ async def test_a_waiting_sentence_that_is_cancelled_never_begins() -> None:
 
 async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
     gate = asyncio.Event()
-    text = writing([1, 2, 3, 4, 5], [6, 7, 8, 9, 10], then=gate.wait())
-    async with watched(running=2) as (backend, decoder):
-        stream = backend.generate(sentence(0, text=text, grouping=TOKEN_BY_TOKEN))
+
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4, 5]
+        await gate.wait()
+        yield [6, 7, 8, 9, 10]
+
+    async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
+        stream = backend.generate(sentence(0, text=text(), grouping=TOKEN_BY_TOKEN))
         await first_token(stream)
         await until(lambda: backend.engine.stats.parked)
         passes = len(decoder.passes)
@@ -152,18 +141,22 @@ async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
 
 
 async def test_hanging_up_while_parked_frees_the_slot() -> None:
-    text = writing([1, 2, 3, 4, 5], [], then=asyncio.Event().wait())
-    async with watched(running=1) as (backend, _):
-        reader = asyncio.create_task(tokens(backend, sentence(0, text=text)))
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4, 5]
+        await asyncio.Event().wait()
+
+    async with watched(Limits(running=1, waiting=0)) as (backend, _):
+        reader = asyncio.create_task(tokens(backend, sentence(0, text=text())))
         await until(lambda: backend.engine.stats.parked and backend.engine.stats.prefills)
         assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.config, 2048)
-        await hang_up(reader)
+        reader.cancel()
+        await asyncio.wait([reader])
         assert backend.engine.stats.reserved_kv_bytes == 0
         assert await tokens(backend, sentence(2))
 
 
 async def test_one_more_than_run_and_wait_is_refused_with_a_hint() -> None:
-    async with watched(running=1, waiting=1, retry_after=2.5) as (backend, decoder):
+    async with watched(Limits(running=1, waiting=1, retry_after=2.5)) as (backend, decoder):
         first = asyncio.create_task(tokens(backend, sentence(1)))
         await held(decoder)
         second = asyncio.create_task(tokens(backend, sentence(2)))
@@ -177,7 +170,7 @@ async def test_one_more_than_run_and_wait_is_refused_with_a_hint() -> None:
 
 async def test_memory_for_keys_and_values_bounds_who_runs() -> None:
     slot = cache_bytes(model().config, 2 + 3 + 60)
-    async with watched(running=8, waiting=8, kv_bytes=2 * slot + slot // 2) as (backend, decoder):
+    async with watched(Limits(running=8, waiting=8, kv_bytes=2 * slot + slot // 2)) as (backend, decoder):
         requests = [
             asyncio.create_task(tokens(backend, sentence(7 * seed, prompt=sentence(0).prompt))) for seed in range(4)
         ]
@@ -191,7 +184,7 @@ async def test_memory_for_keys_and_values_bounds_who_runs() -> None:
 
 
 async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    async with watched(running=4, waiting=0) as (backend, decoder):
+    async with watched(Limits(running=4, waiting=0)) as (backend, decoder):
         expected = await tokens(backend, sentence(2))
         other = asyncio.create_task(tokens(backend, sentence(2)))
         poisoned: list[int] = []
@@ -202,7 +195,7 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
                 raise RuntimeError("device on fire")
             return hidden * float("nan") if len(hidden) > 30 else hidden
 
-        vars(decoder).update(broken=fail_on_long)
+        object.__setattr__(decoder, "broken", fail_on_long)
         for message in ("failed: RuntimeError", "non-finite log-probabilities at token 0"):
             with pytest.raises(InternalFault, match=message):
                 await tokens(backend, sentence(1, words=40))
@@ -212,7 +205,7 @@ async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogC
 
 
 async def test_closing_the_engine_ends_all_sentences() -> None:
-    async with watched(running=1, waiting=1) as (backend, decoder):
+    async with watched(Limits(running=1, waiting=1)) as (backend, decoder):
         requests = [asyncio.create_task(tokens(backend, sentence(seed))) for seed in (1, 2)]
         await held(decoder)
         closing = asyncio.create_task(backend.close())
@@ -225,12 +218,13 @@ async def test_closing_the_engine_ends_all_sentences() -> None:
 
 
 async def test_a_broken_text_stream_ends_the_sentence() -> None:
-    async def breaks() -> None:
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4, 5, 6]
         raise InvalidRequest("text.ids[0] is 900, allowed 0 to 299")
 
-    async with watched(running=1, positions=128) as (backend, _):
+    async with watched(Limits(running=1, waiting=0), positions=128) as (backend, _):
         for written, message in (
-            (writing([1, 2, 3, 4, 5, 6], [], then=breaks()), "900"),
+            (text(), "900"),
             (arriving([]), "0 ids"),
             (arriving([1, 2, 3], [4, 5, 6], [7]), "more than 6 ids"),
         ):
@@ -259,8 +253,8 @@ async def failing(*, batch_invariant: bool = True) -> AsyncIterator[tuple[TorchB
         return hidden
 
     options = {"batch_invariant": batch_invariant, "on_fault": faults.append}
-    async with watched(running=4, waiting=4, options=options) as (backend, decoder):
-        vars(decoder).update(broken=fail)
+    async with watched(Limits(running=4, waiting=4), **options) as (backend, decoder):
+        object.__setattr__(decoder, "broken", fail)
         yield backend, failures, faults
 
 

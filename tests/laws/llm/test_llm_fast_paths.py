@@ -261,6 +261,7 @@ def test_a_kept_prompt_changes_no_bit(text_ids: int) -> None:
     warm, cold = CpuPasses(decoder, CACHE_BYTES), CpuPasses(decoder, 0)
     of_voice, inputs = 1 + len(VOICE.text_ids), prompt(*range(text_ids))
     warm.scores(prompt(290, 291, 292), slot(decoder), of_voice)
+    assert (len(warm.prompts), len(cold.prompts)) == (1, 0)
     cached, new = slot(decoder), slot(decoder)
     for step in (inputs, speech_inputs([5]), speech_inputs([600])):
         assert np.array_equal(warm.scores(step, cached, of_voice), cold.scores(step, new, of_voice))

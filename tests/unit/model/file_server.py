@@ -2,16 +2,16 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 
-@dataclass
-class Request:
+class Request(NamedTuple):
     path: str
     headers: Message
 
@@ -38,11 +38,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.served.requests.append(Request(self.path, self.headers))
-        content = self.served.files.get(self.path)
-        if content is None:
-            self.answer(404)
+        if self.path in self.served.files:
+            self.served.answers.get(self.path, Handler.usual)(self, self.served.files[self.path])
         else:
-            self.served.answers.get(self.path, Handler.usual)(self, content)
+            self.answer(404)
 
     @property
     def start(self) -> int:
@@ -60,23 +59,20 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(416, {"Content-Range": f"bytes */{len(content)}"})
             return
         rest = content[start:]
-        self.send_response(206 if "Range" in self.headers and start else 200)
+        headers = {"ETag": self.served.etag} if self.served.etag else {}
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        if self.served.etag:
-            self.send_header("ETag", self.served.etag)
-        self.send_header("Content-Length", str(len(rest)))
-        self.end_headers()
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        self.answer(206 if "Range" in self.headers and start else 200, headers, length=len(rest))
         # the client has hung up
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(rest if cut is None else rest[:cut])
+            self.wfile.write(rest[:cut])
         if cut is not None and cut < len(rest):
             self.close_connection = True
 
-    def answer(self, status: int, headers: dict[str, str] | None = None) -> None:
-        """Without content."""
+    def answer(self, status: int, headers: Mapping[str, str] = MappingProxyType({}), *, length: int = 0) -> None:
+        """What stands before the content of this length."""
         self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": "0"}.items():
+        for name, value in {**headers, "Content-Length": str(length)}.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -84,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[FileServer]:
     served = FileServer(files)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (Handler,), {"served": served}))

@@ -3,10 +3,16 @@ that is damaged.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
@@ -22,6 +28,19 @@ def ended(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
     """Status, output and errors of such a process after its end."""
     done = subprocess.run(**step(*words), cwd=cwd, capture_output=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def as_published(converted: Path, to: Path, *, unused_rows: int = 0) -> Path:
+    """A Hugging Face directory of ours as others make one: the bias among the weights, -inf where
+    there is no token, no files of ours. unused_rows: so many of the head hold other numbers.
+    """
+    shutil.copytree(converted, to, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
+    given = load_file(to / "model.safetensors")
+    bias = load_file(converted / HEAD_BIAS_FILE)["head_bias"]
+    given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
+    given["lm_head.weight"][:unused_rows] = 0.5
+    save_file(given, to / "model.safetensors", {"format": "pt"})
+    return to
 
 
 def damage(path: Path) -> None:

@@ -67,14 +67,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def put(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(text)
-    (folder / name).chmod(0o755)
-
-
 def put_builder(folder: Path, *, fail: bool = False) -> None:
-    put(folder, "trtllm-build", BUILDER.format(python=sys.executable, log=str(folder / "log"), fail=fail))
-    put(folder, "nvidia-smi", NVIDIA_SMI)
+    builder = BUILDER.format(python=sys.executable, log=str(folder / "log"), fail=fail)
+    for name, text in (("trtllm-build", builder), ("nvidia-smi", NVIDIA_SMI)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
 
 
 def test_the_arguments_are_exactly_these(tmp_path: Path) -> None:

@@ -38,6 +38,10 @@ def cases() -> list[Case]:
     return list(reference().cases())
 
 
+def third(component: str) -> Case:
+    return [case for case in cases() if case.component == component][2]
+
+
 def test_every_case_in_float32() -> None:
     report, lines = compare(exported(), reference().cases(), reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert (report.ok, lines) == (True, []), report.as_table()
@@ -80,7 +84,7 @@ def test_a_wrong_weight_is_named_by_its_layer(component: str, weight: str, layer
     wrong.CopyFrom(exported()[component])
     (tensor,) = [tensor for tensor in wrong.graph.initializer if tensor.name == weight]
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(0.05), weight))
-    case = [case for case in cases() if case.component == component][2]
+    case = third(component)
     assert np.abs(by_onnx_runtime(wrong)(case.inputs)[case.output] - case.wanted).max() > tolerance(
         component, Precision.FP32
     )
@@ -97,11 +101,9 @@ def test_no_batch_is_wider_than_it_may_be() -> None:
 
 
 def test_layers_agree_where_nothing_is_wrong() -> None:
-    for component in ("encoder", "estimator", "pitch", "filter"):
-        case = [case for case in cases() if case.component == component][2]
-        assert first_difference(exported()[component], reference(), case, by_onnx_runtime, 2e-3).startswith(
-            "every layer up to "
-        )
+    for component, model in exported().items():
+        said = first_difference(model, reference(), third(component), by_onnx_runtime, 2e-3)
+        assert said.startswith("every layer up to ")
 
 
 def test_the_same_weights_are_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,22 +151,16 @@ def test_trtcheck_finds_nothing_that_is_not_answered(tmp_path: Path, precision: 
         assert {finding["rule_id"] for finding in findings} <= ANSWERED, findings
 
 
-def published(path: Path) -> Path:
-    """A file of the published form: fixed batch of 2, no attention mask."""
-    weights, config = flow_weights(TINY)
-    path.write_bytes(EstimatorGraph(estimator_weights(weights), config, masked=False).model({}).SerializeToString())
-    return path
-
-
 def test_the_published_form_is_taken_and_no_other(tmp_path: Path) -> None:
-    model = read_published(published(tmp_path / "flow.decoder.estimator.fp32.onnx"))
+    """Fixed batch of 2, no attention mask."""
+    (weights, config), ours = flow_weights(TINY), exported()["estimator"].SerializeToString()
+    theirs = EstimatorGraph(estimator_weights(weights), config, masked=False).model({}).SerializeToString()
+    for name, content in (("theirs", theirs), ("ours", ours), ("torn", ours[:1000])):
+        (tmp_path / f"{name}.onnx").write_bytes(content)
+    models = exported() | {"estimator": read_published(tmp_path / "theirs.onnx")}
     cases = reference().cases(masked=False)
-    report, _ = compare(exported() | {"estimator": model}, cases, reference(), on_cpu(Precision.FP32), Precision.FP32)
+    report, _ = compare(models, cases, reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert report.ok, report.as_table()
-    ours = tmp_path / "ours.onnx"
-    ours.write_bytes(exported()["estimator"].SerializeToString())
-    torn = tmp_path / "torn.onnx"
-    torn.write_bytes(ours.read_bytes()[:1000])
-    for path, words in ((ours, "inputs are "), (torn, "no valid ONNX file"), (tmp_path / "none.onnx", "no such file")):
+    for name, words in (("ours", "inputs are "), ("torn", "no valid ONNX file"), ("none", "no such file")):
         with pytest.raises(ModelError, match=words):
-            read_published(path)
+            read_published(tmp_path / f"{name}.onnx")

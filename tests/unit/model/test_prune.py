@@ -5,6 +5,7 @@ import fcntl
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,6 +32,10 @@ SILENT = Inventory(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
 @pytest.fixture
 def cache(tmp_path: Path) -> EngineCache:
     return EngineCache(tmp_path / "engines")
+
+
+def reasons(cache: EngineCache, present: Inventory) -> list[str | None]:
+    return [verdict.reason for verdict in judge_engines(cache, present)]
 
 
 def new_entry(cache: EngineCache, **facts: str) -> Engine:
@@ -74,7 +79,7 @@ def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[s
 
 def test_what_cannot_be_known_here_is_no_reason(cache: EngineCache) -> None:
     new_entry(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
-    assert [verdict.reason for verdict in judge_engines(cache, Inventory(models=None))] == [None]
+    assert reasons(cache, Inventory(models=None)) == [None]
     stays = new_entry(cache)
     assert [verdict.path for verdict in judge_engines(cache, SILENT) if verdict.reason is None] == [stays.directory]
 
@@ -89,8 +94,7 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
         assert (verdict.reason, verdict.held) == (None, True)
         assert not remove(before), "a process has begun to use it since it was judged"
     assert not is_locked(engine.file(MANIFEST))
-    assert remove(before)
-    assert not engine.directory.exists()
+    assert (remove(before), engine.directory.exists()) == (True, False)
     with pytest.raises(FileNotFoundError), shared_engine_lock(engine.directory):
         pass
 
@@ -150,21 +154,15 @@ def test_tensorrt_of_one_cuda_is_tensorrt(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(code: int) -> None:
-        def flock(*given: object) -> None:
-            raise OSError(code, "refused")
-
-        monkeypatch.setattr(fcntl, "flock", flock)
-
     engine = new_entry(cache)
-    refuse(errno.ENOLCK)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "refused")))
     with shared_engine_lock(engine.directory):
         pass
     with pytest.raises(OSError, match="no file locks here: whether it is in use is unknown"):
         list(judge_engines(cache, HERE))
     with pytest.raises(OSError, match="choose a directory on a local disk"):
         new_entry(cache, model="another")
-    refuse(errno.EINTR)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.EINTR, "refused")))
     with pytest.raises(InterruptedError), shared_engine_lock(engine.directory):
         pass
 
@@ -173,8 +171,8 @@ def test_the_command_reports_the_bytes_and_removes_only_when_meant(
     cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prune, "machine_gpus", list)
-    monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {})
-    monkeypatch.setattr(prune, "library_versions", lambda *names: {})
+    for module in (gpu_facts, prune):
+        monkeypatch.setattr(module, "library_versions", lambda *names: {})
     mine = next(iter(model_hashes([TINY])))
     stays, goes = new_entry(cache, model=mine), new_entry(cache, model="another")
     arguments = ["--model", str(TINY), "--engines", str(cache.root)]

@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,12 +79,9 @@ def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_done(tmp_path
     mark = tmp_path / "mark"
     process = multiprocessing.get_context("fork").Process(target=slow_maker, args=(tmp_path / "out", mark))
     process.start()
-    deadline = time.monotonic() + 30
     while not mark.exists():
-        assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     assert not (tmp_path / "out").exists()
     assert made(tmp_path / "out") == ["folder/b.bin"]
@@ -140,7 +135,7 @@ def test_a_damaged_one_is_made_again(tmp_path: Path) -> None:
     made(tmp_path / "out")
     (tmp_path / "out" / "a.bin").write_bytes(b"short")
     assert made(tmp_path / "out") == list(CONTENT)
-    assert (tmp_path / "out" / "a.bin").read_bytes() == CONTENT["a.bin"]
+    assert content(tmp_path / "out")["a.bin"] == CONTENT["a.bin"]
 
 
 def test_a_cut_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:

@@ -14,27 +14,21 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from tests.unit.llm.tiny_llm import TINY
+from tests.unit.model.steps import as_published
 from tools.model import verify
-from tools.model.checkpoints.tensor_file import Precision, read_safetensors
+from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bias among the weights, -inf where there is no token, other numbers in rows that are
-    never used, no files of ours.
-    """
+    """With other numbers in rows that are never used."""
     folder = tmp_path_factory.mktemp("published")
     convert(TINY, "hf", Precision.FLOAT32, folder / "hf")
-    shutil.copytree(folder / "hf", folder / "of-others", ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
-    given: dict[str, Any] = load_file(folder / "of-others" / "model.safetensors")
-    bias = read_safetensors(folder / "hf" / HEAD_BIAS_FILE)["head_bias"].numpy()
-    given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
-    given["lm_head.weight"][: ExtendedVocabulary.load(folder / "hf" / VOCABULARY_FILE).text_ids] = 0.5
-    save_file(given, folder / "of-others" / "model.safetensors", {"format": "pt"})
-    return folder / "of-others"
+    unused = ExtendedVocabulary.load(folder / "hf" / VOCABULARY_FILE).text_ids
+    return as_published(folder / "hf", folder / "of-others", unused_rows=unused)
 
 
 def rounded(published: Path, to: Path, change: str | None = None) -> Path:

@@ -82,10 +82,8 @@ def test_a_mistake_is_named_by_its_layer(written: Path, model: SpeechTokenModel,
     }[mistake]
     asked = [next(questions(TINY, ExtendedVocabulary(276)))]
     report, lines = compare(model, wrong, iter(asked))
-    assert not report.ok
-    assert len(lines) == 1
-    assert lines[0].startswith(place)
-    assert lines[0].endswith("(llm.npz)")
+    (line,) = lines
+    assert (report.ok, line.startswith(place), line.endswith("(llm.npz)")) == (False, True, True), line
 
 
 def test_what_cannot_be_compared_is_reported(written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,9 @@
 the candidates for the engine, and the errors if they cannot serve.
 """
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,18 +17,8 @@ from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.engine_identity import device_text, paged_precision_text, precision_text
 from services.token2wav.loading import candidates, load_backend, load_chosen, tensorrt_first
+from tests.stacks.up_process import ROOT, run_service
 from tests.unit.token2wav.speaking import GOLDEN, torch_backend
-
-ROOT = Path(__file__).parents[3]
-
-
-def start(**settings: str) -> "subprocess.CompletedProcess[str]":
-    variables = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
-    command = [sys.executable, "-m", "services.token2wav"]
-    return subprocess.run(
-        command, env=clean | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +40,7 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
     ],
 )
 def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], status: int, words: str) -> None:
-    ended = start(**settings)
+    ended = run_service("token2wav", **settings)
     last = ended.stderr.strip().splitlines()[-1]
     assert (ended.returncode, words in last) == (status, True), ended.stderr
 
@@ -65,31 +53,19 @@ def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], 
     ],
 )
 def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError, match=f"^{words}"):
         torch_backend(device=device)
-    assert str(caught.value).startswith(words)
 
 
-def spoilt_vocoder(model: Path) -> str:
-    (model / "hift.pt").write_bytes(b"r")
-    return f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
-
-
-def weights_that_overflow(model: Path) -> str:
-    """Finite one by one, but the first sentence overflows."""
-    tensors = torch.load(model / "flow.pt", weights_only=True)
-    tensors["encoder_proj.weight"] = torch.full_like(tensors["encoder_proj.weight"], 3e38)
-    torch.save(tensors, model / "flow.pt")
-    return f"{model}: the engine cannot speak its first sentence: the flow produced values"
-
-
-@pytest.mark.parametrize("spoil", [spoilt_vocoder, weights_that_overflow])
-def test_a_model_that_cannot_be_served_ends_the_start_in_one_line(spoil: Callable[[Path], str], tmp_path: Path) -> None:
+def test_a_model_that_cannot_speak_ends_the_start_in_one_line(tmp_path: Path) -> None:
+    """Weights that are finite one by one, but the first sentence overflows."""
     model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
-    words = spoil(model)
-    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
-    assert ended.returncode == 3
-    assert "Traceback" not in ended.stderr
+    tensors = torch.load(model / "flow.pt", weights_only=True)
+    tensors["encoder_proj.weight"].fill_(3e38)
+    torch.save(tensors, model / "flow.pt")
+    words = f"{model}: the engine cannot speak its first sentence: the flow produced values"
+    ended = run_service("token2wav", LISTEN="127.0.0.1:0", MODEL=str(model))
+    assert (ended.returncode, "Traceback" in ended.stderr) == (3, False)
     assert words in ended.stderr.splitlines()[-1]
 
 
@@ -97,7 +73,6 @@ def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
     model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
     (model / "cosyvoice2.yaml").rename(model / "cosyvoice.yaml")
     older = load_backend("torch", EngineSettings(model=model))
-    assert older.identity.backend == "torch"
     assert older.identity.model_hash != torch_backend().identity.model_hash
 
 
@@ -141,9 +116,11 @@ def test_the_paged_engine_names_all_that_rounds() -> None:
         paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))
     }
     assert len(texts) == 8
-    assert "float32, paged, windowed vocoder of ieee, batches of up to 16 streams" in texts
-    assert "float32, paged, readable vocoder, batches of up to 16 streams" in texts
-    assert "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams" in texts
+    assert texts >= {
+        "float32, paged, windowed vocoder of ieee, batches of up to 16 streams",
+        "float32, paged, readable vocoder, batches of up to 16 streams",
+        "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams",
+    }
 
 
 def names(backend: str, auto_first: str = "", **changes: object) -> list[str]:

@@ -117,8 +117,7 @@ class Converted:
 def read_conversion(directory: Path, kind: str) -> Converted:
     """kind: as its manifest has it. Raises ModelError."""
     try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        return _read(directory, kind, config)
+        return _read(directory, kind, json.loads((directory / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{directory}: cannot be read: {type(error).__name__}: {error}") from error
 

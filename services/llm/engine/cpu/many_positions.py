@@ -65,8 +65,7 @@ class ManyPositions:
                 if not last:
                     break
                 hidden, normal = hidden[-1:], normal[-1:]
-            query = self._query(layer, normal, rotation)
-            hidden.addmm_(attend(query, keys, values, mask), layer.out.t())
+            hidden.addmm_(attend(self._query(layer, normal, rotation), keys, values, mask), layer.out.t())
             self._feed_forward(layer, hidden)
         cache.length = begin + count
         return self._normalize(hidden[-1:], self._model.norm)[0]

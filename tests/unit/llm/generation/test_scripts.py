@@ -135,8 +135,8 @@ def test_prompt_speech_that_finds_no_text_follows_the_task_and_upstream_drops_it
 def test_each_phase_masks_what_has_no_meaning_in_it() -> None:
     said = speaker(ContinuousText)
     said.hear([1, 2, 3, 4, 5], end=True)
-    assert said.script._chooser.masked[0] == {END_OF_SPEECH, RESERVED_SPEECH}
-    assert said.script._chooser.masked[-1] == {RESERVED_SPEECH, FILL}
+    first, *_, last = said.script._chooser.masked
+    assert (first, last) == ({END_OF_SPEECH, RESERVED_SPEECH}, {RESERVED_SPEECH, FILL})
 
 
 def outcome(said: Speaker) -> tuple[FinishReason | None, int, int]:
@@ -156,8 +156,7 @@ def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[Ar
     for first in range(0, 2000, 5):
         arriving.hear([first] * 5)
     complete.hear([1, 2, 3, 4, 5] * 41, end=True)
-    assert outcome(arriving) == (FinishReason.LENGTH, 4096, 4096)
-    assert outcome(complete) == (FinishReason.LENGTH, 4096, 4096)
+    assert outcome(arriving) == outcome(complete) == (FinishReason.LENGTH, 4096, 4096)
 
 
 @pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])
@@ -193,8 +192,8 @@ def test_replay_takes_tokens_and_decides_fills_again(kind: type[ArrivingText]) -
         for first in range(0, 12, 3):
             said.hear([first, first + 1, first + 2])
         said.hear(end=True)
-    assert (replayed.fed, replayed.sent) == (whole.fed, whole.sent[9:])
-    assert replayed.script.token_count == whole.script.token_count
+    count = whole.script.token_count
+    assert (replayed.fed, replayed.sent, replayed.script.token_count) == (whole.fed, whole.sent[9:], count)
 
 
 def whole(

@@ -10,7 +10,6 @@ import os
 import pickle
 import threading
 import types
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,9 +42,7 @@ class KvCacheConfig:
     max_tokens: int | None = None
 
 
-class CapacitySchedulerPolicy(enum.Enum):
-    MAX_UTILIZATION = "MAX_UTILIZATION"
-    GUARANTEED_NO_EVICT = "GUARANTEED_NO_EVICT"
+CapacitySchedulerPolicy = enum.Enum("CapacitySchedulerPolicy", "MAX_UTILIZATION GUARANTEED_NO_EVICT")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,10 +65,8 @@ class RequestOutput:
     """What `generate_async` returns: iterated over, it is itself each time."""
 
     def __init__(self, engine: StepEngine, end_in_output: bool) -> None:
-        self.outputs = [Completion()]
-        self.finished = False
-        self._engine, self._end_in_output = engine, end_in_output
-        self._loop = asyncio.get_running_loop()
+        self.outputs, self.finished = [Completion()], False
+        self._engine, self._end_in_output, self._loop = engine, end_in_output, asyncio.get_running_loop()
         self._queue: asyncio.Queue[tuple[int | Exception, bool]] = asyncio.Queue()
         self.request: Request
 
@@ -84,16 +79,15 @@ class RequestOutput:
     async def __anext__(self) -> "RequestOutput":
         if self.finished:
             raise StopAsyncIteration
-        what, last = await self._queue.get()
-        self.finished = last
+        what, self.finished = await self._queue.get()
         if isinstance(what, Exception):
             raise RuntimeError(f"RequestError: {what}")
-        completion = self.outputs[0]
+        (completion,) = self.outputs
         completion.delivered = len(completion.token_ids)
         stopped = what in self.request.stops
         if not stopped or self._end_in_output:
             completion.token_ids.append(what)
-        if last:
+        if self.finished:
             completion.finish_reason = "stop" if stopped else "length"
         return self
 
@@ -128,23 +122,21 @@ class LLM:
         self, inputs: list[int], sampling_params: SamplingParams | None = None, streaming: bool = False
     ) -> RequestOutput:
         assert streaming
-        assert sampling_params is not None
         assert sampling_params.end_id is not None  # without a tokenizer the library raises
         assert all(type(one) is int and 0 <= one < self.vocabulary for one in inputs)
         assert sampling_params.max_tokens >= 1
         limit = self.arguments.get("max_seq_len", 1 << 30)
         assert len(inputs) + sampling_params.max_tokens <= limit, "the library refuses what cannot fit"
-        processor: Callable[..., None] = sampling_params.logits_processor
+        processor = sampling_params.logits_processor
         if not self.in_process:
             processor = pickle.loads(pickle.dumps(processor))
         output = RequestOutput(self.engine, self.end_in_output)
 
         def adjust(row: Logits) -> None:
-            all_ids = [[*inputs, *output.request.generated]]
             if len(output.request.generated) == self.passes_over:
                 row[self.passes_to] = 99.0
                 return
-            assert processor(7, row.view(1, 1, -1), all_ids, None, None) is None
+            assert processor(7, row.view(1, 1, -1), [[*inputs, *output.request.generated]], None, None) is None
 
         output.request = Request(
             list(inputs), adjust, sampling_params.max_tokens, frozenset([sampling_params.end_id]), output.deliver
@@ -160,8 +152,8 @@ class LLM:
 def module(version: str = "1.2.0") -> types.ModuleType:
     """What `import tensorrt_llm` gives."""
     module = types.ModuleType("tensorrt_llm")
-    module.__dict__.update(__version__=version, LLM=LLM, SamplingParams=SamplingParams)
-    module.__dict__["llmapi"] = types.SimpleNamespace(
+    llmapi = types.SimpleNamespace(
         KvCacheConfig=KvCacheConfig, SchedulerConfig=SchedulerConfig, CapacitySchedulerPolicy=CapacitySchedulerPolicy
     )
+    module.__dict__.update(__version__=version, LLM=LLM, SamplingParams=SamplingParams, llmapi=llmapi)
     return module

@@ -6,10 +6,10 @@ the logits processor and a registered model are loaded by name.
 import asyncio
 import enum
 import functools
-import importlib
 import inspect
 import json
 import multiprocessing
+import pkgutil
 import time
 import types
 from collections.abc import AsyncGenerator
@@ -24,10 +24,7 @@ from torch import nn
 from services.llm.hosted.vllm import vllm_plugin
 from tests.unit.llm.hosted.step_engine import Logits, Request, StepEngine
 
-
-class RequestOutputKind(enum.Enum):
-    CUMULATIVE = 0
-    DELTA = 1
+RequestOutputKind = enum.Enum("RequestOutputKind", "CUMULATIVE DELTA", start=0)
 
 
 @dataclass(kw_only=True)
@@ -123,13 +120,10 @@ class Qwen2ForCausalLM(nn.Module):
         """As the library: a name that the model has no place for is an error, one that it lacks
         too.
         """
-        tensors = {
-            name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")
-        }
-        places = dict(self.lm_head.named_parameters())
-        assert tensors.keys() == places.keys()
-        for name, value in tensors.items():
-            places[name].data[: len(value)] = value
+        places = {f"lm_head.{name}": place for name, place in self.lm_head.named_parameters()}
+        assert {name for name in weights if name.startswith("lm_head.")} == places.keys()
+        for name, place in places.items():
+            place.data[: len(weights[name])] = weights[name]
 
 
 class ModelRegistry:
@@ -152,10 +146,9 @@ class AsyncLLM:
         """What the library runs the model in; here it only has to be alive."""
         if self.with_core:
             self.core.start()
-        self.set_aside_after: int | None = None
-        self.left_out_after: int | None = None
-        """So many ids are made when the request is left out of a step and comes back with the last
-        of them still open.
+        self.set_aside_after = self.left_out_after = None
+        """So many ids are made when the request is left out of a step and comes back, the latter
+        with the last of them still open.
         """
         hf_config = self.engine.model.config
         config = types.SimpleNamespace(
@@ -163,20 +156,16 @@ class AsyncLLM:
             scheduler_config=types.SimpleNamespace(max_num_seqs=arguments.max_num_seqs),
             quant_config=None,
         )
-        assert arguments.max_model_len is not None
-        assert arguments.max_num_batched_tokens is not None
         assert arguments.max_num_batched_tokens >= arguments.max_model_len
         vllm_plugin.register()
         (architecture,) = hf_config.architectures
         if architecture != "Qwen2ForCausalLM":
-            module, kind = ModelRegistry.models[architecture].split(":")
-            model = getattr(importlib.import_module(module), kind)(vllm_config=config)
+            model = pkgutil.resolve_name(ModelRegistry.models[architecture])(vllm_config=config)
             model.load(load_file(Path(arguments.model) / "model.safetensors"))
             self.engine.logits = model.compute_logits
         self.processors = []
         for name in arguments.logits_processors or []:
-            module, kind = name.split(":")
-            processor_class = getattr(importlib.import_module(module), kind)
+            processor_class = pkgutil.resolve_name(name)
             assert issubclass(processor_class, AdapterLogitsProcessor)
             self.processors.append(processor_class(config, torch.device("cpu"), False))
             assert self.processors[-1].is_argmax_invariant() is False
@@ -188,11 +177,9 @@ class AsyncLLM:
     async def generate(
         self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str
     ) -> AsyncGenerator[types.SimpleNamespace]:
-        assert sampling_params.output_kind is RequestOutputKind.DELTA
-        assert sampling_params.temperature == 0.0
-        assert not sampling_params.detokenize
-        (given,) = prompt
-        inputs = prompt[given]
+        how = (sampling_params.output_kind, sampling_params.temperature, sampling_params.detokenize)
+        assert how == (RequestOutputKind.DELTA, 0.0, False)
+        ((given, inputs),) = prompt.items()
         if given == "prompt_embeds":
             assert self.arguments.enable_prompt_embeds
             assert (inputs.ndim, inputs.dtype, inputs.is_contiguous()) == (2, torch.float32, True)
@@ -251,20 +238,15 @@ def modules(version: str = "0.19.0") -> dict[str, types.ModuleType]:
     contents = {
         "vllm": {"__version__": version, "SamplingParams": SamplingParams, "ModelRegistry": ModelRegistry},
         "vllm.sampling_params": {"RequestOutputKind": RequestOutputKind, "SamplingParams": SamplingParams},
-        "vllm.model_executor": {},
-        "vllm.model_executor.layers": {},
+        **{f"vllm.{name}": {} for name in ("engine", "v1", "v1.engine", "v1.sample", "model_executor")},
+        **{f"vllm.model_executor.{name}": {} for name in ("layers", "models")},
         "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": ParallelLMHead},
-        "vllm.model_executor.models": {},
         "vllm.model_executor.models.qwen2": {"Qwen2ForCausalLM": Qwen2ForCausalLM},
         "vllm.model_executor.models.utils": {
             "maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name
         },
-        "vllm.engine": {},
         "vllm.engine.arg_utils": {"AsyncEngineArgs": AsyncEngineArgs},
-        "vllm.v1": {},
-        "vllm.v1.engine": {},
         "vllm.v1.engine.async_llm": {"AsyncLLM": AsyncLLM},
-        "vllm.v1.sample": {},
         "vllm.v1.sample.logits_processor": {"AdapterLogitsProcessor": AdapterLogitsProcessor},
     }
     modules_by_name = {name: types.ModuleType(name) for name in contents}

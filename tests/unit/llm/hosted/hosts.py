@@ -83,9 +83,7 @@ def load(kind: str, converted: Path, **changes: Any) -> HostedBackend:
 
     faults = changes.pop("on_fault", None)
     served = converted.with_name("vllm") if kind == "vllm embeddings" else converted
-    backend = load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
-    assert isinstance(backend, HostedBackend)
-    return backend
+    return load_backend(settings(backend=backend_of(kind), device="auto", converted=served, **changes), faults)
 
 
 @contextlib.asynccontextmanager
@@ -106,11 +104,10 @@ def host(backend: HostedBackend) -> Any:
 
 
 def engine_of(backend: HostedBackend) -> StepEngine:
-    engine: StepEngine = host(backend).engine
-    return engine
+    return host(backend).engine
 
 
 def first_row(backend: HostedBackend) -> int:
     """Of speech in the head's logits."""
-    runtime: Any = backend._runtime
-    return runtime._prompt_format.first if hasattr(runtime, "_prompt_format") else backend._vocabulary.text_ids
+    prompt_format = getattr(backend._runtime, "_prompt_format", None)
+    return prompt_format.first if prompt_format else backend._vocabulary.text_ids

@@ -44,16 +44,12 @@ class StepEngine:
 
         self.model = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
         self.logits: Callable[[torch.Tensor], torch.Tensor] = self.model.lm_head
-        self.part = 1 << 30
-        self.steps = 0
-        self.aborts = 0
-        self.most_at_once = 0
+        self.part, self.steps, self.aborts, self.most_at_once = 1 << 30, 0, 0, 0
         self.spoil: Callable[[Logits], Logits] = lambda row: row
         self.hold = threading.Event()
         self.hold.set()
         self._requests: list[Request] = []
-        self._changed = threading.Condition()
-        self._closed = False
+        self._changed, self._closed = threading.Condition(), False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -69,11 +65,9 @@ class StepEngine:
             self._changed.notify()
 
     def abort(self, request: Request) -> None:
-        with self._changed:
-            request.aborted = True
-            self.aborts += 1
-            if request in self._requests:
-                self._requests.remove(request)
+        self._drop(request)
+        request.aborted = True
+        self.aborts += 1
 
     def close(self) -> None:
         with self._changed:

@@ -50,8 +50,7 @@ def test_made_ids_are_speech_ids_or_a_fault() -> None:
 @pytest.mark.parametrize("text_ids", [1, 80, 276, 151_663])
 def test_every_id_has_one_meaning(text_ids: int) -> None:
     vocabulary = ExtendedVocabulary(text_ids)
-    assert (vocabulary.tokens, len(vocabulary.added_tokens)) == (text_ids + 6566, 6566)
-    assert vocabulary.rows % 128 == 0
+    assert (vocabulary.tokens, len(vocabulary.added_tokens), vocabulary.rows % 128) == (text_ids + 6566, 6566, 0)
     assert 0 <= vocabulary.rows - vocabulary.tokens < 128
     assert len({*vocabulary.stops, vocabulary.start, vocabulary.task}) == 5
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,9 +15,10 @@ import torch
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.file_lock import is_locked
 from cosyserve.spec import END_OF_SPEECH
-from services.llm.generation.request import Grouping, Hop, Profile, Prompt, Sampling
+from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
 from services.llm.hosted import conversion, hosted_backend
 from services.llm.hosted.hosted_backend import MOST_FAILED_RUNS, HostedBackend
+from tests.stacks.calls import all_of, until
 from tests.unit.llm.hosted.hosts import SEAMS, backend_of, engine_of, first_row, host, hosted, library, load
 from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
 
@@ -33,18 +35,12 @@ async def ours(
         yield backend
 
 
-async def rest_of(stream: AsyncIterator[Hop]) -> list[Hop]:
-    return [hop async for hop in stream]
-
-
 async def idle(backend: HostedBackend) -> None:
-    """Until nothing runs; the test's own time limit is the bound."""
-    while engine_of(backend).active or backend.admission.admitted:
-        await asyncio.sleep(0.001)
+    """Until nothing runs."""
+    await until(lambda: not (engine_of(backend).active or backend.admission.admitted), 120)
 
 
-def broken(row: torch.Tensor) -> torch.Tensor:
-    raise ZeroDivisionError
+broken = Mock(side_effect=ZeroDivisionError)
 
 
 @pytest.mark.parametrize("by_task", [False, True])
@@ -53,7 +49,7 @@ async def test_a_cancelled_sentence_is_aborted_and_computes_no_more(ours: Hosted
     for _ in range(3):
         await anext(stream)
     if by_task:
-        reader = asyncio.create_task(rest_of(stream))
+        reader = asyncio.create_task(all_of(stream))
         await asyncio.sleep(0.01)
         reader.cancel()
         await asyncio.wait([reader])
@@ -90,7 +86,7 @@ async def test_one_too_many_is_refused_and_comes_in_later(ours: HostedBackend) -
     for stream in open_text:
         await stream.aclose()
     for stream in streams:
-        assert await rest_of(stream)
+        assert await all_of(stream)
     assert await tokens(ours, sentence(4))
     assert engine_of(ours).most_at_once <= 2
 
@@ -162,8 +158,7 @@ async def test_closing_ends_running_waiting_and_open_sentences(ours: HostedBacke
         asyncio.create_task(tokens(ours, one))
         for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))
     ]
-    while ours.admission.admitted < 4:
-        await asyncio.sleep(0.001)
+    await until(lambda: ours.admission.admitted == 4)
     engine_of(ours).hold.set()
     await ours.close()
     results = await asyncio.gather(*ended, return_exceptions=True)
@@ -185,8 +180,7 @@ async def test_impossible_requests_are_refused_before_any_work(ours: HostedBacke
     for message, wanted in impossible.items():
         with pytest.raises(InvalidRequest, match=message):
             await tokens(ours, wanted)
-    assert engine_of(ours).active == 0
-    assert ours.admission.admitted == 0
+    assert (engine_of(ours).active, ours.admission.admitted) == (0, 0)
 
 
 async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:
@@ -218,13 +212,10 @@ async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
     """Closing a failed engine must not raise, so that the next candidate can be loaded."""
     served = (converted.with_name("vllm") if kind == "vllm embeddings" else converted) / "manifest.json"
 
-    def broken() -> None:
-        raise RuntimeError("no process answers")
-
     with library(kind, monkeypatch):
         backend = load(kind, converted)
         assert is_locked(served)
-        monkeypatch.setattr(host(backend), "shutdown", broken)
+        monkeypatch.setattr(host(backend), "shutdown", Mock(side_effect=RuntimeError("no process answers")))
         await backend.close()
         engine_of(backend).close()
     assert not is_locked(served)
@@ -235,10 +226,7 @@ async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
 def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(
     kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
-    def gone(directory: Path) -> None:
-        raise FileNotFoundError(directory)
-
-    monkeypatch.setattr(conversion, "shared_engine_lock", gone)
+    monkeypatch.setattr(conversion, "shared_engine_lock", Mock(side_effect=FileNotFoundError))
     with library(kind, monkeypatch), pytest.raises(ModelError, match="cannot be held while it is served"):
         load(kind, converted)
 

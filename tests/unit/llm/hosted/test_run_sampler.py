@@ -40,8 +40,7 @@ def script(kind: str, replay: tuple[int, ...]) -> Script:
 @pytest.mark.parametrize("replay", [(), (9, 9, 9, 8, 7)])
 def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
     plain, remote = script(kind, replay), script(kind, replay)
-    decisions: list[int] = []
-    number = 0
+    decisions, number = list[int](), 0
     while remote.finish is None:
         run = RunSampler.from_plain(
             json.loads(json.dumps(RunSampler(remote.rules, remote.token_count, decisions).plain()))
@@ -83,8 +82,7 @@ def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> N
     run.rewind(1)
     assert (run.token_count, run.decisions) == (4, [5, 6, 7, first[0]])
     assert [run.decide(scores(number)) for number in range(1, 4)] == first[1:]
-    bad = np.full_like(scores(0), np.nan)
-    assert run.decide(bad) == NOT_FINITE
+    assert run.decide(scores(0) * np.nan) == NOT_FINITE
     run.rewind(0)
     assert (run.token_count, run.decide(scores(0))) == (3, first[0])
 

@@ -41,12 +41,20 @@ def block(decoder: ContinuousDecoder, state: ContinuousState, known: int = SPOKE
     """The next block of the stream, with so many generated tokens known."""
     until = state.reach(PROMPT + SPOKEN)
     (made,) = decoder.step([StepInput(state, KNOWN[:known], until, final=until == PROMPT + SPOKEN)])
-    assert isinstance(made, Decoded)
     return made
 
 
 def started(decoder: ContinuousDecoder, seed: int = 0) -> ContinuousState:
     return decoder.start(Sentence(voice(PROMPT), seed=seed))
+
+
+def heard(decoder: ContinuousDecoder, seed: int = 0) -> ContinuousState:
+    """A stream behind its first audio, during which no block is begun early."""
+    state = started(decoder, seed)
+    while not block(decoder, state).samples.size:
+        assert state.ahead is None
+    assert state.ahead is None
+    return state
 
 
 def spoken(decoder: ContinuousDecoder, known: int = SPOKEN) -> np.ndarray:
@@ -64,34 +72,23 @@ def test_the_samples_are_those_of_one_block_after_the_other(flow: Flow, known: i
 
 def test_the_next_block_begins_early_after_the_first_audio_if_its_tokens_are_known(flow: Flow) -> None:
     ahead = decoder(flow, ahead=True)
-    state = started(ahead)
-    while not block(ahead, state).samples.size:
-        assert state.ahead is None
-    assert state.ahead is None, "no early block during the first audio"
+    state = heard(ahead)
     block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 25 + 2 - PROMPT)
     assert state.ahead is None, "one token of the look-ahead is missing"
     block(ahead, state)
-    assert state.ahead is not None
     early = state.ahead
-    early.future.result()
+    _, span = early.future.result()
     steps = flow.euler_steps
     made = block(ahead, state, known=state.reach(PROMPT + SPOKEN) + 3 - PROMPT)
-    assert state.flow is early.flow
-    assert state.ahead is None
-    assert flow.euler_steps == steps
-    assert made.flow_ns == early.future.result()[1]
-    assert made.vocoder_ns is not None
+    assert (state.flow, state.ahead) == (early.flow, None)
+    assert (flow.euler_steps, made.flow_ns) == (steps, span)
     assert made.flow_ns[1] <= made.vocoder_ns[0]
 
 
 def test_one_block_is_under_way_whatever_the_number_of_streams(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = decoder(flow, ahead=True)
-    states = [started(ahead, seed) for seed in range(2)]
-    for state in states:
-        while not block(ahead, state).samples.size:
-            pass
-    began, go_on = threading.Event(), threading.Event()
-    blocks = flow.blocks
+    states = [heard(ahead, seed) for seed in range(2)]
+    began, go_on, blocks = threading.Event(), threading.Event(), flow.blocks
 
     def waiting(forks: list[FlowState], *rest: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if threading.current_thread().name.startswith("token2wav-ahead"):
@@ -102,7 +99,6 @@ def test_one_block_is_under_way_whatever_the_number_of_streams(flow: Flow, monke
     monkeypatch.setattr(flow, "blocks", waiting)
     block(ahead, states[0])
     assert began.wait(30)
-    assert states[0].ahead is not None
     block(ahead, states[1])
     assert states[1].ahead is None
     go_on.set()
@@ -111,11 +107,8 @@ def test_one_block_is_under_way_whatever_the_number_of_streams(flow: Flow, monke
 
 def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = decoder(flow, ahead=True)
-    state = started(ahead)
-    while not block(ahead, state).samples.size:
-        pass
-    step, begun = flow._solver.step, threading.Event()
-    cancelled = threading.Event()
+    state = heard(ahead)
+    step, begun, cancelled = flow._solver.step, threading.Event(), threading.Event()
 
     def slow(*arguments: object, **named: object) -> torch.Tensor:
         if threading.current_thread().name.startswith("token2wav-ahead"):
@@ -126,16 +119,13 @@ def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkey
     monkeypatch.setattr(flow._solver, "step", slow)
     block(ahead, state)
     early = state.ahead
-    assert early is not None
     assert begun.wait(30)
     steps = flow.euler_steps
     state.cancel()
     cancelled.set()
-    assert early.future.result()[0] is None
+    assert (early.future.result()[0], early.flow.encoder.bytes) == (None, 0)
     assert flow.euler_steps == steps + 1, "the step that was just beginning"
-    assert early.flow.encoder.bytes == 0
-    (made,) = ahead.step([StepInput(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)])
-    assert made is None
+    assert ahead.step([StepInput(state, KNOWN, state.reach(PROMPT + SPOKEN), final=False)]) == [None]
     left = weakref.ref(early.flow)
     del state, early
     gc.collect()
@@ -143,8 +133,6 @@ def test_a_cancelled_stream_stops_what_was_begun_and_frees_it(flow: Flow, monkey
 
 
 def test_two_threads_of_an_operation_each_need_four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
-    assert core_to_spare(1)
-    assert not core_to_spare(2)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3})
-    assert not core_to_spare(1)
+    for cores, threads, spare in (({0, 1, 2}, 1, True), ({0, 1, 2}, 2, False), ({3}, 1, False)):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        assert core_to_spare(threads) == spare

@@ -79,33 +79,6 @@ def test_results_come_through_addresses() -> None:
     assert run(Slots(CPU, 1), Doubling(), 2, 1.5).tolist() == [[3.0] * 3] * 2
 
 
-def test_who_finds_no_slot_waits_and_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited = threading.Event()
-    slots, engine = Slots(CPU, 2), Doubling()
-    wait = slots._changed.wait
-    monkeypatch.setattr(slots._changed, "wait", lambda: waited.set() or wait())
-    held, release, made = threading.Barrier(3), threading.Event(), []
-
-    def hold() -> None:
-        with slots.lease():
-            held.wait(10)
-            release.wait(10)
-
-    holders = [threading.Thread(target=hold) for _ in range(2)]
-    for thread in holders:
-        thread.start()
-    held.wait(10)
-    assert slots.free == 0
-    third = threading.Thread(target=lambda: made.append(run(slots, engine, 1)))
-    third.start()
-    assert waited.wait(10)
-    assert made == []
-    release.set()
-    for thread in (*holders, third):
-        thread.join(10)
-    assert (len(made), slots.free) == (1, 2)
-
-
 def test_many_threads_share_few_slots() -> None:
     slots, engine, made = Slots(CPU, 2), Doubling(), []
     threads = [

@@ -127,7 +127,8 @@ class Setup:
     @property
     def all_back(self) -> bool:
         """Nothing is held but kept prompts."""
-        pages, kept = self.decoder._pages, self.decoder.prompts.bytes // self.flow.page_bytes
+        pages = self.decoder._pages
+        kept = self.decoder.prompts.bytes // self.flow.page_bytes
         return (pages.free, len(self.decoder._slots._free)) == (pages.count - kept, 19)
 
     def start(self, prompt: int, key: str = "", speed: float = 1.0, seed: int = 1) -> PagedState:
@@ -383,7 +384,8 @@ def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
     """The cost of a step is recorded by the number of blocks in it."""
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=0))
-    step, slot, counted = NextStep(StepCosts(), budget, batches=True), begun(setup, Schedule(0, 1, (25,))), []
+    step = NextStep(StepCosts(), budget, batches=True)
+    slot, counted = begun(setup, Schedule(0, 1, (25,))), []
     slot.tokens = some(200, 1)
     for _ in range(5):
         (work,) = step.of([slot], 0.0)

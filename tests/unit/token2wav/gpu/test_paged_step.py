@@ -56,6 +56,18 @@ def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Ten
     return flow, units, wanted
 
 
+def run_step(
+    flow: Flow, encoder: PagedEncoder, estimator: PagedEstimator, table: UnitTable, pool: Tensor, layout: Layout,
+    units: list[Unit], *, size: int = 0, **how: bool,
+) -> None:  # fmt: skip
+    """The first Euler step of a batch of `size`, by default as many as there are units."""
+    size = size or len(units)
+    table.fill(units, size)
+    encoder(table, pool, layout, size)
+    estimator.prepare(encoder.mu, flow.noise, table, pool, layout, size)
+    estimator.step(0, table, pool, layout, size, **how)
+
+
 @pytest.mark.parametrize(
     ("kept", "by_head"), [(True, False), (False, False), (True, True)], ids=["kept", "recomputed", "together, by head"]
 )
@@ -75,14 +87,11 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
     pool = torch.full((6 * layout.elements,), float("nan"))
     made: list[tuple[Tensor, Tensor]] = []
     for group in (units[:1], units[1:]) if apart else (units,):
-        table.fill(group, len(group))
-        encoder(table, pool, layout, len(group))
-        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, len(group))
-        estimator.step(0, table, pool, layout, len(group), long=apart)
+        run_step(flow, encoder, estimator, table, pool, layout, group, long=apart)
         made += [(encoder.mu[at].clone(), estimator.x[at].clone()) for at in range(len(group))]
-    for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
-        torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
-        torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+    for found, right in zip(made, wanted, strict=True):
+        for rows, wanted_rows in zip(found, right, strict=True):
+            torch.testing.assert_close(rows[: len(wanted_rows)], wanted_rows, rtol=0, atol=2e-5)
     room = estimator.transformer_buffers
     assert (bool(room.heads.any()), bool(room.attended.any())) == (by_head, not by_head)
 
@@ -106,10 +115,7 @@ def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> 
     layout, table = Layout(config), UnitTable(1, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     for unit, (_, wanted_x) in zip(units, wanted, strict=True):
-        table.fill([unit], 1)
-        encoder(table, pool, layout, 1)
-        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
-        estimator.step(0, table, pool, layout, 1)
+        run_step(flow, encoder, estimator, table, pool, layout, [unit])
         torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
     room, by_head = estimator.transformer_buffers, meeting > 0 and frames > 0
     filled = (bool(room.partial.any()), bool(room.heads.any()), bool(room.wide.any()), bool(room.attended.any()))
@@ -141,10 +147,8 @@ def test_a_stream_that_is_not_finite_changes_no_other_stream_of_its_batch() -> N
     estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
     layout, table = Layout(SMALL), UnitTable(4, CPU)
     pool = torch.full((4 * layout.elements,), float("nan"))
-    table.fill([whole, broken, short], 4)  # the fourth fills the batch up
-    encoder(table, pool, layout, 4)
-    estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 4)
-    estimator.step(0, table, pool, layout, 4, long=False)
-    torch.testing.assert_close(estimator.x[0, : len(wanted_whole)], wanted_whole, rtol=0, atol=2e-5)
-    torch.testing.assert_close(estimator.x[2, : len(wanted_short)], wanted_short, rtol=0, atol=2e-5)
+    # the fourth fills the batch up
+    run_step(flow, encoder, estimator, table, pool, layout, [whole, broken, short], size=4, long=False)
+    for at, wanted in ((0, wanted_whole), (2, wanted_short)):
+        torch.testing.assert_close(estimator.x[at, : len(wanted)], wanted, rtol=0, atol=2e-5)
     assert estimator.x[1].isnan().any()

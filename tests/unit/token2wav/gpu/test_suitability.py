@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from cosyserve.errors import SettingsError
 from services.token2wav import torch_backend
-from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.decoders.continuous import ContinuousDecoder
-from services.token2wav.gpu.device.suitability import pages_within, reporting_out_of_memory
+from services.token2wav.gpu.device.suitability import kernels_compile, pages_within, reporting_out_of_memory
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.inputs.request import Profile
 from services.token2wav.loading import load_backend
@@ -38,14 +39,12 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
 
 
-def fails_with(error: Exception) -> SimpleNamespace:
-    def load_paged(*parts: object) -> Backend:
-        from services.token2wav.gpu.device.suitability import kernels_compile
-
-        with kernels_compile():
-            raise error
-
-    return SimpleNamespace(load_paged=load_paged)
+def fails_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The paged engine fails while its kernels are compiled."""
+    pytest.importorskip("triton")
+    load_paged = kernels_compile()(Mock(side_effect=error))
+    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(load_paged=load_paged))
+    return "cuda"
 
 
 def without_triton(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -63,17 +62,12 @@ def another_gpu(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
-    pytest.importorskip("triton")
-    monkeypatch.setitem(
-        sys.modules, MODULE, fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line"))
-    )
-    return "cuda"
+    return fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line"), monkeypatch)
 
 
 def too_small_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> str:
     errors = pytest.importorskip("triton.runtime.errors")
-    monkeypatch.setitem(sys.modules, MODULE, fails_with(errors.OutOfResources(200000, 101376, "shared memory")))
-    return "cuda"
+    return fails_with(errors.OutOfResources(200000, 101376, "shared memory"), monkeypatch)
 
 
 OBSTACLES = [
@@ -103,7 +97,7 @@ def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
         load_backend("torch", replace(settings, gpu_engine="paged"))
     assert not caplog.records
     served = load_backend("torch", settings)
-    assert isinstance(served.decoders[Profile.CONTINUOUS], ContinuousDecoder)
+    assert type(served.decoders[Profile.CONTINUOUS]) is ContinuousDecoder
     assert served.identity.precision == "float32"
     (record,) = caplog.records
     assert re.search(f"^falling back to the readable engine, which is far slower: .*{reason}", record.getMessage())
@@ -113,8 +107,7 @@ def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
     "error", [SettingsError("a budget that does not fit"), RuntimeError("an illegal memory access")]
 )
 def test_what_is_no_obstacle_is_no_reason_to_serve_slower(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("triton")
-    monkeypatch.setitem(sys.modules, MODULE, fails_with(error))
+    fails_with(error, monkeypatch)
     with pytest.raises(type(error), match=str(error)):
         load_backend("torch", GPU)
 

@@ -56,8 +56,11 @@ def large_tiles(described: bool) -> Launcher:
     """The interpreter takes its time by the program. described: blocks are fetched by descriptors
     where that is possible.
     """
-    sound: Tiles = ((MANY, Tile(2048, 64, 32, 1, 1, described=described)),)
-    kinds = {kind: sound for kind in SOUND_TILES if kind.startswith("sound")}
+    kinds: Tiles = {
+        kind: ((MANY, Tile(2048, 64, 32, 1, 1, described=described)),)
+        for kind in SOUND_TILES
+        if kind.startswith("sound")
+    }
     return Launcher(False, kinds | {"pitch": ((MANY, Tile(64, 32, 32)),), "excitation": ((MANY, Tile(8192, 0)),)})
 
 

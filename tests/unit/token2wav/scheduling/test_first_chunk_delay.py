@@ -16,7 +16,7 @@ from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.measurements import ForecastErrors
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.stream_slot import HopAudio, StreamSlot
+from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP = 0.05
@@ -37,46 +37,14 @@ class Quiet(ModelledDecoder):
         return made
 
 
-def quick(clock: VirtualClock, seconds: float, widest_step: int) -> Quiet:
-    """A decoder whose steps take `seconds`, of however many streams."""
-    times = Times(flow={32: seconds}, vocoder={32: 0.0}, host=0.0, jitter=0.0)
-    return Quiet(clock, times, lambda: False, widest_step)
+def complete(batcher: Batcher, sentence: Sentence, tokens: int, deliver: Callable[[object], object]) -> None:
+    """Open a stream whose tokens are all there."""
+    slot = batcher.open(sentence, deliver)
+    batcher.feed(slot, voice(tokens).tokens)
+    batcher.finish(slot)
 
 
-class Calls:
-    """Sentences for `batcher`, on a clock of the test."""
-
-    batcher: Batcher
-
-    def __init__(self) -> None:
-        self.clock = VirtualClock(lambda: self.batcher.close())
-
-    def open(
-        self, sentence: Sentence, hear: Callable[[HopAudio], object], *messages: tuple[float, int], ends: bool = True
-    ) -> StreamSlot:
-        """messages: when, and how many tokens; behind the last one the sentence ends."""
-
-        def heard(arrival: object) -> None:
-            if isinstance(arrival, HopAudio):
-                hear(arrival)
-                self.batcher.taken(slot)
-
-        slot = self.batcher.open(sentence, heard)
-        for at, count in messages:
-            self.clock.after(at, partial(self.batcher.feed, slot, voice(count).tokens))
-        if ends:
-            self.clock.after(messages[-1][0], lambda: self.batcher.finish(slot))
-        return slot
-
-    def say(self, sentence: Sentence, count: int, hear: Callable[[object], object]) -> StreamSlot:
-        """A sentence whose tokens are all there."""
-        slot = self.batcher.open(sentence, hear)
-        self.batcher.feed(slot, voice(count).tokens)
-        self.batcher.finish(slot)
-        return slot
-
-
-class Scene(Calls):
+class Scene:
     """One observed stream and others that are decoded before it; each takes `step`. gap: seconds
     from the first message of 13 + 3 tokens to the next one of 25. cold: no measurements of the
     engine yet. quiet: inaudible seconds at the beginning of a sentence.
@@ -95,8 +63,9 @@ class Scene(Calls):
         quiet: float = 0.0,
         **sentence: object,
     ) -> None:
-        super().__init__()
-        decoder = quick(self.clock, step, widest_step)
+        self.clock = VirtualClock(lambda: self.batcher.close())
+        times = Times(flow={32: step}, vocoder={32: 0.0}, host=0.0, jitter=0.0)
+        decoder = Quiet(self.clock, times, lambda: False, widest_step)
         decoder.quiet_seconds = quiet
         limits = Limits(max_streams=99, state_bytes=1 << 40)
         self.batcher = Batcher({Profile.CONTINUOUS: decoder}, limits, hold_seconds=hold_seconds, clock=self.clock)
@@ -121,15 +90,18 @@ class Scene(Calls):
         return [(round(at - 2.0 - self.step, 3), seconds) for at, seconds in self.arrivals]
 
     def speak(self, sentence: Sentence, later: float, gap: float, arrivals: list[tuple[float, float]]) -> None:
-        observed = arrivals is self.arrivals
+        def heard(arrival: object) -> None:
+            if isinstance(arrival, HopAudio):
+                arrivals.append((self.clock.now(), round(arrival.samples.size / 24000, 2)))
+                self.spans += [timing.name for timing in arrival.timings if arrivals is self.arrivals]
+                self.batcher.taken(slot)
 
-        def hear(arrival: HopAudio) -> None:
-            arrivals.append((self.clock.now(), round(arrival.samples.size / 24000, 2)))
-            self.spans += [timing.name for timing in arrival.timings if observed]
-
-        messages = [(2.0 + later + at, count) for at, count in ((0.0, 16), (gap, 25), (2 * gap, 25))]
+        slot = self.batcher.open(sentence, heard)
+        for at, tokens in ((0.0, 16), (gap, 25), (2 * gap, 25)):
+            self.clock.after(2.0 + later + at, partial(self.batcher.feed, slot, voice(tokens).tokens))
         # Others stay open behind their tokens.
-        self.open(sentence, hear, *messages, ends=observed)
+        if arrivals is self.arrivals:
+            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(slot))
 
 
 def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None:
@@ -266,7 +238,7 @@ def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> N
     served: list[str] = []
     for name, left in (("patient", 1.0), ("hungry", 0.05)):
         sentence = Sentence(voice(87), sentence_index=1, listener_seconds=left)
-        scene.say(sentence, 30, lambda _, name=name: served.append(name))  # type: ignore[misc]
+        complete(scene.batcher, sentence, 30, lambda _, name=name: served.append(name))  # type: ignore[misc]
     scene.batcher.serve()
     assert served[0] == "hungry"
 
@@ -281,7 +253,7 @@ def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_l
     begun = scene.clock.now()
     for index in (0, 1):
         sentence = Sentence(voice(87), sentence_index=index, utterance=5)
-        scene.say(sentence, 15, lambda _, index=index: heard.append((index, scene.clock.now())))  # type: ignore[misc]
+        complete(scene.batcher, sentence, 15, lambda _, index=index: heard.append((index, scene.clock.now())))  # type: ignore[misc]
     scene.batcher.serve()
     (first, at), (second, later) = heard
     assert (first, second) == (0, 1)
@@ -294,7 +266,7 @@ def test_a_whole_sentence_in_one_piece_leaves_at_once_when_the_next_is_given_up(
     scene = Scene(gap=0.1, others=0, widest_step=1, step=0.9, hold_seconds=2.0)
     heard: list[float] = []
     begun = scene.clock.now()
-    scene.say(Sentence(voice(87), utterance=5), 15, lambda _: heard.append(scene.clock.now()))
+    complete(scene.batcher, Sentence(voice(87), utterance=5), 15, lambda _: heard.append(scene.clock.now()))
     second = scene.batcher.open(Sentence(voice(87), sentence_index=1, utterance=5), lambda _: None)
     scene.clock.after(1.0, lambda: scene.batcher.cancel(second))
     scene.batcher.feed(second, voice(15).tokens)
@@ -338,22 +310,36 @@ def test_a_forecast_is_compared_with_what_came() -> None:
 SERVED, LONG = 0.08, 5.0
 
 
-class MixedScene(Calls):
+class MixedScene:
     """Steps of the served profile take SERVED, those of the others LONG. full: streams hold all the
     memory there is.
     """
 
     def __init__(self, *, full: bool = False) -> None:
-        super().__init__()
-        batching, single = (quick(self.clock, seconds, widest) for seconds, widest in ((SERVED, 32), (LONG, 1)))
+        self.clock = VirtualClock(lambda: self.batcher.close())
+        batching, single = (self._decoder(seconds, widest) for seconds, widest in ((SERVED, 32), (LONG, 1)))
         single.goes_on_without_room = False
         decoders = {Profile.CONTINUOUS: batching, Profile.UPSTREAM: single, Profile.OFFLINE: single}
         self.batcher = Batcher(decoders, Limits(max_streams=99, state_bytes=0 if full else 1 << 40), clock=self.clock)
         self.heard: list[tuple[str, float]] = []
 
+    def _decoder(self, seconds: float, widest: int) -> ModelledDecoder:
+        return ModelledDecoder(
+            self.clock, Times(flow={32: seconds}, vocoder={32: 0.0}, host=0.0, jitter=0.0), lambda: False, widest
+        )
+
     def speak(self, name: str, profile: Profile, *messages: tuple[float, int]) -> None:
-        sentence = Sentence(voice(87), profile=profile)
-        self.open(sentence, lambda _: self.heard.append((name, round(self.clock.now(), 3))), *messages)
+        """messages: when, and how many tokens."""
+
+        def hear(arrival: object) -> None:
+            if isinstance(arrival, HopAudio):
+                self.heard.append((name, round(self.clock.now(), 3)))
+                self.batcher.taken(slot)
+
+        slot = self.batcher.open(Sentence(voice(87), profile=profile), hear)
+        for at, count in messages:
+            self.clock.after(at, partial(self.batcher.feed, slot, voice(count).tokens))
+        self.clock.after(messages[-1][0], lambda: self.batcher.finish(slot))
 
     def first(self) -> dict[str, float]:
         """When each was heard first."""

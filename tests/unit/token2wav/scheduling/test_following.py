@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Callable
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,26 +25,12 @@ def sentence(index: int, utterance: int = 7, left: float = 0.0) -> Sentence:
 
 @pytest.fixture
 def batcher() -> Batcher:
-    """One whose thread is not started: nothing is decoded."""
-    return Batcher(
-        {Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 40, reserve_tokens=0), clock=Still()
-    )
-
-
-class Still:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wait(self, changed: object, seconds: float | None) -> None:
-        raise AssertionError("nothing waits here")
-
-    def after(self, seconds: float, call: object) -> Callable[[], None]:
-        raise AssertionError("nothing is timed here")
+    """One whose thread is not started, with a clock that stands still: nothing is decoded, waits
+    or is timed.
+    """
+    clock = Mock(spec_set=["now"], **{"now.return_value": 100.0})
+    limits = Limits(max_streams=2, state_bytes=1 << 40, reserve_tokens=0)
+    return Batcher({Profile.CONTINUOUS: FakeDecoder()}, limits, clock=clock)
 
 
 def opened(batcher: Batcher, one: Sentence, tokens: int = 0) -> StreamSlot:
@@ -109,7 +95,7 @@ def test_a_request_has_one_place_for_both_its_sentences(batcher: Batcher) -> Non
 
 def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(batcher: Batcher) -> None:
     now = time.monotonic()
-    batcher._clock.time = now  # type: ignore[attr-defined]
+    batcher._clock.now.return_value = now  # type: ignore[attr-defined]
     ample = opened(batcher, sentence(0, utterance=1), tokens=28)
     ample.is_playing, ample.plays_until = True, now + 1.5
     short = opened(batcher, sentence(0, utterance=2), tokens=12)

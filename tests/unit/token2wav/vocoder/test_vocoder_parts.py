@@ -4,7 +4,7 @@ frame.
 """
 
 from dataclasses import replace
-from pathlib import Path
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
@@ -19,17 +19,16 @@ from services.token2wav.vocoder.source import F0Predictor
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import VocoderConfig, load_weights, read_config
+from tests.unit.token2wav.speaking import GOLDEN
 
 MEL = torch.randn(80, 200, generator=torch.Generator().manual_seed(0))
 
 
 def stretched(speed: float, frames: int, cuts: list[int]) -> Tensor:
-    state, made, begin = MelStretch(speed), [], 0
-    for cut in cuts:
-        end = min(frames, begin + cut)
-        made.append(state.step(MEL[:, begin:end], final=False))
-        begin = end
-    made.append(state.step(MEL[:, begin:frames], final=True))
+    state = MelStretch(speed)
+    borders = [0, *(min(frames, at) for at in accumulate(cuts)), frames]
+    pieces = [MEL[:, begin:end] for begin, end in pairwise(borders)]
+    made = [state.step(piece, final=at == len(cuts)) for at, piece in enumerate(pieces)]
     return torch.cat(made, dim=1)
 
 
@@ -43,21 +42,20 @@ def test_any_cutting_is_the_whole(speed: float, frames: int, cuts: list[int]) ->
 
 def test_positions() -> None:
     """A ramp comes back as the positions themselves."""
-    ramp = torch.arange(100.0).expand(80, -1)
-    state = MelStretch(1.25)
-    got = state.step(ramp, final=True)[0]
-    want = (torch.arange(80) + 0.5) * 1.25 - 0.5
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+    got = MelStretch(1.25).step(torch.arange(100.0).expand(80, -1), final=True)[0]
+    torch.testing.assert_close(got, (torch.arange(80) + 0.5) * 1.25 - 0.5, rtol=0, atol=1e-5)
 
 
 def test_where_the_lengths_divide_streaming_is_the_reference_rule() -> None:
     torch.testing.assert_close(stretched(1.25, 100, [7, 13]), MelStretch.offline(MEL[:, :100], 1.25), rtol=0, atol=2e-6)
 
 
-def test_frames_come_out_as_early_as_they_can() -> None:
+def test_frames_come_out_as_early_as_they_can_and_none_behind_the_last() -> None:
     state = MelStretch(0.5)
     assert state.step(MEL[:, :10], final=False).shape[1] == 19
     assert state.step(MEL[:, 10:10], final=True).shape[1] == 1
+    with pytest.raises(InternalFault, match="after the final one"):
+        state.step(MEL, final=True)
 
 
 def test_speed_one_is_untouched() -> None:
@@ -77,14 +75,7 @@ def test_memory_stays_small() -> None:
         assert state.bytes <= 80 * 4 * 4
 
 
-def test_a_step_after_the_final_one_is_refused() -> None:
-    state = MelStretch(1.5)
-    state.step(MEL, final=True)
-    with pytest.raises(InternalFault, match="after the final one"):
-        state.step(MEL, final=True)
-
-
-TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
+TINY = ModelDirectory(GOLDEN)
 FRAMES, TOUCHED = 44, 22
 CPU = torch.device("cpu")
 HUGE = 1e12  # at the rim of the field an ordinary change drowns in the rounding of float64
@@ -113,11 +104,9 @@ def changed_frames(before: Tensor, after: Tensor, per_frame: int) -> tuple[int, 
 @torch.inference_mode()
 def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConfig) -> None:
     mel, source = noise(1, 80, FRAMES), torch.zeros(1, 480 * FRAMES, dtype=torch.float64)
-    touched = mel.clone()
-    touched[:, :, TOUCHED] += HUGE
-    first, last = changed_frames(
-        vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(touched, source, 0, FRAMES), 480
-    )
+    before = vocoder.filter(mel, source, 0, FRAMES)
+    mel[:, :, TOUCHED] += HUGE
+    first, last = changed_frames(before, vocoder.filter(mel, source, 0, FRAMES), 480)
     field = context(config)
     assert (TOUCHED - first, last - TOUCHED) == (field.mel_after, field.mel_before)
 
@@ -127,9 +116,9 @@ def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConf
 def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, place: int) -> None:
     mel, source = noise(1, 80, FRAMES), noise(1, 480 * FRAMES)
     sample = 480 * TOUCHED + place
-    touched = source.clone()
-    touched[:, sample] += HUGE
-    measured = changed_frames(vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(mel, touched, 0, FRAMES), 480)
+    before = vocoder.filter(mel, source, 0, FRAMES)
+    source[:, sample] += HUGE
+    measured = changed_frames(before, vocoder.filter(mel, source, 0, FRAMES), 480)
     field = context(config)
     seeing = [n for n in range(FRAMES) if 480 * n - field.source_before <= sample < 480 * (n + 1) + field.source_after]
     assert measured == (seeing[0], seeing[-1])
@@ -138,12 +127,11 @@ def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, pl
 @torch.inference_mode()
 def test_measured_through_f0(vocoder: Vocoder) -> None:
     mel = noise(1, 80, FRAMES)
-    touched = mel.clone()
-    touched[:, :, TOUCHED] += 100.0
-    f0, other = vocoder.f0(mel), vocoder.f0(touched)
+    f0 = vocoder.f0(mel)
+    mel[:, :, TOUCHED] += 100.0
+    other = vocoder.f0(mel)
     assert changed_frames(f0, other, 1) == (TOUCHED - F0Predictor.reach, TOUCHED + F0Predictor.reach)
-    waves, _, _ = vocoder.source.waves(f0, None, ended=True)
-    bent, _, _ = vocoder.source.waves(other, None, ended=True)
+    waves, bent = (vocoder.source.waves(each, None, ended=True)[0] for each in (f0, other))
     first = int((waves != bent).any(dim=2).flatten().nonzero()[0])
     # The phase begins to move half a frame before the first frame whose f0 changed.
     assert 480 * (TOUCHED - F0Predictor.reach) - 240 <= first < 480 * (TOUCHED - F0Predictor.reach) - 230
