@@ -158,18 +158,16 @@ async def main() -> None:
     with calls.tried("ElevenLabsTTSService, interrupted, then another reply") as found:
         found.append(await interrupted(url))
     with calls.tried("ElevenLabsHttpTTSService, words with times") as found:
-        async with aiohttp.ClientSession() as session:
-            async with Spoken(http(url, session)) as spoken:
-                await reply(spoken, early=False)
-                found.append(check(spoken.listener))
+        async with aiohttp.ClientSession() as session, Spoken(http(url, session)) as spoken:
+            await reply(spoken, early=False)
+            found.append(check(spoken.listener))
     with calls.tried("ElevenLabsHttpTTSService, a voice that does not exist: ErrorFrame") as found:
-        async with aiohttp.ClientSession() as session:
-            async with Spoken(http(url, session, "nobody")) as spoken:
-                await spoken.worker.queue_frame(TTSSpeakFrame("Nothing is heard."))
-                async with asyncio.timeout(60):
-                    while not spoken.listener.errors:
-                        await asyncio.sleep(0.1)
-                assert "voice_not_found" in spoken.listener.errors[0].error
+        async with aiohttp.ClientSession() as session, Spoken(http(url, session, "nobody")) as spoken:
+            await spoken.worker.queue_frame(TTSSpeakFrame("Nothing is heard."))
+            async with asyncio.timeout(60):
+                while not spoken.listener.errors:
+                    await asyncio.sleep(0.1)
+            assert "voice_not_found" in spoken.listener.errors[0].error
     calls.end()
 
 
