@@ -98,10 +98,7 @@ def realtime(url: str) -> bytes:
     heard = threading.Event()
 
     def text() -> Iterator[str]:
-        yield from (
-            f"{word} "
-            for word in ["Your", "table", "is", "booked.", "Please", "call", "us", "if", "you", "are", "late,"]
-        )
+        yield from ("Your ", "table ", "is ", "booked. ", "Please ", "call ", "us ", "if ", "you ", "are ", "late, ")
         for _ in range(60):
             yield "very "
             if heard.wait(0.5):

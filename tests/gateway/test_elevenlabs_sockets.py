@@ -347,57 +347,54 @@ async def test_a_caller_that_stops_reading_is_disconnected() -> None:
             ws.transport.abort()
 
 
+NO_MESSAGES: list[tuple[list[Any], str]] = [
+    (["{"], "JSON"),
+    (["[]"], "object"),
+    ([b"\0"], "binary"),
+    (["{}"], "text"),
+    ([{"txt": "one"}], "text"),
+    ([{"text": 1}], "text"),
+    ([{"text": "one", "flush": "perhaps"}], "flush"),
+    ([{"text": " ", "voice_settings": {"speed": "fast"}}], "voice_settings.speed"),
+    ([{"text": " ", "voice_settings": []}], "voice_settings"),
+    ([{"text": " ", "generation_config": {"seed": -1}}], "generation_config.seed"),
+    ([{"text": "one", "context_id": "x" * 200}], "context_id"),
+    (['{"text": "\\ud800"}'], "surrogate"),
+    ([{"text": "x" * 100_000}], "100000"),
+    ([{"text": "x" * 99_000}] * 3, "200000"),
+]
+NO_QUERIES: list[tuple[Message, str]] = [
+    ({"output_format": "mp3"}, "output_format"),
+    ({"inactivity_timeout": 0}, "inactivity_timeout"),
+    ({"inactivity_timeout": "nan"}, "inactivity_timeout"),
+    ({"seed": "x"}, "seed"),
+    ({"auto_mode": "perhaps"}, "auto_mode"),
+    ({"mode": "letters"}, "mode"),
+]
+
+
 @pytest.mark.parametrize("kind", [SINGLE, MULTI])
-@pytest.mark.parametrize(
-    ("messages", "words"),
-    [
-        (["{"], "JSON"),
-        (["[]"], "object"),
-        ([b"\0"], "binary"),
-        (["{}"], "text"),
-        ([{"txt": "one"}], "text"),
-        ([{"text": 1}], "text"),
-        ([{"text": "one", "flush": "perhaps"}], "flush"),
-        ([{"text": " ", "voice_settings": {"speed": "fast"}}], "voice_settings.speed"),
-        ([{"text": " ", "voice_settings": []}], "voice_settings"),
-        ([{"text": " ", "generation_config": {"seed": -1}}], "generation_config.seed"),
-        ([{"text": "one", "context_id": "x" * 200}], "context_id"),
-        (['{"text": "\\ud800"}'], "surrogate"),
-        ([{"text": "x" * 100_000}], "100000"),
-        ([{"text": "x" * 99_000}] * 3, "200000"),
-    ],
-)
-async def test_what_cannot_be_understood_is_refused_and_ends_the_connection(
-    kind: str, messages: list[Any], words: str
-) -> None:
-    async with connected(kind) as (ws, _, running):
+async def test_what_cannot_be_understood_is_refused_and_ends_the_connection(kind: str) -> None:
+    async with scripted_gateway() as (served, running):
         hold_back(running)
-        await send(ws, {"text": "one "}, *messages)
-        async with asyncio.timeout(20):
-            error = json.loads(await ws.recv())
-        assert (error["error"], error["code"]) == ("invalid_request", 1008)
-        assert words in error["message"]
-        assert await closed(ws) == 1008
-        await all_idle(running)
+        for messages, words in NO_MESSAGES:
+            async with connect(address(served, kind)) as ws:
+                await send(ws, {"text": "one "}, *messages)
+                async with asyncio.timeout(20):
+                    error = json.loads(await ws.recv())
+                assert (error["error"], error["code"]) == ("invalid_request", 1008)
+                assert words in error["message"]
+                assert await closed(ws) == 1008
+            await all_idle(running)
 
 
 @pytest.mark.parametrize("kind", [SINGLE, MULTI])
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        ({"output_format": "mp3"}, "output_format"),
-        ({"inactivity_timeout": 0}, "inactivity_timeout"),
-        ({"inactivity_timeout": "nan"}, "inactivity_timeout"),
-        ({"seed": "x"}, "seed"),
-        ({"auto_mode": "perhaps"}, "auto_mode"),
-        ({"mode": "letters"}, "mode"),
-    ],
-)
-async def test_an_address_that_cannot_be_understood_is_refused(kind: str, query: Message, words: str) -> None:
-    async with connected(kind, **query) as (ws, _, _):
-        error = json.loads(await ws.recv())
-        assert words in error["message"]
-        assert await closed(ws) == 1008
+async def test_an_address_that_cannot_be_understood_is_refused(kind: str) -> None:
+    async with scripted_gateway() as (served, _):
+        for query, words in NO_QUERIES:
+            async with connect(address(served, kind, **query)) as ws:
+                assert words in json.loads(await ws.recv())["message"]
+                assert await closed(ws) == 1008
 
 
 async def test_a_failure_of_the_only_context_ends_the_connection() -> None:
