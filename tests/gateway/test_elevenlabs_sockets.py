@@ -239,6 +239,18 @@ async def test_a_context_that_finishes_is_cancelled_when_it_is_closed_again() ->
         await all_idle(running)
 
 
+async def test_contexts_that_are_closed_at_any_moment_report_no_error() -> None:
+    async with connected(MULTI) as (ws, _, running):
+        for number in range(40):
+            name = f"a{number % 3}"
+            await send(ws, {"text": "one two ", "context_id": name})
+            await asyncio.sleep(0.004 * (number % 10))
+            await send(ws, {"context_id": name, "close_context": True})
+            messages = await until_final(ws, name)
+            assert not [message for message in messages if "error" in message]
+        await all_idle(running)
+
+
 async def test_auto_mode_does_not_count_as_a_flush_of_the_caller() -> None:
     async with connected(MULTI, auto_mode="true") as (ws, _, running):
         hook(running, "token2wav", hang)
