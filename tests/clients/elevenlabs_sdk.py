@@ -98,7 +98,7 @@ def realtime(url: str) -> bytes:
     heard = threading.Event()
 
     def text() -> Iterator[str]:
-        yield from (f"{word} " for word in "Your table is booked. Please call us if you are late,".split())
+        yield from ("Your ", "table ", "is ", "booked. ", "Please ", "call ", "us ", "if ", "you ", "are ", "late, ")
         for _ in range(60):
             yield "very "
             if heard.wait(0.5):
@@ -154,9 +154,7 @@ def main() -> None:
         assert starts == sorted(starts)
         found.append(f"{len(characters)} characters from {starts[0]:.2f} to {starts[-1]:.2f} s")
     with calls.tried("text_to_speech.convert_with_timestamps"):
-        answer = client.text_to_speech.convert_with_timestamps(
-            VOICE, text=TEXT, seed=SEED, output_format="pcm_24000"
-        )
+        answer = client.text_to_speech.convert_with_timestamps(VOICE, text=TEXT, seed=SEED, output_format="pcm_24000")
         assert base64.b64decode(answer.audio_base_64) == whole
         assert answer.alignment is not None
         assert "".join(answer.alignment.characters) == TEXT

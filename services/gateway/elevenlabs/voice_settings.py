@@ -13,7 +13,7 @@ Seed = Annotated[int, Field(ge=0, lt=1 << 64)]
 class Lenient(BaseModel):
     """Fields that are null count as absent, unknown ones are ignored."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod

@@ -60,6 +60,8 @@ class WrittenText:
         for next_i, next_j in [*pairs, (len(words), count)]:
             if i < next_i or j < next_j:
                 at = self._differing(stretches, words[i:next_i], found[j:next_j], at)
+                if next_j > j and next_i < len(words) and self._rest[at : at + 1] == ".":
+                    at = self._abbreviated(stretches, at)
             if next_i < len(words):
                 at = self._same(stretches, words[next_i], found[next_j], at)
             i, j = next_i + 1, next_j + 1
@@ -111,6 +113,12 @@ class WrittenText:
         stretches.append(Stretch(self._rest[at:begin], self._rest[at:begin]))
         stretches.append(Stretch(self._rest[begin:end], spoken, times))
         return end
+
+    def _abbreviated(self, stretches: list[Stretch], at: int) -> int:
+        """A full stop inside of a sentence belongs to the word before it, which it abbreviates."""
+        last = stretches[-1]
+        stretches[-1] = Stretch(last.written + ".", last.spoken, last.times)
+        return at + 1
 
     def _is_sign(self, place: int) -> bool:
         character = self._rest[place]

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve import telemetry
 from cosyserve.errors import CallerStalled, CosyserveError
-from cosyserve.tasks import cancel_all
+from cosyserve.tasks import cancel_all, retrieve_error
 from services.gateway.elevenlabs.error_detail import close_code, error_message
 from services.gateway.elevenlabs.output_format import read_output_format
 from services.gateway.elevenlabs.premade_voices import voice_of
@@ -30,7 +30,7 @@ from services.gateway.speech.speaking import speaker_of
 from services.gateway.websocket.conversation import Conversation
 
 log = logging.getLogger(__name__)
-_NORMAL = 1000
+_NORMAL, _LOST = 1000, 1006
 Tags = dict[str, object]
 """What names the context of a message."""
 
@@ -62,7 +62,9 @@ class Connection:
         """
         context = Context(self._form, lambda message: self.send(message | tags))
         before = None if after is None else self._running.get(after)
-        self._running[context] = asyncio.create_task(self._run(context, tags, before, alone))
+        task = asyncio.create_task(self._run(context, tags, before, alone))
+        task.add_done_callback(retrieve_error)  # of several that fail, the first one is raised
+        self._running[context] = task
         return context
 
     async def stop(self, context: Context) -> None:
@@ -71,9 +73,12 @@ class Connection:
         await context.stop()
 
     async def send(self, message: dict[str, object]) -> None:
-        """Raises CallerStalled when the caller does not read it in time."""
+        """Raises CallerStalled when the caller does not read it in time, WebSocketDisconnect."""
         async with self._sending:
-            await self._conversation.send(message)
+            try:
+                await self._conversation.send(message)
+            except RuntimeError as error:  # another context has noticed it first
+                raise WebSocketDisconnect(_LOST) from error
 
     async def refuse(self, failure: Failure, tags: Tags) -> None:
         """Say that a context cannot be begun."""
@@ -116,10 +121,11 @@ class Connection:
         except CallerStalled:
             raise
         except CosyserveError as error:
-            if alone:
-                raise
-            telemetry.failed(error)
-            await self.send(error_message(failure_of(error)) | tags)
+            if context not in self._stopped:  # otherwise it is what the cancelled call gave its writer
+                if alone:
+                    raise
+                telemetry.failed(error)
+                await self.send(error_message(failure_of(error)) | tags)
         await self.send(final_message() | tags)
 
 

@@ -38,15 +38,14 @@ class _Contexts:
             event = await self._connection.next()
             if event is Event.SILENCE and not self._connection.contexts:
                 return
-            if not isinstance(event, Received):
-                self._forget()
-            elif event.close_socket:
-                await self._finish()
-                return
-            else:
+            if isinstance(event, Received):
+                if event.close_socket:
+                    await self._finish()
+                    return
                 await self._take(event)
 
     async def _take(self, message: Received) -> None:
+        self._forget()
         name = message.context_id or _DEFAULT_NAME
         context = self._named.get(name)
         if message.close_context:
