@@ -184,6 +184,19 @@ async def test_refusals_name_the_field_and_its_range(
         assert words in detail[0]["msg"]
 
 
+async def test_a_recording_that_is_refused_is_the_upload() -> None:
+    async with scripted_gateway() as (served, running):
+
+        async def refuse(context: Any) -> None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the recording lasts 0.67 s, allowed 1 to 30 s")
+
+        running.scripts["frontend"][0].read = refuse
+        response = await ask(served, "cross_lingual", RECORDING)
+    assert response.status_code == 422
+    (wrong,) = response.json()["detail"]
+    assert (wrong["loc"], wrong["msg"]) == (["body", "prompt_wav"], "prompt_wav lasts 0.67 s, allowed 1 to 30 s")
+
+
 @pytest.mark.parametrize(
     ("content", "kind"),
     [

@@ -129,6 +129,12 @@ async def test_unknown_and_null_fields_are_ignored() -> None:
     assert audio_of(response) == expected_audio(TEXT)
 
 
+async def test_a_limit_of_sentence_length_reaches_the_frontend() -> None:
+    async with scripted_gateway() as (served, running):
+        assert (await speak(served, response_format="pcm", max_sentence_characters=40)).status_code == 200
+        assert running.scripts["frontend"][0].text_setups[0].max_sentence_characters == 40
+
+
 async def test_instructions_reach_the_model() -> None:
     async with scripted_gateway() as (served, running):
         response = await speak(served, response_format="pcm", instructions="speak very calmly")
@@ -160,6 +166,7 @@ async def test_a_model_without_instructions_speaks_without_them_and_says_so() ->
         ({"response_format": "ogg"}, 400, "response_format", "'mp3'"),
         ({"response_format": "opus", "sample_rate": 44_100}, 400, None, "48000"),
         ({"sample_rate": 7}, 400, "sample_rate", "8000"),
+        ({"max_sentence_characters": 9}, 400, None, "max_sentence_characters is 9, allowed are 10 to 20000"),
         ({"seed": -1}, 400, "seed", "-1"),
         ({"language": "!"}, 400, None, "language"),
     ],

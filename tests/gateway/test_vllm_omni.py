@@ -394,9 +394,11 @@ async def test_hanging_up_with_more_sent_ahead_leaves_every_stage_idle() -> None
         await all_idle(running)
 
 
-async def test_more_text_than_is_held_is_refused() -> None:
+@pytest.mark.parametrize(("granularity", "letter"), [("none", "x"), ("sentence", " ")])
+async def test_more_text_than_is_held_is_refused(granularity: str, letter: str) -> None:
     async with connected() as (ws, _, _):
-        await send(ws, {**STREAMED, "split_granularity": "none"}, text("x" * 20_000), text("y"), text("z"), DONE)
+        config = {**STREAMED, "split_granularity": granularity}
+        await send(ws, config, text(letter * 20_000), text(letter), text(letter), DONE)
         messages, _ = await answers(ws)
         assert kinds(messages) == ["error", "session.done"]
         assert "allowed are 1 to 20000" in messages[0]["message"]

@@ -90,6 +90,13 @@ async def test_each_utterance_may_continue_another_trace() -> None:
         assert found == ["ab" * 16, "cd" * 16, None]
 
 
+async def test_a_limit_of_sentence_length_reaches_the_frontend() -> None:
+    async with connected() as (ws, _, running):
+        await send(ws, {**SETUP, "max_sentence_characters": 40}, text(TEXT), END)
+        await answers(ws)
+        assert running.scripts["frontend"][0].text_setups[0].max_sentence_characters == 40
+
+
 async def test_utterances_follow_one_another() -> None:
     async with connected() as (ws, _, _):
         for _ in range(3):

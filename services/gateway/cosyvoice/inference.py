@@ -96,7 +96,7 @@ async def inference_instruct(
     instruct_text: Annotated[str, Form()] = "",
     spk_id: Annotated[str, Form()] = "",
 ) -> Response:
-    """Speak with a speaker of the server and as instructed, with a model that follows instructions."""
+    """Speak with a speaker of the server and as instructed, with a model that follows that."""
     options = fields.options()
     options["instruction"] = instruction(instruct_text)
     return await _spoken(request, fields, spk_id, options)

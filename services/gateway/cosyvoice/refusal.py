@@ -9,6 +9,7 @@ from services.gateway.speech.failures import Failure
 _FIELDS = {
     "prompt.audio": "prompt_wav",
     "prompt.transcript": "prompt_text",
+    "the recording": "prompt_wav",
     "max_sentence_characters": "max_text_length",
     "instruction": "instruct_text",
     "voice": "spk_id",
@@ -17,7 +18,7 @@ _FIELDS = {
 """Names of the speech service for the fields of the forms."""
 _OWN = ("prompt_wav", "prompt_text", "instruct_text", "sample_text")
 _NAMES = "|".join(map(re.escape, (*_FIELDS, *_OWN)))
-_NAMED = re.compile(rf"(?:server at [^ ]+: )?(?P<field>{_NAMES})(?= (?:has|is) )")
+_NAMED = re.compile(rf"(?:server at [^ ]+: )?(?P<field>{_NAMES})(?= (?:has|is|lasts|holds) )")
 _UNPROCESSABLE = 422
 
 

@@ -50,6 +50,8 @@ class SpeechBody(BaseModel):
     """Samples per second, 8000 to 48000, as far as the format has the rate."""
     onset: Literal["trimmed", "natural"] | None = None
     """Whether silence at both ends is removed."""
+    max_sentence_characters: Annotated[int, Field(ge=0, le=20_000)] = 0
+    """Longest sentence, 10 to 20000 characters; a longer one is spoken in parts. 0: no limit."""
     retry: bool = False
     """Whether a sentence whose speech fails a check is spoken once more."""
     word_times: bool = False
@@ -75,6 +77,7 @@ class SpeechBody(BaseModel):
             language_code=_LANGUAGES.get(self.language.lower(), self.language),
             sample_rate=self.sample_rate,
             onset=self.onset,
+            max_sentence_characters=self.max_sentence_characters,
             retry=self.retry,
         )
 

@@ -20,12 +20,12 @@ _IGNORED_INSTRUCTIONS = "the instructions were ignored: this model follows none"
 class Utterance:
     """One request to speak. speech: the call to the speech service; nothing is sent before the
     first chunk is asked for. plain: the same without instructions, in case the model follows none:
-    clients of other servers send them to every model. figures: where it is counted.
+    clients of other servers send them to every model. figures: where it is counted; None: nowhere.
     """
 
-    def __init__(self, speech: Speech, figures: SpeechFigures, plain: Speech | None = None) -> None:
+    def __init__(self, speech: Speech, plain: Speech | None = None, *, figures: SpeechFigures | None = None) -> None:
         self.speech = speech
-        self._figures = figures
+        self._figures = figures or SpeechFigures()
         self.notes: list[str] = []
         """What was ignored, for people."""
         self._plain = plain
@@ -85,14 +85,14 @@ class Speaker:
         options["voice"] = await self.voices.voice_of(voice)
         instructed = self.client.synthesize(text, **options)
         if needs_instructions or not options.get("instruction"):
-            return Utterance(instructed, self.figures)
+            return Utterance(instructed, figures=self.figures)
         options["instruction"] = ""
-        return Utterance(instructed, self.figures, self.client.synthesize(text, **options))
+        return Utterance(instructed, self.client.synthesize(text, **options), figures=self.figures)
 
     async def convert(self, audio: bytes, voice: str, options: ConversionOptions) -> Utterance:
         """The bytes of a sound file, said by another voice; otherwise as `speak`."""
         options["voice"] = await self.voices.voice_of(voice)
-        return Utterance(self.client.convert_voice(audio, **options), self.figures)
+        return Utterance(self.client.convert_voice(audio, **options), figures=self.figures)
 
 
 def speaker_of(connection: HTTPConnection) -> Speaker:

@@ -25,7 +25,9 @@ router = APIRouter()
 IDLE_SECONDS = 180.0
 """Longest time between two messages while nothing is spoken."""
 MOST_HELD_CHARACTERS = 20_000
-"""Text of an utterance that is held until its end (`split_granularity` none)."""
+"""Text of an utterance that is held: until its end (`split_granularity` none), or until it has more
+than blanks.
+"""
 _NORMAL, _POLICY, _INTERNAL = 1000, 1008, 1011
 """Close codes of RFC 6455."""
 
@@ -107,9 +109,8 @@ class Session:
         if self._skipping:
             return
         self._text += text
-        if config.split_granularity != "none":
-            if self._text.strip():
-                await self._speak(config, ended=False)
+        if config.split_granularity != "none" and self._text.strip():
+            await self._speak(config, ended=False)
         elif len(self._text) > MOST_HELD_CHARACTERS:
             size, self._text, self._skipping = len(self._text), "", True
             raise InvalidRequest(f"the utterance has {size} characters, allowed are 1 to {MOST_HELD_CHARACTERS}")

@@ -70,7 +70,7 @@ class SpokenUtterance:
             return self._utterance
         options["voice"] = await self._speaker.voices.voice_of(voice)
         self._writing = self._speaker.client.streaming_synthesize(**options)
-        self._utterance = Utterance(self._writing, self._speaker.figures)
+        self._utterance = Utterance(self._writing, figures=self._speaker.figures)
         return self._utterance
 
     async def write(self, text: str) -> None:
@@ -122,8 +122,7 @@ class SpokenUtterance:
 
     async def _send_file(self, utterance: Utterance) -> None:
         with self._held.room() as room:
-            parts = await whole_file(utterance, self._config.response_format, SAMPLE_RATE, room)
-            data = b"".join(parts)
+            data = b"".join(await whole_file(utterance, self._config.response_format, SAMPLE_RATE, room))
             await self._start()
             await self._conversation.send_audio(data)
             self._sent = len(data)

@@ -32,6 +32,7 @@ class Setup(BaseModel):
     language: str = ""
     instructions: str = ""
     onset: Literal["trimmed", "natural"] | None = None
+    max_sentence_characters: int = 0
     retry: bool = False
     buffer_delay_milliseconds: int = 0
     idle_timeout_milliseconds: int = 0
@@ -48,6 +49,7 @@ class Setup(BaseModel):
             language_code=self.language,
             instruction=self.instructions,
             onset=self.onset,
+            max_sentence_characters=self.max_sentence_characters,
             retry=self.retry,
         )
 
