@@ -24,8 +24,7 @@ from services.gateway.speech.refusals import EXPECTED, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.websocket import stream
-from services.gateway.websocket.stream import IDLE_SECONDS
-from services.gateway.wyoming.connection import Patience
+from services.gateway.wyoming.connection import IDLE_SECONDS, Patience
 from services.gateway.wyoming.server import WyomingServer
 
 _ROUTERS = (
