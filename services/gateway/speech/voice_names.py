@@ -43,10 +43,20 @@ class VoiceNames:
         sex = OPENAI_VOICES.get(name.lower())
         if sex is None:
             return name
-        voices = await self.known()
+        voices = await self._voices()
         if any(voice.id == name for voice in voices):
             return name
         return next((voice.id for voice in voices if voice.sex == sex), "")
+
+    async def _voices(self) -> Sequence[VoiceLine]:
+        now = time.monotonic()
+        if now - self._asked >= _FRESH_SECONDS:
+            self._known, self._asked = await self._ask(), now
+        return self._known
+
+    async def known(self) -> Sequence[VoiceLine]:
+        """All voices, as they were at most 5 seconds ago."""
+        return await self._voices()
 
     async def voice_speaking(self, language: str) -> str:
         """The id of a voice of this language (BCP-47): the default one, else the first; if there is
@@ -57,13 +67,6 @@ class VoiceNames:
         if any(voice.is_default for voice in speaking):
             return ""
         return speaking[0].id if speaking else ""
-
-    async def known(self) -> Sequence[VoiceLine]:
-        """All voices, as they were at most 5 seconds ago."""
-        now = time.monotonic()
-        if now - self._asked >= _FRESH_SECONDS:
-            self._known, self._asked = await self._ask(), now
-        return self._known
 
 
 def _primary(language: str) -> str:
