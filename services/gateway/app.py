@@ -33,8 +33,7 @@ from services.gateway.speech.voice_names import VoiceNames
 from services.gateway.speech.whole_file import HeldAudio
 from services.gateway.vllm_omni import session
 from services.gateway.websocket import stream
-from services.gateway.websocket.stream import IDLE_SECONDS
-from services.gateway.wyoming.connection import Patience
+from services.gateway.wyoming.connection import IDLE_SECONDS, Patience
 from services.gateway.wyoming.server import WyomingServer
 
 _OPENAI = (speech.router, voices.router, models.router, conversions.router)

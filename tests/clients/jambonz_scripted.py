@@ -45,7 +45,7 @@ async def by_http(url: str) -> str:
         ("audio/l16;rate=8000", "", "audio/l16;rate=8000"),
         ("audio/mpeg", "&format=l16&rate=16000", "audio/l16;rate=16000"),
     ):
-        status, media_type, audio = await asyncio.to_thread(posted, path + query, accept)
+        status, media_type, audio = await asyncio.to_thread(posted, path + query, accept, text="It works.")
         assert (status, media_type) == (200, wanted), (status, media_type, audio[:200])
         sizes.append(len(audio))
     assert sizes[0] == sizes[1]

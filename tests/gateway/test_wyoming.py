@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import numpy as np
@@ -18,7 +19,9 @@ from wyoming.ping import Ping, Pong
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
 
 from cosyserve.client import AsyncClient
+from cosyserve.client.types import VoiceLine
 from cosyserve.host.supervision.layout import free_ports
+from services.gateway.speech.voice_names import VoiceNames
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
 from tests.stacks.calls import until
 from tests.stacks.scripted_stages import expected_audio, stack
@@ -255,3 +258,15 @@ async def _until_listening(port: int) -> None:
             continue
         writer.close()
         return
+
+
+async def test_a_language_is_that_of_the_default_voice_or_of_the_first_that_has_it() -> None:
+    lines = [
+        VoiceLine("one", "h", 1.0, is_default=False, language_code="zh-CN"),
+        VoiceLine("two", "h", 1.0, is_default=False, language_code="en-GB"),
+        VoiceLine("three", "h", 1.0, is_default=True, language_code="en-US"),
+        VoiceLine("four", "h", 1.0, is_default=False, language_code="zh"),
+    ]
+    names = VoiceNames(AsyncMock(return_value=lines))
+    chosen = [await names.voice_speaking(tag) for tag in ("en-GB", "zh_TW", "ZH", "de", "")]
+    assert chosen == ["", "one", "one", "", ""]

@@ -88,6 +88,12 @@ class Call:
             if not task.cancelled():
                 task.result()
 
+    def end(self) -> None:
+        """Take no more text; `run` returns when what was asked for is spoken."""
+        self._end_text()
+        self._stopped = True
+        self._changes.notify()
+
     async def send(self, message: dict[str, Any]) -> None:
         """Raises CallerStalled when the caller does not take it in time."""
         await self._in_time(self._socket.send_text(json.dumps(message, ensure_ascii=False)))
@@ -115,9 +121,7 @@ class Call:
         elif message.type == "clear":
             self._clear()
         elif message.type == "stop":
-            self._end_text()
-            self._stopped = True
-            self._changes.notify()
+            self.end()
         elif message.type == "keepalive" and self._open is not None:
             self._open.add("")
 

@@ -27,6 +27,8 @@ from services.gateway.wyoming.events import Event, read_event
 from services.gateway.wyoming.messages import audio_chunk, audio_start, info, options_of, text_of
 
 log = logging.getLogger(__name__)
+IDLE_SECONDS = 180.0
+"""Longest time in which nothing is spoken on a connection and no event comes."""
 _MOST_WAITING = 4
 """Utterances that wait for their turn; with more the caller is not read."""
 _LONGEST_PAUSE_MILLISECONDS = 180_000

@@ -156,3 +156,16 @@ def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:
     result = helm("template", "cosyserve", CHART, "--set", setting)
     assert result.returncode != 0
     assert complaint in result.stderr
+
+
+def test_wyoming_has_a_port_only_where_it_is_asked_for() -> None:
+    asked = helm("template", "cosyserve", CHART, "--set", "services.gateway.wyomingPort=10200")
+    assert asked.returncode == 0, asked.stderr
+    documents = [document for document in yaml.safe_load_all(asked.stdout) if document]
+    service = named(documents, "Service")["cosyserve-gateway"]
+    assert [port["port"] for port in service["spec"]["ports"]] == [8080, 10200]
+    gateway = container(named(documents, "Deployment")["cosyserve-gateway"])
+    assert {"name": "wyoming", "containerPort": 10200} in gateway["ports"]
+    assert {"name": "COSYSERVE_GATEWAY_WYOMING_LISTEN", "value": "0.0.0.0:10200"} in gateway["env"]
+    for document in render(None):
+        assert "wyoming" not in str(document).lower()
