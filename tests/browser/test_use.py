@@ -115,7 +115,7 @@ async def test_it_follows_the_theme_of_its_user(open_page: Opening) -> None:
             "The server refused: there is nothing to speak.",
         ),
         (grpc.StatusCode.NOT_FOUND, "no voice", "The server refused: no voice."),
-        (grpc.StatusCode.INTERNAL, "the decoder broke", "the decoder broke."),
+        (grpc.StatusCode.INTERNAL, "the decoder broke", "The server failed: the decoder broke."),
     ],
 )
 async def test_errors_of_the_server_are_sentences(
