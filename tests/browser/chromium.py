@@ -32,7 +32,7 @@ _FLAGS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 )
-_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, " ": 32, "ArrowDown": 40, "ArrowRight": 39, "ArrowLeft": 37}
+_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "Control": 17, " ": 32, "ArrowDown": 40, "ArrowRight": 39, "ArrowLeft": 37}
 CTRL, SHIFT = 2, 8
 """Modifiers of a key, as the protocol counts them."""
 
@@ -101,10 +101,10 @@ class Tab:
 
     async def click(self, selector: str) -> None:
         """Press the left button in the middle of an element."""
-        x, y = await self.value(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
+        found = f"document.querySelector({json.dumps(selector)})"
+        await self.value(f"{found}.scrollIntoView({{block: 'nearest'}})")
+        box = await self.value(f"{found}.getBoundingClientRect().toJSON()")
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

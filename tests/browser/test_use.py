@@ -45,6 +45,15 @@ async def test_the_keyboard_alone_is_enough(open_page: Opening) -> None:
         assert await page.tab.value(FOCUSED) == "speak"
 
 
+async def test_the_first_key_may_be_the_one_that_speaks(open_page: Opening) -> None:
+    """Of Ctrl+Enter the first key alone does not allow a page to sound."""
+    async with open_page() as page:
+        page.service.gate.set()
+        await page.tab.press("Control", CTRL)
+        await page.tab.press("Enter", CTRL)
+        await page.done()
+
+
 async def test_every_control_has_a_name_and_news_is_announced(open_page: Opening) -> None:
     async with open_page() as page:
         for dialog in (False, True):
@@ -106,7 +115,7 @@ async def test_it_follows_the_theme_of_its_user(open_page: Opening) -> None:
             "The server refused: there is nothing to speak.",
         ),
         (grpc.StatusCode.NOT_FOUND, "no voice", "The server refused: no voice."),
-        (grpc.StatusCode.INTERNAL, "the decoder broke", "the decoder broke."),
+        (grpc.StatusCode.INTERNAL, "the decoder broke", "The server failed: the decoder broke."),
     ],
 )
 async def test_errors_of_the_server_are_sentences(

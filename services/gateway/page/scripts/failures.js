@@ -4,17 +4,18 @@ export const LOST = "The connection to the server was lost. Is it still running?
 
 /**
  * The error of a WebSocket message or of an HTTP answer as a sentence.
- * @param {{error?: {code?: string, message?: string}, retry_after_milliseconds?: number}} answer
+ * @param {{error?: {code?: string, message?: string, type?: string}, retry_after_milliseconds?: number}} answer
  */
 export function failureOf(answer) {
-  const { code = "", message = "" } = answer?.error ?? {};
+  const { code = "", message = "", type = "" } = answer?.error ?? {};
   const wait = answer?.retry_after_milliseconds;
   if (code === "overloaded") {
     const when = wait ? `in ${Math.max(1, Math.ceil(wait / 1000))} s` : "in a moment";
     return `The server is speaking as much as it can at once. Try again ${when}.`;
   }
   if (code === "unavailable") return `The speech service does not answer: ${sentence(message)}`;
-  return message ? `The server refused: ${sentence(message)}` : "The server failed and gave no reason.";
+  if (!message) return "The server failed and gave no reason.";
+  return `The server ${type === "server_error" ? "failed" : "refused"}: ${sentence(message)}`;
 }
 
 /** The body of an HTTP answer, which a proxy may have written, as a sentence. */

@@ -117,12 +117,21 @@ async function removeVoice() {
   voice.focus();
 }
 
+/** Browsers have a clipboard on https and on the machine itself only; elsewhere the id is selected. */
+async function copyTrace() {
+  const id = element("trace-id");
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(id.textContent);
+    view.say("The trace id is copied.");
+  } else getSelection().selectAllChildren(id);
+}
+
 speak.addEventListener("click", () => (speaking ? stop() : begin()));
 again.addEventListener("click", playAgain);
 download.addEventListener("click", save);
 voice.addEventListener("change", showDeletable);
 element("delete-voice").addEventListener("click", removeVoice);
-element("copy-trace").addEventListener("click", () => navigator.clipboard?.writeText(element("trace-id").textContent));
+element("copy-trace").addEventListener("click", copyTrace);
 element("clone").addEventListener("click", () => {
   stop();
   openCloning(async ({ id, name }) => {

@@ -43,7 +43,7 @@ export class Speaking {
 
   /** Seconds that have been heard. */
   get position() {
-    return Math.min(this.player?.position ?? 0, this.samples.seconds);
+    return this.player?.position ?? 0;
   }
 
   async open(output) {

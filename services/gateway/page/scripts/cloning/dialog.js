@@ -42,6 +42,7 @@ async function record() {
     return;
   }
   fail("");
+  element("record").disabled = true;
   try {
     microphone = await Microphone.open({
       level: (peak) => (element("level").value = peak),
@@ -55,6 +56,8 @@ async function record() {
   } catch (error) {
     fail(error.message);
   }
+  element("record").disabled = false;
+  if (!dialog.open) await keep();
 }
 
 async function keep() {
@@ -64,6 +67,7 @@ async function keep() {
   recorded = await open.close();
   element("level").value = 0;
   element("record").textContent = "Record again";
+  URL.revokeObjectURL(element("recording").src);
   element("recording").src = URL.createObjectURL(recorded);
   element("recording").hidden = false;
 }

@@ -1,5 +1,6 @@
 // Records the microphone as it is: without the browser's noise suppression, which changes a voice.
 
+import { LOST } from "../failures.js";
 import { sixteenBits, wavFile } from "../sound/wav.js";
 
 export const LONGEST_SECONDS = 30;
@@ -22,7 +23,12 @@ export class Microphone {
       throw new Error(refused ? "The browser was not allowed to use the microphone." : "No microphone was found.");
     }
     const context = new AudioContext();
-    await context.audioWorklet.addModule(new URL("microphone_worklet.js", import.meta.url));
+    try {
+      await context.audioWorklet.addModule(new URL("microphone_worklet.js", import.meta.url));
+    } catch {
+      for (const track of stream.getTracks()) track.stop();
+      throw new Error(LOST);
+    }
     return new Microphone(stream, context, on);
   }
 

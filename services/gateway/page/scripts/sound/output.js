@@ -3,26 +3,26 @@
 import { ScheduledPlayer } from "./scheduled_player.js";
 import { WorkletPlayer } from "./worklet_player.js";
 
+const KINDS = ["pointerdown", "pointerup", "keydown"]; // a touch is an act of the user when it ends
+
 export class SoundOutput {
   /** @param {number} rate samples per second of what will be played */
   constructor(rate) {
     this.rate = rate;
     this.context = null;
     this.loading = null;
-    for (const kind of ["pointerdown", "keydown"]) {
-      addEventListener(kind, () => this.open().catch(() => {}), { once: true, capture: true });
-    }
+    const first = () => {
+      if (navigator.userActivation?.isActive === false) return; // a modifier key alone allows nothing
+      for (const kind of KINDS) removeEventListener(kind, first, true);
+      this.open().catch(() => {}); // tried again when something is to be played
+    };
+    for (const kind of KINDS) addEventListener(kind, first, true);
   }
 
-  /** Browsers allow it from an event of the user on. */
+  /** Browsers allow it from an act of the user on. */
   async open() {
-    if (!this.context) {
-      this.context = new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
-      // Browsers have worklets on https and on the machine itself only.
-      this.loading = this.context.audioWorklet
-        ? this.context.audioWorklet.addModule(new URL("player_worklet.js", import.meta.url))
-        : Promise.resolve();
-    }
+    this.context ??= new AudioContext({ sampleRate: this.rate, latencyHint: "interactive" });
+    this.loading ??= this.load();
     await Promise.all([this.loading, this.context.resume()]);
   }
 
@@ -34,5 +34,15 @@ export class SoundOutput {
   async player(on) {
     await this.open();
     return this.context.audioWorklet ? new WorkletPlayer(this.context, on) : new ScheduledPlayer(this.context, on);
+  }
+
+  /** Browsers have worklets on https and on the machine itself only. */
+  async load() {
+    try {
+      await this.context.audioWorklet?.addModule(new URL("player_worklet.js", import.meta.url));
+    } catch (error) {
+      this.loading = null;
+      throw error;
+    }
   }
 }

@@ -33,7 +33,7 @@ export class ScheduledPlayer {
     this.sources.add(source);
     this.spans.push({ from, start: this.added, seconds: buffer.duration });
     this.until = from + buffer.duration;
-    if (this.added === 0) this.on.started?.();
+    if (this.added === 0) this.starting = setTimeout(() => this.on.started?.(), 1000 * LEAD);
     this.added += buffer.duration;
   }
 
@@ -43,6 +43,7 @@ export class ScheduledPlayer {
   }
 
   stop() {
+    clearTimeout(this.starting);
     for (const source of this.sources) {
       source.onended = null;
       source.stop();

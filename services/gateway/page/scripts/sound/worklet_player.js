@@ -9,6 +9,8 @@ export class WorkletPlayer {
     this.context = context;
     this.on = on;
     this.report = { event: "waiting", played: 0, at: 0 };
+    this.added = 0; // frames
+    this.furthest = 0; // seconds
     this.node = new AudioWorkletNode(context, "speech-player", { numberOfInputs: 0, outputChannelCount: [1] });
     this.node.port.onmessage = ({ data }) => {
       this.report = data;
@@ -20,6 +22,7 @@ export class WorkletPlayer {
   /** @param {Int16Array} samples copied, because they are kept for the download as well */
   add(samples) {
     const copy = samples.slice();
+    this.added += copy.length;
     this.node.port.postMessage(copy, [copy.buffer]);
   }
 
@@ -39,7 +42,10 @@ export class WorkletPlayer {
     const { event, played, at } = this.report;
     const seconds = played / this.context.sampleRate;
     const running = event === "position" || event === "started" || event === "resumed";
-    const since = running ? Math.min(this.context.currentTime - at, LONGEST_GUESS) : 0;
-    return Math.max(0, seconds + since - (running ? latency(this.context) : 0));
+    const waiting = this.added / this.context.sampleRate - seconds;
+    const since = running ? Math.min(this.context.currentTime - at, LONGEST_GUESS, waiting) : 0;
+    // A guess may have gone too far; what was heard stays heard.
+    this.furthest = Math.max(this.furthest, seconds + since - (running ? latency(this.context) : 0));
+    return this.furthest;
   }
 }
