@@ -7,7 +7,7 @@ from tools.clients.roster import CLIENTS, EXAMPLES, ROOT
 
 FOLDER = ROOT / "examples"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
-RUN_OTHERWISE = {"livekit_agent.py": "tests/clients/livekit_agent_session.py", "browser.html": "tests/browser"}
+RUN_OTHERWISE = {"livekit_agent.py": "tests/clients/livekit_openai.py", "browser.html": "tests/browser"}
 
 
 def examples() -> list[Path]:
