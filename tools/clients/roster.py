@@ -20,8 +20,9 @@ class Environment:
 @dataclass(frozen=True)
 class Script:
     """path: below the root of the repository. over: which addresses of the server it takes, in this
-    order, as fields of `server.Server`. environment: None for programs of the machine, tried from a plain Python. files: of an
-    example, which reads COSYSERVE_URL and reports nothing: what it writes has to be sound.
+    order, as fields of `server.Server`. environment: None for programs of the machine, tried from
+    a plain Python. files: of an example, which reads COSYSERVE_URL and reports nothing: what it
+    writes has to be sound.
     """
 
     path: str
