@@ -41,8 +41,8 @@ class Attempt:
 
 
 async def attempts(script: Script, addresses: Mapping[str, str]) -> list[Attempt]:
-    """What the script tried at a server. addresses: by name, as in `Script.over`. One that ends with
-    an error although no call failed, or that says nothing, is a failed call of its own.
+    """What the script tried at a server. addresses: by name, as in `Script.over`. One that ends
+    with an error although no call failed, or that says nothing, is a failed call of its own.
     """
     tried = await (_example(script, addresses["http"]) if script.files else _client(script, addresses))
     if script.name in AWAITED and any(attempt.failed for attempt in tried):
