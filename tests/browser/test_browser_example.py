@@ -1,4 +1,4 @@
-"""examples/browser.html in a real browser, as a page of another origin: it plays what it is sent."""
+"""examples/browser.html in a real browser, as a page of another origin: it plays what it gets."""
 
 import functools
 import http.server

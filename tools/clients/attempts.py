@@ -40,19 +40,19 @@ class Attempt:
         return not self.succeeded and not self.result.startswith(NOT_THERE)
 
 
-async def attempts(script: Script, address: str) -> list[Attempt]:
-    """What the script tried at a gateway. One that ends with an error although no call failed, or
-    that says nothing, is a failed call of its own.
+async def attempts(script: Script, addresses: Mapping[str, str]) -> list[Attempt]:
+    """What the script tried at a server. addresses: by name, as in `Script.over`. One that ends
+    with an error although no call failed, or that says nothing, is a failed call of its own.
     """
-    tried = await (_example(script, address) if script.files else _client(script, address))
+    tried = await (_example(script, addresses["http"]) if script.files else _client(script, addresses))
     if script.name in AWAITED and any(attempt.failed for attempt in tried):
         return [Attempt(script.name, "", "", NOT_THERE, script.path)]
     return tried
 
 
-async def _client(script: Script, address: str) -> list[Attempt]:
+async def _client(script: Script, addresses: Mapping[str, str]) -> list[Attempt]:
     try:
-        status, output, last = await _run([*await _command(script), address])
+        status, output, last = await _run([*await _command(script), *(addresses[name] for name in script.over)])
     except _NOT_RUN as error:
         return [_failure(script, f"{type(error).__name__}: {error}")]
     tried = [attempt for line in output.splitlines() if (attempt := _read(line, script)) is not None]

@@ -19,14 +19,16 @@ class Environment:
 
 @dataclass(frozen=True)
 class Script:
-    """path: below the root of the repository; it takes the address of the gateway as its only
-    argument. environment: None for programs of the machine, tried from a plain Python. files: of an
-    example, which reads COSYSERVE_URL and reports nothing: what it writes has to be sound.
+    """path: below the root of the repository. over: which addresses of the server it takes, in this
+    order, as fields of `server.Server`. environment: None for programs of the machine, tried from
+    a plain Python. files: of an example, which reads COSYSERVE_URL and reports nothing: what it
+    writes has to be sound.
     """
 
     path: str
     environment: Environment | None = None
     files: tuple[str, ...] = ()
+    over: tuple[str, ...] = ("http",)
 
     @property
     def name(self) -> str:
@@ -51,6 +53,7 @@ LIVEKIT = Environment(
 PIPECAT = Environment("pipecat", ("pipecat-ai[openai,elevenlabs]==1.14.0",))
 ELEVENLABS = Environment("elevenlabs", ("elevenlabs==2.78.0",))
 WEBSOCKETS = Environment("websockets", ("websockets==17.4",))
+REQUESTS = Environment("requests", ("requests==2.34.2",))
 WYOMING = Environment("wyoming", ("wyoming==1.10.2",))
 
 CLIENTS = (
@@ -59,14 +62,13 @@ CLIENTS = (
     Script("tests/clients/openai_sdk.py", OPENAI),
     Script("tests/clients/openai_sdk.mjs", OPENAI_JAVASCRIPT),
     Script("tests/clients/livekit_openai.py", LIVEKIT),
-    Script("tests/clients/livekit_agent_session.py", LIVEKIT),
     Script("tests/clients/pipecat_openai.py", PIPECAT),
     Script("tests/clients/elevenlabs_sdk.py", ELEVENLABS),
     Script("tests/clients/livekit_elevenlabs.py", LIVEKIT),
     Script("tests/clients/pipecat_elevenlabs.py", PIPECAT),
-    Script("tests/clients/cosyvoice_http.py"),
+    Script("tests/clients/cosyvoice_http.py", REQUESTS),
     Script("tests/clients/vllm_omni_websocket.py", WEBSOCKETS),
-    Script("tests/clients/wyoming_client.py", WYOMING),
+    Script("tests/clients/wyoming_client.py", WYOMING, over=("wyoming", "http")),
     Script("tests/clients/jambonz_scripted.py", WEBSOCKETS),
 )
 EXAMPLES = (

@@ -4,6 +4,7 @@ which say when the work of a request ended in each of them.
 
 import asyncio
 import contextlib
+import dataclasses
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
+from cosyserve.host.supervision.layout import free_ports
 from cosyserve.host.supervision.supervisor import local_deployment
+from services.gateway.settings import GatewaySettings
+
+_SPEAKS_WYOMING = any(field.name == "wyoming_listen" for field in dataclasses.fields(GatewaySettings))
 
 
 class Spans(trace_service_pb2_grpc.TraceServiceServicer):
@@ -45,10 +50,13 @@ class Spans(trace_service_pb2_grpc.TraceServiceServicer):
 
 @dataclass(frozen=True)
 class Server:
-    """http: address of the gateway with its scheme. grpc: host:port of the public service."""
+    """http: address of the gateway with its scheme. grpc: host:port of the public service. wyoming:
+    host:port of the gateway's Wyoming.
+    """
 
     http: str
     grpc: str
+    wyoming: str
     spans: Spans
 
 
@@ -61,15 +69,17 @@ async def server(model: Path) -> AsyncIterator[Server]:
     port = receiver.add_insecure_port("127.0.0.1:0")
     await receiver.start()
     with tempfile.TemporaryDirectory() as voices:
+        wyoming = f"127.0.0.1:{free_ports(1)[0]}"
         environ = {
             "COSYSERVE_FRONTEND_VOICES_URL": voices,
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}",
             "OTEL_BSP_SCHEDULE_DELAY": "200",
+            **({"COSYSERVE_GATEWAY_WYOMING_LISTEN": wyoming} if _SPEAKS_WYOMING else {}),
             # What clients make of a refusal is another matter: not all of them try again.
             "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
         }
         try:
             async with local_deployment(model, http="127.0.0.1:0", environ=environ) as stack:
-                yield Server(f"http://{stack.http}", stack.address, spans)
+                yield Server(f"http://{stack.http}", stack.address, wyoming, spans)
         finally:
             await receiver.stop(1.0)
