@@ -32,7 +32,7 @@ _FLAGS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 )
-_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "Control": 17, " ": 32, "ArrowDown": 40, "ArrowRight": 39, "ArrowLeft": 37}
+_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "Control": 17, " ": 32, "ArrowDown": 40, "ArrowRight": 39}
 CTRL, SHIFT = 2, 8
 """Modifiers of a key, as the protocol counts them."""
 
