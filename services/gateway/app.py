@@ -16,7 +16,10 @@ from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
 from services.gateway.origin_check import OriginCheck
 from services.gateway.request_context import RequestContext
+from services.gateway.serving.open_connections import ConnectionLimits
+from services.gateway.serving.request_limit import RequestLimit
 from services.gateway.settings import GatewaySettings
+from services.gateway.speech.drain import Drain
 from services.gateway.speech.refusals import EXPECTED, refused
 from services.gateway.speech.speaking import Speaker
 from services.gateway.speech.voice_names import VoiceNames
@@ -31,9 +34,10 @@ def application(settings: GatewaySettings) -> FastAPI:
     @contextlib.asynccontextmanager
     async def connected(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncClient(settings.orchestrator) as client:
-            app.state.speaker = Speaker(client, VoiceNames(client.voices), settings.reader_seconds)
+            app.state.speaker = Speaker(
+                client, VoiceNames(client.voices), settings.reader_seconds, settings.websocket_idle_seconds
+            )
             app.state.health = health.SpeechServiceHealth(settings.orchestrator)
-            app.state.draining = False
             try:
                 yield
             finally:
@@ -42,6 +46,7 @@ def application(settings: GatewaySettings) -> FastAPI:
     app: FastAPI = FastAPIOffline(
         title="cosyserve", version=release(), root_path=settings.root_path, lifespan=connected
     )
+    app.state.drain = Drain()
     for router in _ROUTERS:
         app.include_router(router)
     for kind in EXPECTED:
@@ -51,6 +56,13 @@ def application(settings: GatewaySettings) -> FastAPI:
         most_bytes=settings.max_body_bytes,
         at_once=settings.max_bodies,
         seconds=settings.body_seconds,
+        refuse=error_response,
+    )
+    app.add_middleware(
+        RequestLimit,
+        drain=app.state.drain,
+        most_requests=settings.max_connections,
+        most_websockets=settings.max_websockets,
         refuse=error_response,
     )
     app.add_middleware(OriginCheck, allowed=settings.allowed_origins, refuse=error_response)
@@ -64,6 +76,11 @@ def application(settings: GatewaySettings) -> FastAPI:
         )
     app.add_middleware(RequestContext, failed=error_response)
     return app
+
+
+def connection_limits(settings: GatewaySettings) -> ConnectionLimits:
+    """What applies to a connection before there is a request that a middleware could see."""
+    return ConnectionLimits(settings.max_connections, settings.head_seconds, error_response)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.gateway.serving.unread_request import refuse_unread
 from services.gateway.speech.failures import Failure
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
@@ -28,8 +29,6 @@ class OriginCheck:
         own = origin is not None and origin.partition("://")[2] == headers.get("host")
         if origin is None or own or origin in self._allowed or "*" in self._allowed:
             await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
         else:
             message = "the origin of this page may not call the gateway; ALLOWED_ORIGINS names those that may"
-            await self._refuse(Failure(403, "origin_not_allowed", message))(scope, receive, send)
+            await refuse_unread(self._refuse(Failure(403, "origin_not_allowed", message)), scope, receive, send)

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
+from services.gateway.speech.hang_up import until_hung_up
 from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class AudioResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         speaking = asyncio.create_task(self._speak(scope, receive, send))
-        hanging_up = asyncio.create_task(_until_hung_up(receive))
+        hanging_up = asyncio.create_task(until_hung_up(receive))
         try:
             await asyncio.wait((speaking, hanging_up), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -96,8 +97,3 @@ def _note(error: Exception) -> None:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ReaderStalled) else failure_of(error).message
-
-
-async def _until_hung_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

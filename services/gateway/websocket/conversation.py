@@ -6,18 +6,30 @@ import asyncio
 import collections
 import contextlib
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from cosyserve.errors import CallerStalled, InvalidRequest
+from services.gateway.speech.drain import drain_of
 
 Message = dict[str, Any]
 MOST_CHARACTERS = 100_000
 """Longest message in characters."""
 _MOST_AHEAD = 32
-"""Messages that are received before they can be handled; then the socket is not read."""
+"""Messages that are received before they can be handled; then the socket is not read, nor when they
+have more than MOST_CHARACTERS together.
+"""
+_LOST, _RESTARTS = 1006, 1012
+"""Close codes of RFC 6455 and its registry: no closing handshake; the server restarts."""
+
+
+OVER = "over"
+"""In the scope's state, where the server puts it: an Event that is set when the connection has
+ended, also behind messages that have not been received.
+"""
 
 
 class Conversation:
@@ -28,23 +40,38 @@ class Conversation:
     def __init__(self, socket: WebSocket, reader_seconds: float, idle_seconds: float) -> None:
         self._socket = socket
         self._reader_seconds, self._idle_seconds = reader_seconds, idle_seconds
-        self._receiving: asyncio.Task[Message] | None = None
+        self._receiving: asyncio.Task[tuple[Message, int]] | None = None
         """Outlives an utterance: cancelling it could lose a message."""
-        self._ahead: collections.deque[Message] = collections.deque()
-        """Received and not yet handled."""
+        self._ahead: collections.deque[tuple[Message, int]] = collections.deque()
+        """Received and not yet handled, with their numbers of characters."""
+        self._drained = False
+        self._idle_until = time.monotonic() + idle_seconds
 
     async def first(self) -> Message:
         """The next message, before any utterance. Raises CallerStalled without one in time,
-        InvalidRequest for what is no JSON object, WebSocketDisconnect.
+        InvalidRequest for what is no JSON object, WebSocketDisconnect, also when the gateway is
+        being stopped: then `close` says so, whatever code it is given.
         """
+        drain = drain_of(self._socket)
+        if drain.begun:
+            raise self._restarting()
         if self._ahead:
-            return self._ahead.popleft()
-        receiving = self._receive()
-        done, _ = await asyncio.wait((receiving,), timeout=self._idle_seconds)
-        if not done:
-            raise CallerStalled(f"no message came within {self._idle_seconds:g} s")
+            return self._ahead.popleft()[0]
+        receiving, ending = self._receive(), asyncio.create_task(drain.until_begun())
+        try:
+            await asyncio.wait(
+                (receiving, ending),
+                timeout=max(self._idle_until - time.monotonic(), 0.0),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            ending.cancel()
+        if drain.begun:
+            raise self._restarting()
+        if not receiving.done():
+            raise CallerStalled(f"nothing was spoken for {self._idle_seconds:g} s")
         self._receiving = None
-        return receiving.result()
+        return receiving.result()[0]
 
     async def speak(
         self, speaking: Awaitable[None], on_message: Callable[[Message], Coroutine[Any, Any, bool]]
@@ -54,15 +81,19 @@ class Conversation:
         first one of the next. An error of one cancels the other and is raised.
         """
         speech = asyncio.ensure_future(speaking)
+        over = self._socket.scope.get("state", {}).get(OVER, asyncio.Event())
+        leaving = asyncio.create_task(over.wait())
         handling: asyncio.Task[bool] | None = None
         belongs = True
         try:
             while not speech.done():
                 if handling is None and belongs and self._ahead:
-                    handling = asyncio.create_task(on_message(self._ahead[0]))
-                receiving = self._receive() if len(self._ahead) < _MOST_AHEAD else None
-                tasks = [task for task in (speech, handling, receiving) if task is not None]
+                    handling = asyncio.create_task(on_message(self._ahead[0][0]))
+                receiving = self._receive() if self._may_read_ahead() else None
+                tasks = [task for task in (speech, handling, receiving, leaving) if task is not None]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if leaving.done():
+                    raise WebSocketDisconnect(_LOST)
                 if receiving is not None and receiving.done():
                     self._receiving = None
                     self._ahead.append(receiving.result())
@@ -72,10 +103,11 @@ class Conversation:
                         self._ahead.popleft()
             await speech
         finally:
-            for task in (speech, handling):
+            for task in (speech, handling, leaving):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait((task,))
+            self._idle_until = time.monotonic() + self._idle_seconds
 
     async def send(self, message: Message) -> None:
         """Raises CallerStalled when the caller does not read it in time."""
@@ -86,7 +118,11 @@ class Conversation:
         await self._send(self._socket.send_bytes(audio))
 
     async def close(self, code: int, reason: str = "") -> None:
-        """Close the connection, if it is still open."""
+        """Close the connection, if it is still open. code: 1012 in its place while the gateway is
+        being stopped.
+        """
+        if self._drained:
+            code, reason = _RESTARTS, "the server restarts"
         if self._receiving is not None:
             self._receiving.cancel()
             with contextlib.suppress(asyncio.CancelledError, WebSocketDisconnect, InvalidRequest):
@@ -101,12 +137,19 @@ class Conversation:
         except TimeoutError as error:
             raise CallerStalled(f"the caller has read nothing for {self._reader_seconds:g} s") from error
 
-    def _receive(self) -> asyncio.Task[Message]:
+    def _may_read_ahead(self) -> bool:
+        return len(self._ahead) < _MOST_AHEAD and sum(size for _, size in self._ahead) <= MOST_CHARACTERS
+
+    def _restarting(self) -> WebSocketDisconnect:
+        self._drained = True
+        return WebSocketDisconnect(_RESTARTS)
+
+    def _receive(self) -> "asyncio.Task[tuple[Message, int]]":
         if self._receiving is None:
             self._receiving = asyncio.create_task(self._message())
         return self._receiving
 
-    async def _message(self) -> Message:
+    async def _message(self) -> tuple[Message, int]:
         received = await self._socket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(received.get("code", 1006), received.get("reason"))
@@ -125,4 +168,4 @@ class Conversation:
             json.dumps(message, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise InvalidRequest("a message holds half of a surrogate pair, which is no character") from error
-        return message
+        return message, len(text)

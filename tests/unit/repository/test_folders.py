@@ -37,7 +37,7 @@ LAYERS = {
         {"inputs"},
     ],
     "orchestrator": [{EDGE}, {"stages"}, {"load_control"}, {"speech"}],
-    "gateway": [{EDGE}, {"websocket"}, {"openai"}, {"speech"}],
+    "gateway": [{EDGE}, {"serving"}, {"websocket"}, {"openai"}, {"speech"}],
 }
 """Top first. A module imports from its own layer and from those below."""
 EVERYWHERE = "settings"
