@@ -1,16 +1,19 @@
 """The application: every API on one speech service, behind the same limits."""
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi_offline import FastAPIOffline
 from starlette.responses import Response
+from starlette.status import HTTP_405_METHOD_NOT_ALLOWED
 
 from cosyserve.client import AsyncClient
 from cosyserve.rpc.service_info import release
 from services.gateway import health
+from services.gateway.api_document import document, methods_of
 from services.gateway.body_limit import BodyLimit
 from services.gateway.openai import conversions, models, speech, voices
 from services.gateway.openai.error_object import error_response
@@ -49,6 +52,7 @@ def application(settings: GatewaySettings) -> FastAPI:
     app.state.drain = Drain()
     for router in _ROUTERS:
         app.include_router(router)
+    app.openapi = functools.partial(document, app)  # type: ignore[method-assign]
     for kind in EXPECTED:
         app.add_exception_handler(kind, _refuse)
     app.add_middleware(
@@ -84,4 +88,8 @@ def connection_limits(settings: GatewaySettings) -> ConnectionLimits:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return refused(request, error, error_response)
+    response = refused(request, error, error_response)
+    methods = methods_of(request.app, request.scope["path"].removeprefix(request.scope["root_path"]))
+    if response.status_code == HTTP_405_METHOD_NOT_ALLOWED and methods:
+        response.headers["allow"] = ", ".join(methods)
+    return response

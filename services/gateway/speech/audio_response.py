@@ -7,17 +7,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve import telemetry
+from cosyserve.audio.compressed import FileFormat
 from cosyserve.errors import CosyserveError
 from services.gateway.speech.failures import Failure, failure_of
 from services.gateway.speech.hang_up import until_hung_up
 from services.gateway.speech.speaking import Utterance
 
 log = logging.getLogger(__name__)
+AUDIO_CONTENT: dict[str, Any] = {
+    each.media_type: {"schema": {"type": "string", "format": "binary"}} for each in FileFormat
+}
+"""Of an answer of any format, in the OpenAPI document."""
 Pieces = AsyncGenerator[bytes]
 
 
