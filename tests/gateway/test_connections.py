@@ -266,6 +266,18 @@ async def test_a_message_of_many_fragments_is_refused(size: int) -> None:
     assert struct.pack(">H", 1009) in received
 
 
+@pytest.mark.parametrize(
+    "behind", [b"", b"\x88\x80\0\0\0\0", b"\x81\x81\0\0\0\0\xff"], ids=["alone", "close", "another"]
+)
+async def test_text_that_is_not_utf8_is_refused_with_its_code(behind: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_gateway() as (served, _), opened(served, UPGRADE + b"\r\n") as (reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"\x81\x82\0\0\0\0\xed\xa0" + behind)
+        received = await rest(reader)
+    assert struct.pack(">H", 1007) in received or (behind[:1] == b"\x88" and received)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_pings_of_a_peer_that_reads_nothing_are_not_read() -> None:
     ping = b"\x89\xfd\0\0\0\0" + bytes(125)
     async with scripted_gateway() as (served, _):

@@ -18,6 +18,10 @@ MOST_HEAD_BYTES = 1 << 15
 """Largest head of a request; h11 looks only at heads that are not complete."""
 _LONGEST_WEBSOCKET_LINE = 8_000
 """Of the head; the library for WebSockets takes no longer ones."""
+MOST_PIPELINED = 16
+"""Requests in a row that are sent before the answer to the one before; then the connection is
+closed, so that no peer has more work waiting than others can send.
+"""
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 1 << 25
 """What is still read behind a refusal, and dropped: a connection that is closed before is reset,
@@ -36,6 +40,7 @@ class HttpConnection(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_begun = False
         self._peer_left = False
+        self._pipelined = 0
         self._dropped: int | None = None
         """Bytes behind a refusal; None before."""
 
@@ -63,6 +68,10 @@ class HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._head_begun = False
+        self._pipelined = self._pipelined + 1 if self.conn.trailing_data[0] else 0
+        if self._pipelined >= MOST_PIPELINED and not self.transport.is_closing():
+            self._linger()
+            return
         super().on_response_complete()
         self._look()
 
@@ -140,6 +149,10 @@ class HttpConnection(H11Protocol):
         response = self._connections.limits.refuse(failure)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_bytes_of(self.conn, response))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close in such a way that the peer gets what has been written."""
         self._stop_waiting()
         self._dropped = 0
         if self.transport.can_write_eof():

@@ -54,8 +54,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         if len(self.frames) >= MOST_FRAGMENTS:
-            self.conn.fail(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {MOST_FRAGMENTS} fragments")
-            self.handle_parser_exception()
+            self._fail(CloseCode.MESSAGE_TOO_BIG, f"a message has at most {MOST_FRAGMENTS} fragments")
             return
         super().handle_cont(event)
 
@@ -76,8 +75,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 self.transport.resume_reading()
 
     def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                # uvicorn's own answer fails when the peer has closed behind it.
+                self._fail(CloseCode.INVALID_DATA, "a text message is not UTF-8")
+                return
         super().send_receive_event_to_app()
         self._leave_with_peer()
+
+    def _fail(self, code: CloseCode, reason: str) -> None:
+        self.frames = []
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()
 
     def _on_hang_up(self) -> None:
         self._peer_left = True
