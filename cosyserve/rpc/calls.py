@@ -29,10 +29,12 @@ async def read(call: StreamedCall[Response]) -> Response | None:
     """The next message, None after the last one. Cancelling it cancels the call. Raises AioRpcError
     as `call.read` does.
     """
+    reading = asyncio.ensure_future(call.read())
     try:
-        message = await asyncio.shield(call.read())
+        message = await asyncio.shield(reading)
     except asyncio.CancelledError:
         call.cancel()
+        reading.add_done_callback(retrieve_error)  # it may have just failed
         raise
     return None if message is grpc.aio.EOF else cast("Response", message)
 

@@ -28,7 +28,7 @@ class GatewaySettings:
     """Request bodies received at once, 1 to 1024, each of which may hold max_body_bytes; further
     ones wait.
     """
-    head_seconds: float = 10.0
+    head_seconds: float = 15.0
     """Seconds, 0.1 to 600, in which the head of a request must arrive, the first of a connection
     counted from its start.
     """

@@ -11,8 +11,8 @@ from tools.attack.target import Finding, Memory, Target
 
 _LONGEST_TINY_SECONDS = 5.0
 _MANY = 2_000
-_CUT_SECONDS = 20.0
-"""By when the gateway has cut connections without a request: its setting is 10 s."""
+_CUT_SECONDS = 25.0
+"""By when the gateway has cut connections without a request: its setting is 15 s."""
 
 
 async def idle_connections(target: Target) -> Finding:
