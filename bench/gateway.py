@@ -27,6 +27,7 @@ from bench.parts.part import ResultsFile
 from bench.parts.provenance import machine
 from bench.reports.tables import columns
 from cosyserve.client import AsyncClient
+from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import LocalDeployment, local_deployment
 
 FORMATS = ("pcm", "wav", "opus", "flac", "mp3", "aac")
@@ -42,6 +43,7 @@ class Firsts:
 
     grpc: list[float] = field(default_factory=list)
     http: list[float] = field(default_factory=list)
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Added:
 
     streams: int
     requests: int
+    failed: int
     grpc_p50: float
     http_p50: float
     added_p50: float
@@ -90,13 +93,19 @@ async def compared(stack: LocalDeployment, streams: int, seconds: float) -> Adde
             await asyncio.sleep(2.0 * place / streams)
             while time.monotonic() - begun < seconds + 2.0:
                 text, seed = TEXTS[number // 2 % len(TEXTS)], number // 2
-                if number % 2:
-                    first, kept = (await callers[place].speak(text, "pcm", seed)).first, firsts.http
-                else:
-                    first, kept = await _over_grpc(client, text, seed), firsts.grpc
+                number += 1
+                try:
+                    if number % 2:
+                        first, kept = (await callers[place].speak(text, "pcm", seed)).first, firsts.http
+                    else:
+                        first, kept = await _over_grpc(client, text, seed), firsts.grpc
+                except (CosyserveError, EOFError, OSError, ValueError) as error:
+                    firsts.failed += 1
+                    print(f"failed: {error}", file=sys.stderr)
+                    await asyncio.sleep(1.0)
+                    continue
                 if time.monotonic() > warm:
                     kept.append(1000 * first)
-                number += 1
 
         await asyncio.gather(*map(ask, range(streams)))
     return _added(streams, firsts)
@@ -121,6 +130,7 @@ def _added(streams: int, firsts: Firsts) -> Added:
     return Added(
         streams,
         len(firsts.grpc) + len(firsts.http),
+        firsts.failed,
         grpc_p50,
         http_p50,
         http_p50 - grpc_p50,
@@ -164,7 +174,7 @@ async def run(options: argparse.Namespace) -> tuple[list[Added], list[FormatCost
     }
     environ = {**os.environ, **room_for(2 * max(options.streams) + 8), **pace}
     async with local_deployment(
-        options.model, backend="fake", http="127.0.0.1:0", environ=environ, report=report
+        options.model, backend="fake", http="127.0.0.1:0", environ=environ, report=report, log=_show_trouble
     ) as stack:
         loads = [await compared(stack, streams, options.seconds) for streams in options.streams]
         print("\n".join(columns([asdict(load) for load in loads])))
@@ -199,6 +209,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not load.held:
             print(f"{load.streams} streams: HTTP adds {load.added_p50:.1f} ms (median), {load.added_p95:.1f} ms (p95)")
     return 0 if all(load.held for load in loads) else 1
+
+
+def _show_trouble(line: str) -> None:
+    if " WARNING " in line or " ERROR " in line:
+        report(line)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

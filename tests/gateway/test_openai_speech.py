@@ -19,8 +19,8 @@ import soundfile
 from cosyserve.audio.compressed import FileFormat
 from services.gateway.speech.voice_names import VoiceNames
 from tests.pipeline.calling import TEXT, abort_once, all_idle, busy, hang, hold_back, hook
-from tests.stacks.gateway_server import Gateway, gateway, scripted_gateway
-from tests.stacks.scripted_stages import expected_audio, stack
+from tests.stacks.gateway_server import Gateway, scripted_gateway
+from tests.stacks.scripted_stages import expected_audio
 
 PATH = "/v1/audio/speech"
 FORMATS = [each for each in FileFormat if each is not FileFormat.PCM]
@@ -281,58 +281,3 @@ async def test_a_caller_that_hangs_up_before_the_first_audio_cancels_too() -> No
         asking.cancel()
         await asyncio.wait((asking,))
         await all_idle(running)
-
-
-async def test_a_lost_orchestrator_is_resumed_unheard() -> None:
-    async with stack() as first, stack() as second:
-        relay = Relay(first.orchestrator.port)
-        async with relay, gateway(f"127.0.0.1:{relay.port}") as served:
-            hook(first, "token2wav", hang_after_some)
-            received = b""
-            async with served.http.stream("POST", PATH, json=body(response_format="pcm")) as response:
-                async for piece in response.aiter_raw():
-                    received += piece
-                    if relay.target == first.orchestrator.port:
-                        relay.target = second.orchestrator.port
-                        relay.cut()
-        samples = np.frombuffer(received, "<i2")
-    assert samples[samples != 0].tobytes() == expected_audio(TEXT)
-
-
-class Relay:
-    """Passes connections on to a port of this host, until they are cut."""
-
-    def __init__(self, target: int) -> None:
-        self.target = target
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-
-    async def __aenter__(self) -> "Relay":
-        self._server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        for writer in self._open:
-            writer.transport.abort()
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection("127.0.0.1", self.target)
-        self._open |= {writer, there[1]}
-        await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer), return_exceptions=True)
-        self._open -= {writer, there[1]}
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    finally:
-        writer.close()

@@ -22,8 +22,8 @@ MOST_PIPELINED = 16
 """Requests in a row that are sent before the answer to the one before; then the connection is
 closed, so that no peer has more work waiting than others can send.
 """
-_LINGER_SECONDS = 2.0
-_LINGER_BYTES = 1 << 25
+LINGER_SECONDS = 2.0
+LINGER_BYTES = 1 << 25
 """What is still read behind a refusal, and dropped: a connection that is closed before is reset,
 and the peer loses the answer.
 """
@@ -59,7 +59,7 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._dropped is not None:
             self._dropped += len(data)
-            if self._dropped > _LINGER_BYTES:
+            if self._dropped > LINGER_BYTES:
                 self.transport.abort()
             return
         self._head_begun = self._head_begun or not self._working
@@ -158,7 +158,7 @@ class HttpConnection(H11Protocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
-        self._head_timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+        self._head_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
 
 def read_at_most(transport: asyncio.Transport, size: int) -> None:

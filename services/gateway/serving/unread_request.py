@@ -6,11 +6,7 @@ import contextlib
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-_DISCARDED_BYTES = 1 << 25
-_DISCARDED_SECONDS = 2.0
-"""What of the body is still read: a client that is busy sending sees the answer only if the
-connection is not reset under it.
-"""
+from services.gateway.serving.http_connection import LINGER_BYTES, LINGER_SECONDS
 
 
 async def refuse_unread(response: Response, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,8 +28,8 @@ async def refuse_unread(response: Response, scope: Scope, receive: Receive, send
 async def _discard(receive: Receive) -> None:
     size = 0
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARDED_SECONDS):
-            while size < _DISCARDED_BYTES:
+        async with asyncio.timeout(LINGER_SECONDS):
+            while size < LINGER_BYTES:
                 message = await receive()
                 size += len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):

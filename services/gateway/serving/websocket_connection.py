@@ -10,7 +10,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
-from services.gateway.serving.http_connection import read_at_most
+from services.gateway.serving.http_connection import LINGER_BYTES, LINGER_SECONDS, read_at_most
 from services.gateway.serving.open_connections import OpenConnections
 from services.gateway.websocket.conversation import OVER
 
@@ -29,6 +29,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._peer_left = False
         self._pongs_wait = False
         self._over = asyncio.Event()
+        self._dropped: int | None = None
+        """Bytes behind a failure; None before."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)
@@ -41,6 +43,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._dropped is not None:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self.transport.abort()
+            return
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
             # The whole head was in the first data: it is none that the library takes.
@@ -89,6 +96,23 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.frames = []
         self.conn.fail(code, reason)
         self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """Send the close frame, and read on for a while before the connection is closed: closed at
+        once, it would be reset, and the peer that still sends would lose the frame.
+        """
+        if self._dropped is not None:
+            return
+        self._dropped = 0
+        closing = self.conn.close_sent
+        code = CloseCode.ABNORMAL_CLOSURE if closing is None else closing.code
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _on_hang_up(self) -> None:
         self._peer_left = True
